@@ -1,0 +1,1 @@
+//! Cluster objects to engine snapshots, decisions back to effects.

@@ -1,0 +1,1 @@
+//! Pure scheduling engine: decides from an immutable snapshot.

@@ -1,0 +1,1 @@
+//! A cluster in memory, on a virtual clock.

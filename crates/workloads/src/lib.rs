@@ -1,0 +1,1 @@
+//! Workload owners and their pods to pod groups.
