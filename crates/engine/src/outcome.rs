@@ -1,0 +1,269 @@
+//! What a cycle decided and why: plain data. Wording, events and API objects are made outside.
+
+use crate::ids::{DeviceId, JobId, NodeId, PodSetId, QueueId, TaskId};
+use crate::policy::Action;
+use crate::snapshot::NodeRule;
+use crate::units::{QueueResource, Span, Timestamp, Triple};
+
+/// The result of one cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What to do, in order; decisions about one gang are neighbours.
+    pub decisions: Vec<Decision>,
+    /// Why jobs still wait, by job.
+    pub verdicts: Vec<Verdict>,
+    /// What each queue is entitled to and holds, by queue.
+    pub shares: Vec<QueueState>,
+    /// Times that changed and must be remembered, by job.
+    pub notes: Vec<JobNote>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Bind the pod now.
+    Bind {
+        /// The pod.
+        task: TaskId,
+        /// Its place.
+        spot: Place,
+    },
+    /// The pod will get this place once it is free; nothing is reserved beyond the cycle.
+    Promise {
+        /// The pod.
+        task: TaskId,
+        /// Its place.
+        spot: Place,
+    },
+    /// Remove the pod from its node.
+    Evict {
+        /// The pod.
+        task: TaskId,
+        /// For whom and by which rule.
+        cause: Cause,
+    },
+}
+
+/// A node and, for shared GPUs, the devices on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The node.
+    pub node: NodeId,
+    /// Shared devices.
+    pub devices: Vec<DeviceRef>,
+}
+
+/// A shared GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceRef {
+    /// Shared before this cycle.
+    Existing(DeviceId),
+    /// Opened in this cycle; equal numbers are the same device.
+    Fresh(u32),
+}
+
+/// Why a pod is evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The action.
+    pub action: Action,
+    /// The job that gets the room, unless the gang was stale.
+    pub beneficiary: Option<JobId>,
+    /// Pods evicted or moved together with this one, itself included.
+    pub batch: u32,
+    /// For reclaim: the two queues as they stood before this batch.
+    pub sides: Option<(Side, Side)>,
+}
+
+/// One side of a reclaim, as it stood before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// The queue that is compared.
+    pub queue: QueueId,
+    /// What it held.
+    pub allocated: Triple,
+    /// What it is entitled to.
+    pub fair_share: Triple,
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The job.
+    pub job: JobId,
+    /// What stood in the way, in the order in which it was met.
+    pub reasons: Vec<Reason>,
+}
+
+/// One obstacle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its queue does not exist, or hangs from one that does not.
+    QueueMissing,
+    /// Its queue has children, so that it holds no jobs itself.
+    QueueNotLeaf {
+        /// The queue.
+        queue: QueueId,
+    },
+    /// Too few pods exist for its minimum.
+    NotReady {
+        /// Each pod set that is short.
+        short: Vec<PodSetShortage>,
+    },
+    /// A queue limit would be exceeded.
+    OverLimit(QueueBlock),
+    /// Work that cannot be preempted must stay within quota.
+    NonPreemptibleOverQuota(QueueBlock),
+    /// A pod found no node.
+    NoRoom {
+        /// The pod.
+        task: TaskId,
+        /// Pods of its pod set that found room in the same attempt.
+        placed: u32,
+        /// Pods of its pod set that had to.
+        wanted: u32,
+        /// Why each node was refused.
+        nodes: NodeTally,
+    },
+    /// No domain of a topology holds the group.
+    NoDomain {
+        /// The constraint, an index into the snapshot's.
+        constraint: u32,
+        /// Pods to place.
+        wanted: u32,
+        /// Pods that the best domain could take, where they are alike.
+        best: Option<u32>,
+    },
+    /// A topology, or a level of it, does not exist.
+    UnknownTopology {
+        /// The constraint, an index into the snapshot's.
+        constraint: u32,
+    },
+    /// Others may not be evicted for it yet.
+    PreemptionDelay {
+        /// The delay.
+        delay: Span,
+        /// When it ends.
+        until: Timestamp,
+    },
+    /// A search for victims ended without success.
+    NoVictims {
+        /// The action that searched.
+        action: Action,
+        /// How it ended.
+        stop: SearchStop,
+        /// Victim scenarios tried.
+        scenarios: u32,
+        /// Most pods of the job that a scenario made room for.
+        placed: u32,
+        /// Pods it needs.
+        wanted: u32,
+    },
+}
+
+/// How a search for victims ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchStop {
+    /// The queue would exceed its fair share, or its quota for work that cannot be preempted.
+    NotEntitled,
+    /// No job may be evicted for this one.
+    NoCandidates,
+    /// Evicting all that may be evicted is not enough, or the rules refuse it.
+    Exhausted,
+    /// The step budget was used up.
+    Budget,
+    /// A job that is no harder failed before.
+    Alike(JobId),
+    /// No scenario generator is enabled.
+    NoGenerator,
+}
+
+/// A pod set with too few pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodSetShortage {
+    /// The pod set.
+    pub pod_set: PodSetId,
+    /// Pods it needs.
+    pub required: u32,
+    /// Pods that exist, gated ones included.
+    pub existing: u32,
+    /// Pods held back by gates.
+    pub gated: u32,
+}
+
+/// A queue bound that stands in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueBlock {
+    /// The queue whose bound it is.
+    pub queue: QueueId,
+    /// The resource.
+    pub resource: QueueResource,
+    /// The bound.
+    pub bound: i64,
+    /// What counts against it already.
+    pub allocated: i64,
+    /// What the job asks for.
+    pub requested: i64,
+}
+
+/// Why nodes were refused: each node counts once, for its first obstacle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTally {
+    /// Obstacles with the number of nodes.
+    pub counts: Vec<(NodeObstacle, u32)>,
+}
+
+/// Why a node was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeObstacle {
+    /// Not enough of a column.
+    Short {
+        /// The column.
+        column: u32,
+        /// The smallest amount by which a node falls short.
+        least: i64,
+    },
+    /// A GPU of the node has less memory than asked for.
+    DeviceTooSmall {
+        /// The largest memory of a GPU seen, in MiB.
+        largest: i64,
+    },
+    /// No GPU has enough memory left.
+    DeviceMemory,
+    /// A placement rule.
+    Rule(NodeRule),
+    /// A queue bound, with what the pod costs on this node.
+    Queue(QueueId, QueueResource),
+    /// No pod slot left.
+    PodSlots,
+    /// A host port is taken.
+    Ports,
+    /// Not among the nodes offered (another domain).
+    OutsideDomain,
+}
+
+/// What a queue is entitled to and holds, at the end of the cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueState {
+    /// Its fair share.
+    pub fair_share: Triple,
+    /// What it holds, promises included.
+    pub allocated: Triple,
+    /// The part that cannot be preempted.
+    pub allocated_non_preemptible: Triple,
+    /// What it holds plus what it waits for, when the cycle began.
+    pub request: Triple,
+}
+
+/// Times of a job that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobNote {
+    /// The job.
+    pub job: JobId,
+    /// It started running.
+    pub last_start: Option<Timestamp>,
+    /// It lacks its minimum since; `None` clears it.
+    pub stale_since: Option<Timestamp>,
+    /// One of its pods was evicted.
+    pub last_eviction: Option<Timestamp>,
+}

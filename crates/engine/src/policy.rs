@@ -1,0 +1,228 @@
+//! How to decide: the scheduler configuration, resolved to switches and numbers.
+//!
+//! Names of actions and plugins, their text arguments and their misspellings are read outside.
+
+use crate::units::{ONE, Span};
+
+/// The resolved scheduler configuration.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Actions, in order.
+    pub actions: Vec<Action>,
+    /// Per-node filters: queue capacity on the node, placement rules, pod slots, ports.
+    pub filters: bool,
+    /// Queue accounting; without it there are no shares, limits or reclaim.
+    pub proportion: Option<Proportion>,
+    /// Jobs of higher priority first.
+    pub order_by_priority: bool,
+    /// Jobs below their minimum before jobs that only grow.
+    pub order_by_need: bool,
+    /// Node scores.
+    pub scores: Scores,
+    /// Which shared GPU to use first.
+    pub device_order: Option<DeviceOrder>,
+    /// Topology constraints are obeyed.
+    pub topology: bool,
+    /// Protection of young jobs.
+    pub min_runtime: Option<MinRuntime>,
+    /// Generators of victim scenarios, in order.
+    pub generators: Vec<Generator>,
+    /// Jobs tried per queue, for each action; `None` is all of them.
+    pub depth: Depth,
+    /// How many pods consolidation may move for one job; `None` is any number.
+    pub consolidation_moves_max: Option<u32>,
+    /// A reclaim victim that finds another place in the same scenario is not counted as reclaimed.
+    pub consolidating_reclaim: bool,
+    /// Skip jobs that are no easier than one that failed already.
+    pub skip_alike: bool,
+    /// How long a gang may lack its minimum; `None` is for ever.
+    pub staleness_grace: Option<Span>,
+    /// Fill nodes in use, and consolidate among them, before opening an empty node.
+    pub keep_nodes_whole: bool,
+    /// Bounds on the victim search.
+    pub budget: SearchBudget,
+}
+
+/// An action of a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// Place jobs on free or freeing resources.
+    Allocate,
+    /// Make room by moving pods.
+    Consolidate,
+    /// Take back from queues above their share.
+    Reclaim,
+    /// Take from lower priority in the same queue.
+    Preempt,
+    /// Remove gangs that lack their minimum.
+    EvictStale,
+}
+
+/// Queue accounting.
+#[derive(Clone, Copy, Debug)]
+pub struct Proportion {
+    /// Influence of past usage on over-quota weights, in millionths.
+    pub k_value: i64,
+    /// How much less saturated than a victim the reclaimer must stay, in millionths.
+    pub saturation_multiplier: i64,
+}
+
+/// Which node scores are on.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores {
+    /// Pack or spread over nodes.
+    pub placement: Option<Placement>,
+    /// CPU-only pods to CPU-only nodes.
+    pub resource_type: bool,
+    /// Nodes with room now before nodes that must wait.
+    pub availability: bool,
+    /// Nodes with a fitting shared GPU.
+    pub gpu_sharing: bool,
+    /// The node nominated earlier.
+    pub nominated: bool,
+}
+
+/// Pack or spread, by the resource that the pod is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    /// For pods that need GPUs.
+    pub gpu: Strategy,
+    /// For the others.
+    pub cpu: Strategy,
+}
+
+/// Pack or spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Fullest node first.
+    Pack,
+    /// Emptiest node first.
+    Spread,
+}
+
+/// Which shared GPU to use first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceOrder {
+    /// Fullest fitting device first, a whole one last.
+    Pack,
+    /// A whole device first, then the emptiest.
+    Spread,
+}
+
+/// Protection of young jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct MinRuntime {
+    /// Where no queue says otherwise: against jobs of the same queue.
+    pub preempt_default: Span,
+    /// Where no queue says otherwise: against other queues.
+    pub reclaim_default: Span,
+    /// Whose setting counts against other queues.
+    pub reclaim_method: ReclaimMethod,
+}
+
+/// Whose minimum runtime counts when another queue reclaims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReclaimMethod {
+    /// The victim's side just below the lowest common ancestor.
+    LowestCommonAncestor,
+    /// The victim's own queue.
+    Queue,
+}
+
+/// A generator of victim scenarios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generator {
+    /// All victims around one node at a time.
+    NodeLocalGreedy,
+    /// Growing sets of nodes, for gangs that fill several.
+    MultiNodeGang,
+}
+
+/// Jobs tried per queue, for each action.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Depth {
+    /// In allocate.
+    pub allocate: Option<u32>,
+    /// In consolidation.
+    pub consolidate: Option<u32>,
+    /// In reclaim.
+    pub reclaim: Option<u32>,
+    /// In preempt.
+    pub preempt: Option<u32>,
+}
+
+/// Bounds on the victim search, in steps: scenarios offered plus placements tried. `None` is no bound.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchBudget {
+    /// For one reclaim action.
+    pub reclaim: Option<u64>,
+    /// For one preempt action.
+    pub preempt: Option<u64>,
+    /// For one consolidation action.
+    pub consolidate: Option<u64>,
+    /// For one pending job.
+    pub job_max: Option<u64>,
+    /// Guaranteed to every pending job.
+    pub job_min: u64,
+    /// For one generator and job.
+    pub node_local_greedy: Option<u64>,
+    /// For one generator and job.
+    pub multi_node_gang: Option<u64>,
+}
+
+impl SearchBudget {
+    /// Steps that stand for one second of a configured duration.
+    ///
+    /// A step (one scenario or one placement) takes a few microseconds; the constant only has to stay the same
+    /// for equal input to give equal decisions on any machine.
+    pub const STEPS_PER_SECOND: u64 = 100_000;
+}
+
+impl Default for SearchBudget {
+    fn default() -> Self {
+        let seconds = |count: u64| Some(count * Self::STEPS_PER_SECOND);
+        Self {
+            reclaim: seconds(300),
+            preempt: seconds(300),
+            consolidate: seconds(300),
+            job_max: seconds(240),
+            job_min: 0,
+            node_local_greedy: seconds(30),
+            multi_node_gang: seconds(120),
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            actions: vec![Action::Allocate, Action::Consolidate, Action::Reclaim, Action::Preempt, Action::EvictStale],
+            filters: true,
+            proportion: Some(Proportion { k_value: ONE, saturation_multiplier: ONE }),
+            order_by_priority: true,
+            order_by_need: true,
+            scores: Scores {
+                placement: Some(Placement { gpu: Strategy::Pack, cpu: Strategy::Pack }),
+                resource_type: true,
+                availability: true,
+                gpu_sharing: true,
+                nominated: true,
+            },
+            device_order: Some(DeviceOrder::Pack),
+            topology: true,
+            min_runtime: Some(MinRuntime {
+                preempt_default: Span(0),
+                reclaim_default: Span(0),
+                reclaim_method: ReclaimMethod::LowestCommonAncestor,
+            }),
+            generators: vec![Generator::NodeLocalGreedy, Generator::MultiNodeGang],
+            depth: Depth::default(),
+            consolidation_moves_max: Some(16),
+            consolidating_reclaim: true,
+            skip_alike: true,
+            staleness_grace: Some(Span::seconds(60)),
+            keep_nodes_whole: false,
+            budget: SearchBudget::default(),
+        }
+    }
+}
