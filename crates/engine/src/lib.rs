@@ -5,6 +5,7 @@
 //! not names. Start reading at [`cycle`].
 #![warn(missing_docs)]
 
+pub mod builder;
 pub mod ids;
 pub mod outcome;
 pub mod policy;

@@ -1,0 +1,130 @@
+//! The invariants of a snapshot, one function per column family. A broken one is a bug of whoever filled the builder.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{QueueId, TaskId};
+use crate::snapshot::{LevelRef, Nodes, Queue, Snapshot, Status};
+
+/// Panics where rows contradict each other, and says which.
+pub(super) fn snapshot(snapshot: &Snapshot) {
+    nodes(snapshot);
+    queues(&snapshot.queues);
+    classes(snapshot);
+    topologies(snapshot);
+    jobs(snapshot);
+    tasks(snapshot);
+}
+
+fn nodes(snapshot: &Snapshot) {
+    let Nodes { allocatable, leaving, taken, ports, .. } = &snapshot.nodes;
+    assert_eq!(allocatable.len(), snapshot.nodes.len() * snapshot.columns.len());
+    let within = leaving.iter().zip(taken).all(|(leaving, taken)| leaving <= taken);
+    assert!(within, "a node gives back no more than is taken");
+    for port in ports.iter().flatten() {
+        assert!(port.index() < snapshot.port_conflicts.len(), "{port:?} does not exist");
+    }
+    for device in &snapshot.devices {
+        assert!(device.node.index() < snapshot.nodes.len(), "{:?} of a device does not exist", device.node);
+    }
+}
+
+fn queues(queues: &[Queue]) {
+    for start in (0..queues.len()).map(QueueId::at) {
+        let mut at = start;
+        // A chain without a cycle is shorter than the list.
+        for _ in 0..=queues.len() {
+            let Some(parent) = queues[at.index()].parent else { break };
+            assert!(parent.index() < queues.len(), "{at:?}: parent {parent:?} does not exist");
+            assert_ne!(parent, start, "{start:?} is above itself");
+            at = parent;
+        }
+    }
+}
+
+fn classes(snapshot: &Snapshot) {
+    let nodes = snapshot.nodes.len();
+    for (index, class) in snapshot.classes.iter().enumerate() {
+        assert_eq!(class.admitted.len(), nodes, "class {index}: one bit per node");
+        let mut seen = class.admitted.clone();
+        for (rule, set) in &class.excluded {
+            assert_eq!(set.len(), nodes, "class {index}, {rule:?}: one bit per node");
+            assert!(
+                seen.is_disjoint(set),
+                "class {index}, {rule:?}: a node is counted once, for the first rule it fails"
+            );
+            seen.union_with(set);
+        }
+        assert_eq!(seen.count_ones(..), nodes, "class {index}: a node that is not admitted fails a rule");
+    }
+}
+
+fn topologies(snapshot: &Snapshot) {
+    let nodes = snapshot.nodes.len();
+    for (index, topology) in snapshot.topologies.iter().enumerate() {
+        for level in &topology.levels {
+            assert_eq!(level.len(), nodes, "topology {index}: one domain per node");
+        }
+        for pair in topology.levels.windows(2) {
+            nesting(index, &pair[0], &pair[1]);
+        }
+    }
+    for (index, constraint) in snapshot.constraints.iter().enumerate() {
+        let levels = constraint.topology.map(|id| snapshot.topologies[id.index()].levels.len());
+        for level in [constraint.required, constraint.preferred].into_iter().flatten() {
+            if let (Some(levels), LevelRef::At(at)) = (levels, level) {
+                assert!((at as usize) < levels, "constraint {index}: level {at} does not exist");
+            }
+        }
+    }
+}
+
+/// A narrow domain lies in one wide domain, and a node is in all levels or in none.
+fn nesting(topology: usize, wide: &[Option<u32>], narrow: &[Option<u32>]) {
+    let mut above: BTreeMap<u32, u32> = BTreeMap::new();
+    for (outer, inner) in wide.iter().zip(narrow) {
+        match (outer, inner) {
+            (None, None) => {}
+            (Some(outer), Some(inner)) => {
+                let known = above.entry(*inner).or_insert(*outer);
+                assert_eq!(known, outer, "topology {topology}: domain {inner} lies in two wider domains");
+            }
+            _ => panic!("topology {topology}: a node is in all levels or in none"),
+        }
+    }
+}
+
+fn jobs(snapshot: &Snapshot) {
+    let constraint_exists =
+        |constraint: Option<u32>| constraint.is_none_or(|at| (at as usize) < snapshot.constraints.len());
+    for job in snapshot.job_ids() {
+        let row = snapshot.job(job);
+        assert!(row.queue.is_none_or(|queue| queue.index() < snapshot.queues.len()), "{job:?}: queue does not exist");
+        assert!(!row.groups.is_empty(), "{job:?} has a root");
+        assert!(
+            snapshot.groups[row.groups.indices()].iter().all(|group| constraint_exists(group.constraint))
+                && snapshot.pod_sets[row.pod_sets.indices()].iter().all(|set| constraint_exists(set.constraint)),
+            "{job:?}: constraint does not exist"
+        );
+    }
+}
+
+fn tasks(snapshot: &Snapshot) {
+    for (index, task) in snapshot.tasks.iter().enumerate() {
+        let id = TaskId::at(index);
+        assert!(task.shape.index() < snapshot.shapes.len(), "{id:?}: {:?} does not exist", task.shape);
+        assert!(task.class.index() < snapshot.classes.len(), "{id:?}: {:?} does not exist", task.class);
+        for node in [task.node, task.nominated].into_iter().flatten() {
+            assert!(node.index() < snapshot.nodes.len(), "{id:?}: {node:?} does not exist");
+        }
+        let waits = matches!(task.status, Status::Pending | Status::Gated);
+        assert!(!waits || task.node.is_none(), "{id:?} waits for a node and has one");
+        if let Some(list) = task.devices {
+            assert!(snapshot.shape(task.shape).gpu.shared_devices().is_some(), "{id:?} shares no GPU but holds one");
+            for device in &snapshot.device_lists[list as usize] {
+                let node = snapshot.devices[device.index()].node;
+                assert_eq!(Some(node), task.node, "{id:?}: {device:?} is in another node");
+            }
+        }
+        assert!(task.ports.is_none_or(|set| (set as usize) < snapshot.port_sets.len()), "{id:?}: ports do not exist");
+    }
+}
