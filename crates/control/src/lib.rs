@@ -1,1 +1,16 @@
-//! Cluster objects to engine snapshots, decisions back to effects.
+//! Cluster objects in, effects out: everything of the control plane that is not the engine.
+//!
+//! ```text
+//!   objects ──parse──▶ World ──lower──▶ Snapshot ──engine──▶ Outcome ──raise──▶ Effects and words
+//! ```
+//!
+//! Never does I/O, reads a clock or draws a random number: `now` is an argument, names are derived. The shell
+//! that feeds a [`World`] and performs [`scheduler::Effect`]s may be a cluster or a simulator.
+
+pub mod objects;
+pub mod quantity;
+pub mod scheduler;
+pub mod world;
+
+pub use objects::{Malformed, Object};
+pub use world::{Key, Ref, World};

@@ -1,0 +1,58 @@
+//! A placement on its way to the kubelet.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Malformed;
+use super::reader::Reader;
+use crate::world::Key;
+
+/// What matters of a `BindRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BindRequest {
+    pub key: Key,
+    pub labels: BTreeMap<String, String>,
+    pub pod: String,
+    pub node: String,
+    pub gpu_groups: Vec<String>,
+    pub phase: BindPhase,
+    pub failed_attempts: u32,
+    pub backoff_limit: Option<u32>,
+}
+
+/// How far a bind has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BindPhase {
+    #[default]
+    Pending,
+    Succeeded,
+    Failed,
+}
+
+impl BindRequest {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let (spec, status) = (root.field("spec"), root.field("status"));
+        let name = root.object_name()?;
+        Ok(Self {
+            pod: spec.field("podName").name()?.unwrap_or_else(|| name.clone()),
+            key: Key::new(root.object_namespace()?, name),
+            labels: root.field("metadata").field("labels").texts()?,
+            node: spec.field("selectedNode").text_or_empty()?,
+            gpu_groups: spec.field("selectedGPUGroups").text_list()?,
+            phase: match status.field("phase").text()? {
+                Some("Succeeded") => BindPhase::Succeeded,
+                Some("Failed") => BindPhase::Failed,
+                _ => BindPhase::Pending,
+            },
+            failed_attempts: status.field("failedAttempts").count()?.unwrap_or(0),
+            backoff_limit: spec.field("backoffLimit").count()?,
+        })
+    }
+
+    /// Whether the binder has given up, so that the pod waits again.
+    pub fn given_up(&self) -> bool {
+        self.phase == BindPhase::Failed && self.backoff_limit.is_none_or(|limit| self.failed_attempts >= limit)
+    }
+}

@@ -1,0 +1,66 @@
+//! Projections of cluster objects: the few fields that matter here, parsed once, with precise complaints.
+
+mod bind_request;
+mod node;
+mod pod;
+mod pod_group;
+mod priority_class;
+mod queue;
+mod reader;
+mod topology;
+
+pub use bind_request::{BindPhase, BindRequest};
+pub use node::{Node, Resources, Taint, TaintEffect};
+pub use pod::{HostPort, NodeTerm, Operator, Owner, Phase, Pod, Request, Requirement, Sharing, Toleration};
+pub use pod_group::{PodGroup, SubGroup, TopologyConstraint};
+pub use priority_class::PriorityClass;
+pub use queue::{Queue, QueueAmounts};
+pub use reader::Malformed;
+pub use topology::{Level, Topology};
+
+use serde_json::Value;
+
+use crate::world::Ref;
+use reader::Reader;
+
+/// One object of a kind that the control plane keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    Node(Box<Node>),
+    Pod(Box<Pod>),
+    Queue(Box<Queue>),
+    PodGroup(Box<PodGroup>),
+    PriorityClass(Box<PriorityClass>),
+    Topology(Box<Topology>),
+    BindRequest(Box<BindRequest>),
+}
+
+impl Object {
+    /// Parses any kept kind by its `kind` field; `None` for kinds that are not kept.
+    pub fn parse(value: &Value) -> Result<Option<Self>, Malformed> {
+        let root = Reader::root(value);
+        Ok(Some(match root.field("kind").text()?.unwrap_or_default() {
+            "Node" => Self::Node(Box::new(Node::parse(value)?)),
+            "Pod" => Self::Pod(Box::new(Pod::parse(value)?)),
+            "Queue" => Self::Queue(Box::new(Queue::parse(value)?)),
+            "PodGroup" => Self::PodGroup(Box::new(PodGroup::parse(value)?)),
+            "PriorityClass" => Self::PriorityClass(Box::new(PriorityClass::parse(value)?)),
+            "Topology" => Self::Topology(Box::new(Topology::parse(value)?)),
+            "BindRequest" => Self::BindRequest(Box::new(BindRequest::parse(value)?)),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The name of the object, to find or delete it.
+    pub fn reference(&self) -> Ref {
+        match self {
+            Self::Node(node) => Ref::Node(node.name.clone()),
+            Self::Pod(pod) => Ref::Pod(pod.key.clone()),
+            Self::Queue(queue) => Ref::Queue(queue.name.clone()),
+            Self::PodGroup(group) => Ref::PodGroup(group.key.clone()),
+            Self::PriorityClass(class) => Ref::PriorityClass(class.name.clone()),
+            Self::Topology(topology) => Ref::Topology(topology.name.clone()),
+            Self::BindRequest(request) => Ref::BindRequest(request.key.clone()),
+        }
+    }
+}

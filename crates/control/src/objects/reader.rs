@@ -1,0 +1,202 @@
+//! Reads a field of a JSON object and remembers where it is, so that a complaint can name it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp as Instant;
+use kai_engine::units::Timestamp;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+/// A field that cannot be used as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field}: {problem}")]
+pub struct Malformed {
+    /// Where, such as `spec.containers[0].resources.requests.cpu`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Malformed {
+    pub fn new(field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into(), hint: hint.into() }
+    }
+}
+
+/// A place in an object: its path and the value there, if any. `null` is no value.
+#[derive(Clone)]
+pub(crate) struct Reader<'a> {
+    path: String,
+    value: Option<&'a Value>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn root(value: &'a Value) -> Self {
+        Self { path: String::new(), value: Some(value) }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn value(&self) -> Option<&'a Value> {
+        self.value
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// The place of a key of an object, present or not.
+    pub(crate) fn field(&self, key: &str) -> Self {
+        let path = match (self.path.is_empty(), key.contains(['.', '/'])) {
+            (_, true) => format!("{}[{key}]", self.path),
+            (true, false) => key.to_owned(),
+            (false, false) => format!("{}.{key}", self.path),
+        };
+        Self { path, value: self.value.and_then(|value| value.get(key)).filter(|value| !value.is_null()) }
+    }
+
+    pub(crate) fn wrong(&self, problem: impl Into<String>, hint: impl Into<String>) -> Malformed {
+        Malformed::new(self.path.clone(), problem, hint)
+    }
+
+    fn expected(&self, what: &str, value: &Value) -> Malformed {
+        self.wrong(format!("expected {what}, found {}", describe(value)), format!("write {what} here"))
+    }
+
+    pub(crate) fn text(&self) -> Result<Option<&'a str>, Malformed> {
+        match self.value {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.expected("text", other)),
+        }
+    }
+
+    /// Text, empty if absent.
+    pub(crate) fn text_or_empty(&self) -> Result<String, Malformed> {
+        Ok(self.text()?.unwrap_or_default().to_owned())
+    }
+
+    /// Text; absent and empty are the same.
+    pub(crate) fn name(&self) -> Result<Option<String>, Malformed> {
+        Ok(self.text()?.filter(|text| !text.is_empty()).map(str::to_owned))
+    }
+
+    pub(crate) fn flag(&self) -> Result<Option<bool>, Malformed> {
+        match self.value {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(self.expected("true or false", other)),
+        }
+    }
+
+    pub(crate) fn whole(&self) -> Result<Option<i64>, Malformed> {
+        match self.value {
+            None => Ok(None),
+            Some(value) => value.as_i64().map(Some).ok_or_else(|| self.expected("a whole number", value)),
+        }
+    }
+
+    pub(crate) fn int32(&self) -> Result<Option<i32>, Malformed> {
+        self.whole()?
+            .map(|number| {
+                i32::try_from(number)
+                    .map_err(|_| self.wrong(format!("{number} is out of range"), "use a smaller number"))
+            })
+            .transpose()
+    }
+
+    /// A count that cannot be negative.
+    pub(crate) fn count(&self) -> Result<Option<u32>, Malformed> {
+        self.whole()?
+            .map(|number| {
+                u32::try_from(number)
+                    .map_err(|_| self.wrong(format!("{number} is not a count"), "use a whole number from 0 up"))
+            })
+            .transpose()
+    }
+
+    /// The items of a list; none if absent.
+    pub(crate) fn items(&self) -> Result<Vec<Self>, Malformed> {
+        match self.value {
+            None => Ok(Vec::new()),
+            Some(Value::Array(items)) => Ok(items
+                .iter()
+                .enumerate()
+                .map(|(index, value)| Self { path: format!("{}[{index}]", self.path), value: Some(value) })
+                .collect()),
+            Some(other) => Err(self.expected("a list", other)),
+        }
+    }
+
+    /// The keys of an object with their places; none if absent.
+    pub(crate) fn entries(&self) -> Result<Vec<(&'a str, Self)>, Malformed> {
+        let Some(map) = self.map()? else { return Ok(Vec::new()) };
+        Ok(map.keys().map(|key| (key.as_str(), self.field(key))).collect())
+    }
+
+    fn map(&self) -> Result<Option<&'a Map<String, Value>>, Malformed> {
+        match self.value {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(map)),
+            Some(other) => Err(self.expected("an object", other)),
+        }
+    }
+
+    /// Labels or annotations.
+    pub(crate) fn texts(&self) -> Result<BTreeMap<String, String>, Malformed> {
+        self.entries()?.into_iter().map(|(key, place)| Ok((key.to_owned(), place.text_or_empty()?))).collect()
+    }
+
+    /// A list of texts.
+    pub(crate) fn text_list(&self) -> Result<Vec<String>, Malformed> {
+        self.items()?.iter().map(Self::text_or_empty).collect()
+    }
+
+    /// A time as Kubernetes writes it.
+    pub(crate) fn time(&self) -> Result<Option<Timestamp>, Malformed> {
+        self.text()?
+            .map(|text| {
+                parse_time(text).ok_or_else(|| {
+                    self.wrong(format!("`{text}` is not a time"), "write RFC 3339, such as 2026-01-31T12:00:00Z")
+                })
+            })
+            .transpose()
+    }
+
+    /// `metadata.name`, which every object must have.
+    pub(crate) fn object_name(&self) -> Result<String, Malformed> {
+        let place = self.field("metadata").field("name");
+        place.name()?.ok_or_else(|| place.wrong("the object has no name", "give it a metadata.name"))
+    }
+
+    /// `metadata.namespace`, `default` if absent, as `kubectl` has it.
+    pub(crate) fn object_namespace(&self) -> Result<String, Malformed> {
+        Ok(self.field("metadata").field("namespace").name()?.unwrap_or_else(|| "default".to_owned()))
+    }
+}
+
+/// RFC 3339 to engine time.
+pub(crate) fn parse_time(text: &str) -> Option<Timestamp> {
+    text.parse::<Instant>().ok().map(|instant| Timestamp(instant.as_microsecond()))
+}
+
+/// Engine time to RFC 3339 in UTC, whole seconds as Kubernetes writes them.
+pub(crate) fn write_time(time: Timestamp) -> String {
+    let seconds = time.0.div_euclid(1_000_000);
+    Instant::from_second(seconds).map_or_else(|_| format!("@{seconds}"), |instant| instant.to_string())
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(flag) => format!("`{flag}`"),
+        Value::Number(number) => format!("the number {number}"),
+        Value::String(text) => format!("the text `{text}`"),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}

@@ -1,0 +1,46 @@
+//! Levels of a physical layout, from wide to narrow.
+
+use serde_json::Value;
+
+use super::Malformed;
+use super::reader::Reader;
+
+/// What matters of a `Topology`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    pub name: String,
+    pub levels: Vec<Level>,
+}
+
+/// A level: the node label whose values are its domains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    pub node_label: String,
+    pub alias: Option<String>,
+}
+
+impl Topology {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let place = root.field("spec").field("levels");
+        let mut levels: Vec<Level> = Vec::new();
+        for item in place.items()? {
+            let label = item.field("nodeLabel");
+            let node_label =
+                label.name()?.ok_or_else(|| label.wrong("the level names no node label", "add `nodeLabel`"))?;
+            if levels.iter().any(|level| level.node_label == node_label) {
+                return Err(label.wrong(format!("`{node_label}` is used twice"), "name each node label once"));
+            }
+            levels.push(Level { node_label, alias: item.field("alias").name()? });
+        }
+        if levels.is_empty() {
+            return Err(place.wrong("the topology has no levels", "list at least one `nodeLabel`, from wide to narrow"));
+        }
+        Ok(Self { name: root.object_name()?, levels })
+    }
+
+    /// The level called `name`, by alias or by node label.
+    pub fn level(&self, name: &str) -> Option<usize> {
+        self.levels.iter().position(|level| level.alias.as_deref() == Some(name) || level.node_label == name)
+    }
+}

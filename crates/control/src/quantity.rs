@@ -1,0 +1,1 @@
+//! Kubernetes quantities as exact numbers.

@@ -1,0 +1,118 @@
+//! What a cycle asks the shell to do and to say: plain data.
+
+use kai_engine::policy::Action;
+use kai_engine::units::{Ceiling, Timestamp, Triple};
+
+use crate::world::{GroupKey, Key, PodKey};
+
+/// Everything a cycle has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cycle {
+    /// What to do, in order; effects of one gang are neighbours.
+    pub effects: Vec<Effect>,
+    /// Jobs that still wait, by name, and why.
+    pub pending: Vec<PendingJob>,
+    /// Queues that take part, by name.
+    pub queues: Vec<QueueView>,
+    /// Objects that could not be used as written.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Bind the pod to the node now.
+    Bind { pod: PodKey, job: GroupKey, node: String, received: Received, gpu_groups: Vec<GpuGroup>, why: String },
+    /// The pod will get this node once room is free there. Nothing is reserved beyond the cycle.
+    Promise { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: String },
+    /// Delete the pod.
+    Evict {
+        pod: PodKey,
+        job: GroupKey,
+        node: Option<String>,
+        action: Action,
+        beneficiary: Option<GroupKey>,
+        /// Pods evicted or moved together with this one, itself included.
+        batch: u32,
+        why: String,
+    },
+    /// Write the times of a job, all three, onto its pod group; `None` removes one.
+    NoteJob {
+        job: GroupKey,
+        last_start: Option<Timestamp>,
+        stale_since: Option<Timestamp>,
+        last_eviction: Option<Timestamp>,
+    },
+    /// Delete a bind request that failed for good or names a node that is gone.
+    DeleteBindRequest { request: Key, why: String },
+    /// Tell the owner of a pod that the scheduler ignores it, and why.
+    MarkPod { pod: PodKey, words: Words },
+}
+
+/// A shared GPU, named for as long as somebody shares it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GpuGroup {
+    pub name: String,
+    /// Opened by this cycle.
+    pub fresh: bool,
+}
+
+/// What a bound pod gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    pub kind: ResourceType,
+    pub devices: u32,
+    /// Millionths of each device.
+    pub portion: i64,
+}
+
+/// Kind of resource a bound pod gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceType {
+    Regular,
+    Fraction,
+    MigInstance,
+}
+
+/// A code for programs and a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    pub code: &'static str,
+    pub message: String,
+}
+
+/// A job that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingJob {
+    pub job: GroupKey,
+    /// `namespace/name`.
+    pub name: String,
+    /// As its owner wrote it, existing or not.
+    pub queue: String,
+    pub reasons: Vec<Words>,
+}
+
+/// A queue at the end of the cycle: milli-cores, bytes, millionths of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    pub name: String,
+    pub display_name: String,
+    pub parent: Option<String>,
+    pub priority: i32,
+    pub quota: [Ceiling; 3],
+    pub limit: [Ceiling; 3],
+    /// Over-quota weights in millionths.
+    pub weight: [i64; 3],
+    pub fair_share: Triple,
+    pub allocated: Triple,
+    pub allocated_non_preemptible: Triple,
+    pub request: Triple,
+}
+
+/// An object that could not be used as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Such as `queue research`.
+    pub object: String,
+    pub words: Words,
+}

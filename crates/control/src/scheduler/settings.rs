@@ -1,0 +1,55 @@
+//! What the scheduler is told at start, other than the engine's policy.
+
+use std::collections::BTreeMap;
+
+use kai_engine::policy::Policy;
+use kai_engine::units::Span;
+
+/// Flags and configuration of one scheduler (one shard).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub policy: Policy,
+    /// Pods that name another scheduler only take up room.
+    pub scheduler_name: String,
+    /// Label that assigns nodes, queues and pod groups to shards; empty is no sharding at all.
+    pub node_pool_label_key: String,
+    /// The shard; `None` owns everything without the label.
+    pub node_pool_value: Option<String>,
+    pub queue_label_key: String,
+    /// Use only nodes labelled as CPU or GPU workers.
+    pub restrict_node_scheduling: bool,
+    pub cpu_worker_label_key: String,
+    pub gpu_worker_label_key: String,
+    pub mig_worker_label_key: String,
+    /// `false` divides among leaf queues only, as one level.
+    pub full_hierarchy_fairness: bool,
+    /// How long after its deletion time a pod counts as stuck.
+    pub stuck_in_releasing_threshold: Span,
+    /// `app` label of pods that hold a GPU for sharing.
+    pub reservation_app_label: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            scheduler_name: "kai-scheduler".to_owned(),
+            node_pool_label_key: "kai.scheduler/node-pool".to_owned(),
+            node_pool_value: None,
+            queue_label_key: "kai.scheduler/queue".to_owned(),
+            restrict_node_scheduling: false,
+            cpu_worker_label_key: "node-role.kubernetes.io/cpu-worker".to_owned(),
+            gpu_worker_label_key: "node-role.kubernetes.io/gpu-worker".to_owned(),
+            mig_worker_label_key: "node-role.kubernetes.io/mig-enabled".to_owned(),
+            full_hierarchy_fairness: true,
+            stuck_in_releasing_threshold: Span::seconds(120),
+            reservation_app_label: "kai-resource-reservation".to_owned(),
+        }
+    }
+}
+
+/// Past usage of queues, as a share of the cluster in millionths: CPU, memory, GPU.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    pub queues: BTreeMap<String, [i64; 3]>,
+}
