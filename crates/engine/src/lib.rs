@@ -6,10 +6,15 @@
 #![warn(missing_docs)]
 
 pub mod builder;
+pub mod capacity;
 pub mod ids;
+pub mod order;
 pub mod outcome;
 pub mod policy;
+pub mod queues;
+pub mod share;
 pub mod snapshot;
+pub mod solve;
 pub mod units;
 
 pub use outcome::Outcome;

@@ -1,0 +1,3 @@
+//! Orders: queues among siblings, jobs inside a queue, and the tree that combines both.
+
+pub mod queues;

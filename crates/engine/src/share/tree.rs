@@ -1,0 +1,55 @@
+//! Walks the queue tree: children divide what their parent got, each resource on its own.
+
+use super::{Claim, divide};
+use crate::ids::QueueId;
+use crate::queues::QueueBook;
+use crate::units::QueueResource;
+
+/// Computes the fair share of every queue, adding to what is there.
+pub fn divide_tree(book: &mut QueueBook, k_value: i64) {
+    let mut children: Vec<Vec<QueueId>> = vec![Vec::new(); book.rows.len()];
+    let mut level = Vec::new();
+    for (index, row) in book.rows.iter().enumerate() {
+        match row.parent {
+            Some(parent) => children[parent.index()].push(QueueId::at(index)),
+            None => level.push(QueueId::at(index)),
+        }
+    }
+    let mut families = vec![(None, level)];
+    while let Some((parent, family)) = families.pop() {
+        for resource in QueueResource::ALL {
+            let amount = parent.map_or(book.total, |parent: QueueId| book.row(parent).fair_share).get(resource);
+            divide_family(book, &family, resource, amount, k_value);
+        }
+        for queue in family {
+            let below = std::mem::take(&mut children[queue.index()]);
+            if !below.is_empty() {
+                families.push((Some(queue), below));
+            }
+        }
+    }
+}
+
+fn divide_family(book: &mut QueueBook, family: &[QueueId], resource: QueueResource, amount: i64, k_value: i64) {
+    let index = resource as usize;
+    let mut claims: Vec<Claim> = family
+        .iter()
+        .map(|queue| {
+            let row = book.row(*queue);
+            Claim {
+                quota: row.quota[index],
+                limit: row.limit[index],
+                weight: row.weight[index],
+                usage: row.usage[index],
+                request: row.request.get(resource),
+                priority: row.priority,
+                created: row.created,
+                share: row.fair_share.get(resource),
+            }
+        })
+        .collect();
+    divide(amount, resource.unit(), k_value, &mut claims);
+    for (queue, claim) in family.iter().zip(claims) {
+        book.rows[queue.index()].fair_share.0[index] = claim.share;
+    }
+}

@@ -1,0 +1,120 @@
+//! Who may take from whom, between queues.
+//!
+//! All functions compare counters; none looks at jobs or nodes.
+
+use std::collections::BTreeMap;
+
+use crate::ids::QueueId;
+use crate::queues::QueueBook;
+use crate::units::{Ceiling, ONE, QueueResource, Triple};
+
+/// A job that wants room, as the rules see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Reclaimer {
+    /// Its queue.
+    pub queue: QueueId,
+    /// Whether it could be preempted itself.
+    pub preemptible: bool,
+    /// What it asks for.
+    pub required: Triple,
+}
+
+/// Whether the job may try to reclaim at all: its queue stays within fair share, and within quota if the job cannot
+/// be preempted.
+pub fn can_reclaim(book: &QueueBook, reclaimer: Reclaimer) -> bool {
+    let row = book.row(reclaimer.queue);
+    (row.allocated + reclaimer.required).fits_in(row.fair_share)
+        && (reclaimer.preemptible || (row.allocated_non_preemptible + reclaimer.required).within(row.quota))
+}
+
+/// The victim's side holds more than its share.
+pub fn over_fair_share(book: &QueueBook, victim: QueueId, remaining: Triple) -> bool {
+    !remaining.within(book.row(victim).allocatable())
+}
+
+/// The reclaimer's side stays within quota while the victim's side is above its own.
+pub fn quota_guaranteed(
+    book: &QueueBook,
+    reclaimer: QueueId,
+    victim: QueueId,
+    required: Triple,
+    remaining: Triple,
+) -> bool {
+    let row = book.row(reclaimer);
+    (row.allocated + required).within(row.quota) && !remaining.within(book.row(victim).quota)
+}
+
+/// Whether jobs of `victim` are worth looking at: a cheap test before the search.
+pub fn may_lose(book: &QueueBook, reclaimer: Reclaimer, victim: QueueId) -> bool {
+    let (ours, theirs) = book.parting(reclaimer.queue, victim);
+    let (ours, theirs) = (book.row(ours), book.row(theirs));
+    if !(ours.allocated + reclaimer.required).within(ours.quota) {
+        return !theirs.allocated.within(theirs.allocatable());
+    }
+    let mut below = false;
+    for resource in QueueResource::ALL {
+        let Ceiling::At(quota) = theirs.quota[resource as usize] else { continue };
+        if reclaimer.required.get(resource) > 0 {
+            let held = theirs.allocated.get(resource);
+            if held > quota {
+                return true;
+            }
+            below |= held < quota;
+        }
+    }
+    !below
+}
+
+/// Whether the rules allow taking these units, in this order, for the reclaimer.
+///
+/// `units` are what each victim queue loses, one unit at a time. The multiplier is in millionths.
+pub fn reclaimable(book: &QueueBook, reclaimer: Reclaimer, units: &[(QueueId, Triple)], multiplier: i64) -> bool {
+    let mut remaining: BTreeMap<QueueId, Triple> = BTreeMap::new();
+    let mut taken: BTreeMap<QueueId, Triple> = BTreeMap::new();
+    for (victim, unit) in units {
+        let (ours, theirs) = book.parting(reclaimer.queue, *victim);
+        let left = remaining.get(&theirs).copied().unwrap_or(book.row(theirs).allocated);
+        if !over_fair_share(book, theirs, left) && !quota_guaranteed(book, ours, theirs, reclaimer.required, left) {
+            return false;
+        }
+        for queue in book.path(*victim) {
+            *remaining.entry(queue).or_insert(book.row(queue).allocated) -= *unit;
+            *taken.entry(queue).or_default() += *unit;
+        }
+    }
+    book.path(reclaimer.queue).all(|queue| stays_behaved(book, reclaimer, queue, &remaining, &taken, multiplier))
+}
+
+/// On one level: the reclaimer's side must not end up above its share and as saturated as a sibling it took from.
+fn stays_behaved(
+    book: &QueueBook,
+    reclaimer: Reclaimer,
+    queue: QueueId,
+    remaining: &BTreeMap<QueueId, Triple>,
+    taken: &BTreeMap<QueueId, Triple>,
+    multiplier: i64,
+) -> bool {
+    let row = book.row(queue);
+    let after = remaining.get(&queue).copied().unwrap_or(row.allocated) + reclaimer.required;
+    for (sibling, left) in remaining {
+        let other = book.row(*sibling);
+        if *sibling == queue || other.parent != row.parent {
+            continue;
+        }
+        for resource in QueueResource::ALL {
+            let involved = reclaimer.required.get(resource) > 0 || taken[sibling].get(resource) > 0;
+            let ours = (after.get(resource), row.fair_share.get(resource));
+            let theirs = (left.get(resource), other.fair_share.get(resource));
+            if involved && ours.0 > ours.1 && theirs.1 > 0 && as_saturated(ours, theirs, multiplier) {
+                return false;
+            }
+        }
+    }
+    reclaimer.preemptible || (row.allocated_non_preemptible + reclaimer.required).within(row.quota)
+}
+
+/// Whether `ours.0 / ours.1`, times the multiplier, reaches `theirs.0 / theirs.1`. Nothing of nothing is infinite.
+fn as_saturated(ours: (i64, i64), theirs: (i64, i64), multiplier: i64) -> bool {
+    let left = i128::from(ours.0) * i128::from(theirs.1) * i128::from(multiplier) / i128::from(ONE);
+    ours.1 <= 0 || left >= i128::from(theirs.0) * i128::from(ours.1)
+}
