@@ -1,0 +1,264 @@
+//! What an API server and its webhooks would do with an object on its way in: fill defaults, refuse nonsense.
+//!
+//! The scheduler itself is forgiving, since it must live with whatever is stored. People who write manifests are
+//! better served by a refusal, so everything here is strict.
+
+use std::collections::BTreeMap;
+
+use kai_control::objects::{Malformed, Object, PodGroup};
+use serde_json::{Map, Value, json};
+
+use super::kinds::{Item, Kind};
+use crate::fault::{Fault, Place};
+use crate::time::parse_span;
+
+/// How long a pod runs, in virtual time.
+pub(crate) const DURATION_ANNOTATION: &str = "kai.scheduler/sim-duration";
+
+/// Pods that a node takes where its manifest does not say: the kubelet's own default.
+const PODS_PER_NODE: u32 = 110;
+
+/// Fills what an API server would fill, and refuses what it or a webhook would refuse.
+pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
+    match item.id.kind {
+        Kind::Node => complete_node(&mut item.value),
+        Kind::Pod => {
+            complete_pod(&mut item.value);
+            check_pod(&item.value, &item.place, "")?;
+        }
+        Kind::Job | Kind::Deployment | Kind::ReplicaSet => check_workload(item)?,
+        Kind::PriorityClass | Kind::Topology | Kind::Queue | Kind::PodGroup => {}
+    }
+    let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
+    if let Some(Object::PodGroup(group)) = object {
+        check_tree(&group, &item.place)?;
+    }
+    Ok(())
+}
+
+/// A field complaint of the control plane as a complaint about the input; `prefix` says where its root stands.
+fn fault(malformed: Malformed, place: &Place, prefix: &str) -> Fault {
+    let field = match (prefix.is_empty(), malformed.field.is_empty()) {
+        (true, _) => malformed.field,
+        (false, true) => prefix.to_owned(),
+        (false, false) => format!("{prefix}.{}", malformed.field),
+    };
+    Fault::new(place.field(field), malformed.problem, malformed.hint)
+}
+
+/// The object below a key, made if need be; `None` if something else stands there.
+pub(crate) fn object_at<'a>(value: &'a mut Value, keys: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    let mut here = value;
+    for key in keys {
+        let entry = here.as_object_mut()?.entry(*key).or_insert(Value::Null);
+        if entry.is_null() {
+            *entry = Value::Object(Map::new());
+        }
+        here = entry;
+    }
+    here.as_object_mut()
+}
+
+/// A node without a kubelet to report on it: what it can hold is what it says it has, and it is well.
+fn complete_node(node: &mut Value) {
+    let capacity = node.pointer("/status/capacity").cloned();
+    let Some(status) = object_at(node, &["status"]) else { return };
+    if let (None, Some(capacity)) = (status.get("allocatable"), capacity) {
+        status.insert("allocatable".to_owned(), capacity);
+    }
+    status.entry("conditions").or_insert_with(|| json!([{"type": "Ready", "status": "True"}]));
+    if let Some(allocatable) = object_at(node, &["status", "allocatable"]) {
+        allocatable.entry("pods").or_insert_with(|| json!(PODS_PER_NODE));
+    }
+}
+
+/// An API server takes the limit of a resource as its request where only the limit is written.
+pub(crate) fn complete_pod(pod: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        let containers = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let Some(limits) = container.pointer("/resources/limits").and_then(Value::as_object).cloned() else {
+                continue;
+            };
+            let Some(requests) = object_at(container, &["resources", "requests"]) else { continue };
+            for (name, amount) in limits {
+                requests.entry(name).or_insert(amount);
+            }
+        }
+    }
+}
+
+/// Refuses a pod, or the pod that a template makes. `prefix` says where the template stands.
+fn check_pod(pod: &Value, place: &Place, prefix: &str) -> Result<(), Fault> {
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+    if containers.is_none_or(Vec::is_empty) {
+        let field = if prefix.is_empty() { "spec.containers".to_owned() } else { format!("{prefix}.spec.containers") };
+        return Err(Fault::new(place.field(field), "the pod has no containers", "give it at least one container"));
+    }
+    check_gpu_sharing(pod).map_err(|malformed| fault(malformed, place, prefix))?;
+    if let Some(text) = annotation(pod, DURATION_ANNOTATION)
+        && parse_span(text).is_none()
+    {
+        let malformed = Malformed::new(
+            format!("metadata.annotations[{DURATION_ANNOTATION}]"),
+            format!("`{text}` is not a span of time"),
+            "write it like 90s, 5m or 1h30m",
+        );
+        return Err(fault(malformed, place, prefix));
+    }
+    Object::parse(pod).map_err(|malformed| fault(malformed, place, prefix))?;
+    Ok(())
+}
+
+/// The text of an annotation.
+pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+/// The rules of the pod webhook about shared GPUs, first failure first.
+fn check_gpu_sharing(pod: &Value) -> Result<(), Malformed> {
+    const FRACTION: &str = "gpu-fraction";
+    const MEMORY: &str = "gpu-memory";
+    const DEVICES: &str = "gpu-fraction-num-devices";
+    let at = |key: &str| format!("metadata.annotations.{key}");
+    for key in [FRACTION, MEMORY, DEVICES] {
+        let value = pod.pointer("/metadata/annotations").and_then(|annotations| annotations.get(key));
+        if value.is_some_and(|value| !value.is_string()) {
+            return Err(Malformed::new(at(key), "an annotation must be text", format!("put it in quotes: `{key}: \"…\"`")));
+        }
+    }
+    let (fraction, memory) = (annotation(pod, FRACTION), annotation(pod, MEMORY));
+    let whole = ["/spec/containers", "/spec/initContainers"].iter().any(|list| {
+        let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+        containers.into_iter().any(|container| container.pointer("/resources/limits/nvidia.com~1gpu").is_some())
+    });
+    if fraction.is_some() && memory.is_some() {
+        return Err(Malformed::new(
+            "metadata.annotations",
+            "gpu-fraction and gpu-memory are both set",
+            "keep one: a part of a GPU, or an amount of its memory",
+        ));
+    }
+    if whole && (fraction.is_some() || memory.is_some()) {
+        return Err(Malformed::new(
+            "metadata.annotations",
+            "a shared GPU and whole GPUs are both asked for",
+            "remove nvidia.com/gpu from the containers, or the gpu-fraction or gpu-memory annotation",
+        ));
+    }
+    if let Some(text) = fraction {
+        let good = text.trim().parse::<f64>().is_ok_and(|fraction| fraction > 0.0 && fraction < 1.0);
+        if !good {
+            let hint = "write a number between 0 and 1, such as \"0.5\"; whole GPUs are asked for with nvidia.com/gpu";
+            return Err(Malformed::new(at(FRACTION), format!("`{text}` is not a part of a GPU"), hint));
+        }
+    }
+    if let Some(text) = memory
+        && !text.parse::<i64>().is_ok_and(|mib| mib > 0)
+    {
+        let hint = "write MiB as a whole number above 0, such as \"8192\"";
+        return Err(Malformed::new(at(MEMORY), format!("`{text}` is not an amount of GPU memory"), hint));
+    }
+    if let Some(text) = annotation(pod, DEVICES) {
+        if fraction.is_none() && memory.is_none() {
+            let hint = "add gpu-fraction or gpu-memory: how much of each device";
+            return Err(Malformed::new(at(DEVICES), "several shared devices, but not how much of each", hint));
+        }
+        if !text.parse::<u32>().is_ok_and(|devices| devices > 0) {
+            let hint = "write a whole number above 0";
+            return Err(Malformed::new(at(DEVICES), format!("`{text}` is not a number of devices"), hint));
+        }
+    }
+    Ok(())
+}
+
+/// A controller's object: its counts, and the pod its template would make.
+fn check_workload(item: &Item) -> Result<(), Fault> {
+    let counts: &[&str] = match item.id.kind {
+        Kind::Job => &["parallelism", "completions", "backoffLimit"],
+        _ => &["replicas"],
+    };
+    for key in counts {
+        let value = item.value.get("spec").and_then(|spec| spec.get(key)).filter(|value| !value.is_null());
+        if let Some(value) = value
+            && value.as_u64().is_none_or(|count| u32::try_from(count).is_err())
+        {
+            let found = super::fields::describe(value);
+            return Err(Fault::new(
+                item.place.field(format!("spec.{key}")),
+                format!("expected a whole number from 0 up, found {found}"),
+                "write a whole number here",
+            ));
+        }
+    }
+    let Some(template) = item.value.pointer("/spec/template").filter(|template| template.is_object()) else {
+        return Err(Fault::new(
+            item.place.field("spec.template"),
+            "there is no pod template",
+            "describe the pods under spec.template",
+        ));
+    };
+    let mut pod = template.clone();
+    complete_pod(&mut pod);
+    let whole = object_at(&mut pod, &[]).map(|pod| {
+        pod.insert("apiVersion".to_owned(), json!("v1"));
+        pod.insert("kind".to_owned(), json!("Pod"));
+    });
+    if whole.is_some()
+        && let Some(metadata) = object_at(&mut pod, &["metadata"])
+    {
+        metadata.insert("name".to_owned(), json!(item.id.name));
+        metadata.insert("namespace".to_owned(), json!(item.id.namespace));
+    }
+    check_pod(&pod, &item.place, "spec.template")?;
+    if item.id.kind != Kind::Job && annotation(&pod, DURATION_ANNOTATION).is_some() {
+        return Err(Fault::new(
+            item.place.field(format!("spec.template.metadata.annotations[{DURATION_ANNOTATION}]")),
+            format!("pods of a {} run until somebody removes them", item.id.kind.name()),
+            "remove the annotation, or make it a Job",
+        ));
+    }
+    Ok(())
+}
+
+/// The sub-groups of a pod group must form a tree.
+fn check_tree(group: &PodGroup, place: &Place) -> Result<(), Fault> {
+    let mut parents: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    let at = |index: usize, key: &str| place.field(format!("spec.subGroups[{index}].{key}"));
+    for (index, sub_group) in group.sub_groups.iter().enumerate() {
+        if parents.insert(&sub_group.name, sub_group.parent.as_deref()).is_some() {
+            let problem = format!("sub-group `{}` is there twice", sub_group.name);
+            return Err(Fault::new(at(index, "name"), problem, "give each sub-group a name of its own"));
+        }
+    }
+    for (index, sub_group) in group.sub_groups.iter().enumerate() {
+        let Some(parent) = sub_group.parent.as_deref() else { continue };
+        if !parents.contains_key(parent) {
+            let problem = format!("parent `{parent}` of sub-group `{}` does not exist", sub_group.name);
+            return Err(Fault::new(at(index, "parent"), problem, "name a sub-group of this pod group, or leave it out"));
+        }
+        if let Some(cycle) = cycle_through(&sub_group.name, &parents) {
+            let problem = format!("sub-groups are each other's parents: {cycle}");
+            return Err(Fault::new(at(index, "parent"), problem, "remove one of these parents"));
+        }
+    }
+    Ok(())
+}
+
+/// `a → b → a`, if following parents from `start` comes back to it.
+pub(crate) fn cycle_through(start: &str, parents: &BTreeMap<&str, Option<&str>>) -> Option<String> {
+    let mut path = vec![start];
+    let mut here = start;
+    while let Some(Some(parent)) = parents.get(here) {
+        path.push(parent);
+        if *parent == start {
+            return Some(path.join(" → "));
+        }
+        if path.len() > parents.len() + 1 {
+            // A cycle that does not include `start`; whoever is part of it will be told.
+            return None;
+        }
+        here = parent;
+    }
+    None
+}

@@ -1,0 +1,251 @@
+//! The kinds that a simulated cluster understands, and how an object is named.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::document::Document;
+use crate::fault::{Fault, Place, nearest};
+
+/// A kind that is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A machine.
+    Node,
+    /// A named priority.
+    PriorityClass,
+    /// A level of the cluster's tree of nodes.
+    Topology,
+    /// A share of the cluster.
+    Queue,
+    /// Pods that start together.
+    PodGroup,
+    /// Pods that run to completion.
+    Job,
+    /// Pods that are replaced for ever, in revisions.
+    Deployment,
+    /// Pods that are replaced for ever.
+    ReplicaSet,
+    /// A pod.
+    Pod,
+}
+
+struct Row {
+    kind: Kind,
+    name: &'static str,
+    api_version: &'static str,
+    namespaced: bool,
+}
+
+const fn row(kind: Kind, name: &'static str, api_version: &'static str, namespaced: bool) -> Row {
+    Row { kind, name, api_version, namespaced }
+}
+
+/// In the order of [`Kind`], which is also the order in which objects of one moment are applied: what others
+/// refer to comes first, so the order of documents in a file does not matter.
+const KINDS: [Row; 9] = [
+    row(Kind::Node, "Node", "v1", false),
+    row(Kind::PriorityClass, "PriorityClass", "scheduling.k8s.io/v1", false),
+    row(Kind::Topology, "Topology", "kai.scheduler/v1alpha1", false),
+    row(Kind::Queue, "Queue", "scheduling.run.ai/v2", false),
+    row(Kind::PodGroup, "PodGroup", "scheduling.run.ai/v2alpha2", true),
+    row(Kind::Job, "Job", "batch/v1", true),
+    row(Kind::Deployment, "Deployment", "apps/v1", true),
+    row(Kind::ReplicaSet, "ReplicaSet", "apps/v1", true),
+    row(Kind::Pod, "Pod", "v1", true),
+];
+
+/// `apiVersion` and `kind` of the document that describes a simulation.
+pub(crate) const SCENARIO: (&str, &str) = ("kai.scheduler/v1alpha1", "Scenario");
+
+impl Kind {
+    fn row(self) -> &'static Row {
+        &KINDS[self as usize]
+    }
+
+    /// As written in manifests.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// As written in manifests.
+    pub fn api_version(self) -> &'static str {
+        self.row().api_version
+    }
+
+    /// Whether objects of it live in a namespace.
+    pub fn namespaced(self) -> bool {
+        self.row().namespaced
+    }
+
+    /// The kind of that name, in any case and singular or plural, as `kubectl` takes it.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let word = word.to_lowercase();
+        KINDS.iter().find(|row| {
+            let name = row.name.to_lowercase();
+            word == name || word.strip_prefix(&name).is_some_and(|rest| rest == "s" || rest == "es")
+        })
+        .map(|row| row.kind)
+    }
+
+    /// All names, for error messages.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KINDS.iter().map(|row| row.name)
+    }
+}
+
+/// Identity of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty for kinds that have none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Id {
+    /// Identity of an object of a namespaced kind.
+    pub fn namespaced(kind: Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Identity of an object of a cluster-wide kind.
+    pub fn cluster(kind: Kind, name: impl Into<String>) -> Self {
+        Self { kind, namespace: String::new(), name: name.into() }
+    }
+
+    /// `namespace/name`, or the name alone.
+    pub fn path(&self) -> String {
+        if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.kind.name(), self.path())
+    }
+}
+
+/// An object of the input.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    /// Where it was written.
+    pub(crate) place: Place,
+    /// What it is called.
+    pub(crate) id: Id,
+    /// All of it.
+    pub(crate) value: Value,
+}
+
+/// What a document turned out to hold.
+pub(crate) enum Content {
+    Object(Item),
+    Scenario(Document),
+}
+
+/// Sorts a document by kind; lists are opened, kinds without effect are dropped.
+pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(), Fault> {
+    let Document { place, value } = document;
+    if !value.is_object() {
+        return Err(Fault::new(
+            place,
+            "this document is not a Kubernetes object",
+            "start it with `apiVersion:`, `kind:` and `metadata:`",
+        ));
+    }
+    let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (api_version, kind) = (word("apiVersion"), word("kind"));
+    if kind.is_empty() {
+        return Err(Fault::new(place.field("kind"), "the object does not say its kind", "add `kind:` and `apiVersion:`"));
+    }
+    if kind == SCENARIO.1 {
+        expect_version(&place, &kind, &api_version, SCENARIO.0)?;
+        found.push(Content::Scenario(Document { place, value }));
+        return Ok(());
+    }
+    if kind == "Namespace" {
+        // Namespaces hold nothing that scheduling depends on.
+        return Ok(());
+    }
+    if let (true, Some(Value::Array(items))) = (kind.ends_with("List"), value.get("items")) {
+        for (index, item) in items.iter().enumerate() {
+            let place = place.object(format!("{kind} items[{index}]"));
+            classify(Document { place, value: item.clone() }, found)?;
+        }
+        return Ok(());
+    }
+    let Some(row) = KINDS.iter().find(|row| row.name == kind) else {
+        let help = match nearest(&kind, Kind::names()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                format!("remove it; understood are {}, Namespace, List and Scenario", Kind::names().collect::<Vec<_>>().join(", "))
+            }
+        };
+        return Err(Fault::new(place.object(&kind), format!("the simulator does not know kind `{kind}`"), help));
+    };
+    expect_version(&place, &kind, &api_version, row.api_version)?;
+    let metadata = |key: &str| value.pointer(&format!("/metadata/{key}"));
+    let name = match metadata("name") {
+        Some(Value::String(name)) if !name.is_empty() => name.clone(),
+        _ => {
+            let place = place.object(&kind).field("metadata.name");
+            return Err(Fault::new(place, "the object has no name", "give it a metadata.name"));
+        }
+    };
+    if let Some(problem) = name_problem(&name) {
+        let place = place.object(format!("{kind} {name}")).field("metadata.name");
+        return Err(Fault::new(place, problem, "use lower-case letters, digits, `-` and `.`, at most 253 of them"));
+    }
+    let namespace = match metadata("namespace") {
+        Some(Value::String(namespace)) if row.namespaced && !namespace.is_empty() => namespace.clone(),
+        _ if row.namespaced => "default".to_owned(),
+        _ => String::new(),
+    };
+    let id = Id { kind: row.kind, namespace, name };
+    found.push(Content::Object(Item { place: place.object(&id), id, value }));
+    Ok(())
+}
+
+fn expect_version(place: &Place, kind: &str, found: &str, wanted: &str) -> Result<(), Fault> {
+    if found == wanted {
+        return Ok(());
+    }
+    let problem = if found.is_empty() {
+        format!("{kind} does not say its apiVersion")
+    } else {
+        format!("{kind} of `{found}` is not understood")
+    };
+    Err(Fault::new(place.object(kind).field("apiVersion"), problem, format!("write `apiVersion: {wanted}`")))
+}
+
+fn name_problem(name: &str) -> Option<String> {
+    let allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-' || letter == '.';
+    let edge = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    let good = name.len() <= 253
+        && name.chars().all(allowed)
+        && edge(name.chars().next())
+        && edge(name.chars().next_back());
+    (!good).then(|| format!("`{name}` is not a name that Kubernetes accepts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_kinds() {
+        for (index, row) in KINDS.iter().enumerate() {
+            assert_eq!(row.kind as usize, index);
+        }
+    }
+
+    #[test]
+    fn kinds_are_found_as_people_type_them() {
+        assert_eq!(Kind::from_word("pod"), Some(Kind::Pod));
+        assert_eq!(Kind::from_word("Jobs"), Some(Kind::Job));
+        assert_eq!(Kind::from_word("priorityclasses"), Some(Kind::PriorityClass));
+        assert_eq!(Kind::from_word("service"), None);
+    }
+}

@@ -1,0 +1,293 @@
+//! All sources together: what exists at time zero, what happens later, and whether the whole of it makes sense.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_engine::units::Span;
+use serde_json::Value;
+
+use super::admission::{admit, cycle_through};
+use super::document::{self, Source};
+use super::kinds::{Content, Id, Item, Kind, classify};
+use super::scenario::{Action, Scenario, tidy};
+use crate::fault::{Fault, Place, nearest};
+
+/// A checked simulation, ready to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What exists when it begins, in the order of application.
+    pub(crate) initial: Vec<Item>,
+    /// What happens later, by time.
+    pub(crate) steps: Vec<PlannedStep>,
+    /// Everything else that the scenario says.
+    pub(crate) scenario: Scenario,
+}
+
+/// Something that happens at a moment, with all it needs.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedStep {
+    pub(crate) at: Span,
+    pub(crate) happening: Happening,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    Apply(Vec<Item>),
+    Delete(Id),
+    Scale(Id, u32),
+    NodeDown(String),
+    NodeUp(String),
+}
+
+/// A file that a step applies, with the place that asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Path, relative to where the sources' paths are relative to.
+    pub path: String,
+    /// The step.
+    pub place: Place,
+}
+
+/// Files that steps apply and that are not among the sources: the caller reads them and asks again.
+pub fn missing_files(sources: &[Source]) -> Result<Vec<Wanted>, Fault> {
+    let present: BTreeSet<String> = sources.iter().map(|source| tidy(&source.name)).collect();
+    let mut seen = BTreeSet::new();
+    let mut wanted = Vec::new();
+    for (path, place) in gather(sources)?.scenario.applied_files() {
+        if !present.contains(path) && seen.insert(path.to_owned()) {
+            wanted.push(Wanted { path: path.to_owned(), place: place.clone() });
+        }
+    }
+    Ok(wanted)
+}
+
+/// Reads and checks everything.
+pub fn read(sources: &[Source]) -> Result<Plan, Fault> {
+    let Gathered { scenario, mut files } = gather(sources)?;
+    for items in files.values_mut() {
+        for item in items {
+            admit(item)?;
+        }
+    }
+    let later: BTreeSet<&str> = scenario.applied_files().map(|(path, _)| path).collect();
+    let mut initial: Vec<Item> = Vec::new();
+    for source in sources {
+        // A source given twice counts once, like a file that two glob patterns match.
+        if let Some(items) = files.get(&tidy(&source.name)).filter(|_| !later.contains(tidy(&source.name).as_str())) {
+            initial.extend(items.iter().cloned());
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let mut steps = Vec::new();
+    for step in &scenario.steps {
+        let happening = match &step.action {
+            Action::Apply(paths) => {
+                let mut items = Vec::new();
+                for path in paths {
+                    let found = files.get(path).ok_or_else(|| {
+                        Fault::new(step.place.clone(), format!("{path} was not read"), "check the name of the file")
+                    })?;
+                    seen.insert(path.clone());
+                    items.extend(found.iter().cloned());
+                }
+                Happening::Apply(items)
+            }
+            Action::Delete(id) => Happening::Delete(id.clone()),
+            Action::Scale(id, replicas) => Happening::Scale(id.clone(), *replicas),
+            Action::NodeDown(node) => Happening::NodeDown(node.clone()),
+            Action::NodeUp(node) => Happening::NodeUp(node.clone()),
+        };
+        steps.push((PlannedStep { at: step.at, happening }, step.place.clone()));
+    }
+    // Steps of one moment keep the order in which they are written.
+    steps.sort_by_key(|(step, _)| step.at);
+    sort_by_kind(&mut initial);
+    for (step, _) in &mut steps {
+        if let Happening::Apply(items) = &mut step.happening {
+            sort_by_kind(items);
+        }
+    }
+    check_story(&initial, &steps, &scenario)?;
+    Ok(Plan { initial, steps: steps.into_iter().map(|(step, _)| step).collect(), scenario })
+}
+
+/// What others refer to comes first; otherwise the order of the documents stays.
+fn sort_by_kind(items: &mut [Item]) {
+    items.sort_by_key(|item| item.id.kind);
+}
+
+struct Gathered {
+    scenario: Scenario,
+    /// Objects by tidy file name.
+    files: BTreeMap<String, Vec<Item>>,
+}
+
+fn gather(sources: &[Source]) -> Result<Gathered, Fault> {
+    let mut scenario: Option<Scenario> = None;
+    let mut files: BTreeMap<String, Vec<Item>> = BTreeMap::new();
+    for source in sources {
+        let name = tidy(&source.name);
+        if files.contains_key(&name) {
+            continue;
+        }
+        let mut contents = Vec::new();
+        for document in document::read(source)? {
+            classify(document, &mut contents)?;
+        }
+        let mut items = Vec::new();
+        for content in contents {
+            match content {
+                Content::Object(item) => items.push(item),
+                Content::Scenario(document) => {
+                    let found = Scenario::read(&document)?;
+                    if let Some(first) = &scenario {
+                        return Err(Fault::new(
+                            found.place,
+                            format!("there is a second Scenario; the first is in {}", first.place),
+                            "keep one, or simulate them one at a time",
+                        ));
+                    }
+                    scenario = Some(found);
+                }
+            }
+        }
+        files.insert(name, items);
+    }
+    Ok(Gathered { scenario: scenario.unwrap_or_default(), files })
+}
+
+/// Plays the story through on names alone, so that nothing has to be refused half-way.
+fn check_story(initial: &[Item], steps: &[(PlannedStep, Place)], scenario: &Scenario) -> Result<(), Fault> {
+    let mut present: BTreeMap<&Id, &Item> = BTreeMap::new();
+    check_unique(initial)?;
+    present.extend(initial.iter().map(|item| (&item.id, item)));
+    check_queue_tree(&present)?;
+    check_running(scenario, &present)?;
+    for (step, place) in steps {
+        match &step.happening {
+            Happening::Apply(items) => {
+                check_unique(items)?;
+                for item in items {
+                    if let Some(before) = present.insert(&item.id, item) {
+                        check_update(before, item)?;
+                    }
+                }
+                check_queue_tree(&present)?;
+            }
+            Happening::Delete(id) => {
+                // Pods made by controllers have no manifest; whether they exist is known only when it happens.
+                if present.remove(id).is_none() && id.kind != Kind::Pod {
+                    return Err(absent(id, &present, place));
+                }
+            }
+            Happening::Scale(id, _) => {
+                if !present.contains_key(id) {
+                    return Err(absent(id, &present, place));
+                }
+            }
+            Happening::NodeDown(node) | Happening::NodeUp(node) => {
+                let id = Id::cluster(Kind::Node, node);
+                if !present.contains_key(&id) {
+                    return Err(absent(&id, &present, place));
+                }
+            }
+        }
+    }
+    let all: BTreeSet<&Id> = initial.iter().chain(steps.iter().flat_map(|(step, _)| step.items())).map(|item| &item.id).collect();
+    for rule in &scenario.durations {
+        if rule.target.kind != Kind::Pod && !all.contains(&rule.target) {
+            return Err(absent_among(&rule.target, all.iter().copied(), &rule.place));
+        }
+    }
+    Ok(())
+}
+
+impl PlannedStep {
+    fn items(&self) -> &[Item] {
+        if let Happening::Apply(items) = &self.happening { items } else { &[] }
+    }
+}
+
+fn absent(id: &Id, present: &BTreeMap<&Id, &Item>, place: &Place) -> Fault {
+    absent_among(id, present.keys().copied(), place)
+}
+
+/// An object that is not there, with the name that was probably meant.
+fn absent_among<'a>(id: &Id, present: impl Iterator<Item = &'a Id>, place: &Place) -> Fault {
+    let names: Vec<String> = present.filter(|other| other.kind == id.kind).map(Id::path).collect();
+    let help = match nearest(&id.path(), names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => format!("there is no {} at that time", id.kind.name()),
+        None => format!("at that time there are {}", listed(&names)),
+    };
+    Fault::new(place.clone(), format!("{id} does not exist"), help)
+}
+
+fn listed(names: &[String]) -> String {
+    // Enough to recognise one's own naming scheme, not a screen full.
+    const SHOWN: usize = 8;
+    if names.len() <= SHOWN {
+        return names.join(", ");
+    }
+    format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN)
+}
+
+fn check_unique(items: &[Item]) -> Result<(), Fault> {
+    let mut seen: BTreeMap<&Id, &Place> = BTreeMap::new();
+    for item in items {
+        if let Some(first) = seen.insert(&item.id, &item.place) {
+            let first = Place { object: None, field: None, ..first.clone() };
+            return Err(Fault::new(
+                item.place.field("metadata.name"),
+                format!("{} is there twice, first in {first}", item.id),
+                "rename or remove one of them; later changes belong into a file that a Scenario step applies",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_queue_tree(present: &BTreeMap<&Id, &Item>) -> Result<(), Fault> {
+    let queues: Vec<&&Item> = present.values().filter(|item| item.id.kind == Kind::Queue).collect();
+    let parent = |item: &'_ Item| -> Option<String> {
+        let parent = item.value.pointer("/spec/parentQueue").and_then(Value::as_str)?;
+        (!parent.is_empty()).then(|| parent.to_owned())
+    };
+    let owned: Vec<(&str, Option<String>)> = queues.iter().map(|item| (item.id.name.as_str(), parent(item))).collect();
+    let parents: BTreeMap<&str, Option<&str>> = owned.iter().map(|(name, parent)| (*name, parent.as_deref())).collect();
+    for item in queues {
+        if let Some(cycle) = cycle_through(&item.id.name, &parents) {
+            return Err(Fault::new(
+                item.place.field("spec.parentQueue"),
+                format!("queues are each other's parents: {cycle}"),
+                "remove spec.parentQueue from the one that should be at the top",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What an API server refuses to change in place.
+fn check_update(before: &Item, after: &Item) -> Result<(), Fault> {
+    let fixed = match after.id.kind {
+        Kind::Pod => "/spec",
+        Kind::Job => "/spec/template",
+        _ => return Ok(()),
+    };
+    if before.value.pointer(fixed) == after.value.pointer(fixed) {
+        return Ok(());
+    }
+    let field = fixed.trim_start_matches('/').replace('/', ".");
+    let problem = format!("{field} of a {} cannot be changed once it exists", after.id.kind.name());
+    Err(Fault::new(after.place.field(field), problem, "delete it in a step before, or give the new one another name"))
+}
+
+fn check_running(scenario: &Scenario, present: &BTreeMap<&Id, &Item>) -> Result<(), Fault> {
+    for running in &scenario.running {
+        let node = Id::cluster(Kind::Node, &running.node);
+        if !present.contains_key(&node) {
+            return Err(absent(&node, present, &running.place));
+        }
+    }
+    Ok(())
+}
