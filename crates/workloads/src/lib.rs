@@ -1,1 +1,194 @@
-//! Workload owners and their pods to pod groups.
+//! Turns a pod and the objects that own it into the description of the pod group it belongs to.
+//!
+//! ```text
+//! pod ── owners::walk ──> Owners ── group ──> Grouping::Grouped(GroupSpec)
+//!                                    │              name, queue, class, minimum, sub-groups
+//!                                    └── TABLE: group, version, kind -> rule (kinds/<kind>.rs)
+//! ```
+//!
+//! A rule computes from the top owner, the pod and what [`Related`] shows of the cluster. It fetches
+//! nothing, reads no clock, and gives the same answer for the same input. Objects are plain JSON, since
+//! most kinds are not ours; a field that is missing or absurd is a [`GroupError`], never a panic.
+//!
+//! ```
+//! use kai_workloads::{Objects, Owners, Settings, group};
+//! use serde_json::json;
+//!
+//! let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+//!     "metadata": {"name": "sweep", "uid": "u1", "labels": {"kai.scheduler/queue": "team-a"}}});
+//! let pod = json!({"apiVersion": "v1", "kind": "Pod",
+//!     "metadata": {"name": "sweep-x7k", "namespace": "lab", "uid": "u2", "ownerReferences":
+//!         [{"apiVersion": "batch/v1", "kind": "Job", "name": "sweep", "uid": "u1"}]},
+//!     "spec": {"schedulerName": "kai-scheduler"}});
+//!
+//! let owners: Owners = [&job].into_iter().collect();
+//! let spec = group(&owners, &pod, &Objects::default(), &Settings::default())?.grouped().unwrap();
+//! assert_eq!((spec.name.as_str(), spec.queue.as_str()), ("pg-sweep-u1", "team-a"));
+//! # Ok::<(), kai_workloads::GroupError>(())
+//! ```
+
+mod base;
+mod duration;
+mod error;
+mod group;
+pub mod keys;
+pub mod kinds;
+mod object;
+pub mod owners;
+mod preemptibility;
+mod priority;
+mod queue;
+mod record;
+mod related;
+mod settings;
+pub mod table;
+#[cfg(test)]
+mod testing;
+mod topology;
+mod workload;
+
+use serde_json::Value;
+
+pub use crate::duration::Span;
+pub use crate::error::{Fault, GroupError};
+pub use crate::group::{GroupSpec, Minimum, Note, OwnerRef, SubGroupSpec, TopologyConstraint};
+pub use crate::object::{Object, ObjectRef, Part};
+pub use crate::owners::Owners;
+pub use crate::preemptibility::Preemptibility;
+pub use crate::related::{Objects, Related, RelatedPod, StoredGroup};
+pub use crate::settings::{KindDefault, KindDefaults, Settings};
+pub use crate::workload::Workload;
+
+/// What is to be done about a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Grouping {
+    /// Create or update this group, link the pod to it.
+    Grouped(Box<GroupSpec>),
+    /// Touch neither pod nor groups.
+    LeftAlone(LeftAlone),
+}
+
+impl Grouping {
+    pub fn grouped(self) -> Option<GroupSpec> {
+        match self {
+            Self::Grouped(spec) => Some(*spec),
+            Self::LeftAlone(_) => None,
+        }
+    }
+}
+
+/// Why a pod is none of our business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeftAlone {
+    OtherScheduler,
+    /// This object, the pod or one of its owners, carries the opt-out annotation.
+    OptedOut(ObjectRef),
+    /// A bare pod that already names its group: its user made the group, or we did earlier.
+    AlreadyLinked,
+}
+
+/// Describes the group of one pod. Everything the answer depends on is an argument.
+pub fn group(
+    owners: &Owners<'_>,
+    pod: &Value,
+    related: &dyn Related,
+    settings: &Settings,
+) -> Result<Grouping, GroupError> {
+    if let Some(reason) = left_alone(pod, settings) {
+        return Ok(Grouping::LeftAlone(reason));
+    }
+    let chain: Vec<Object<'_>> = owners.chain.iter().map(|owner| Object::new(owner)).collect();
+    if let Some(owner) = chain.iter().find(|owner| opts_out(**owner)) {
+        return Ok(Grouping::LeftAlone(LeftAlone::OptedOut(owner.reference())));
+    }
+    let pod = Object::new(pod);
+    let top = chain.last().copied().unwrap_or(pod);
+    let workload = Workload::new(top, chain, pod, related, settings);
+    let mut spec = table::apply(&workload)?;
+    inherit_node_pool(&mut spec, pod, settings);
+    Ok(Grouping::Grouped(Box::new(spec)))
+}
+
+/// What can be told from the pod alone, before anybody looks for its owners.
+pub fn left_alone(pod: &Value, settings: &Settings) -> Option<LeftAlone> {
+    let object = Object::new(pod);
+    if pod["spec"]["schedulerName"].as_str() != Some(&settings.scheduler_name) {
+        return Some(LeftAlone::OtherScheduler);
+    }
+    if opts_out(object) {
+        return Some(LeftAlone::OptedOut(object.reference()));
+    }
+    let bare = owners::references(pod).next().is_none();
+    (bare && object.annotation(keys::POD_GROUP).is_some()).then_some(LeftAlone::AlreadyLinked)
+}
+
+fn opts_out(object: Object<'_>) -> bool {
+    object.annotation(keys::SKIP) == Some("true")
+}
+
+/// Shards pick their groups by this label, which often stands on the pod template only.
+fn inherit_node_pool(spec: &mut GroupSpec, pod: Object<'_>, settings: &Settings) {
+    let key = &settings.node_pool_label_key;
+    if key.is_empty() {
+        return;
+    }
+    if let Some(pool) = pod.label(key) {
+        spec.labels.entry(key.clone()).or_insert_with(|| pool.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod() -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "lab", "uid": "u"},
+               "spec": {"schedulerName": "kai-scheduler"}})
+    }
+
+    fn check(owners: &[&Value], pod: &Value) -> Grouping {
+        let owners = owners.iter().copied().collect();
+        group(&owners, pod, &Objects::default(), &Settings::default()).unwrap()
+    }
+
+    #[test]
+    fn pods_of_other_schedulers_are_left_alone() {
+        let mut other = pod();
+        other["spec"]["schedulerName"] = json!("default-scheduler");
+        assert_eq!(check(&[], &other), Grouping::LeftAlone(LeftAlone::OtherScheduler));
+    }
+
+    #[test]
+    fn the_annotation_opts_out_on_the_pod_and_on_any_owner() {
+        let out = json!({"metadata": {"name": "o", "annotations": {keys::SKIP: "true"}}});
+        let on = json!({"metadata": {"name": "x", "annotations": {keys::SKIP: "yes"}}});
+        assert!(matches!(check(&[&out, &on], &pod()), Grouping::LeftAlone(LeftAlone::OptedOut(_))));
+        assert!(matches!(check(&[&on], &pod()), Grouping::Grouped(_)));
+        let mut skipped = pod();
+        skipped["metadata"]["annotations"] = json!({keys::SKIP: "true"});
+        assert!(matches!(check(&[&on], &skipped), Grouping::LeftAlone(LeftAlone::OptedOut(_))));
+    }
+
+    #[test]
+    fn a_linked_pod_is_left_alone_only_without_owners() {
+        let mut linked = pod();
+        linked["metadata"]["annotations"] = json!({keys::POD_GROUP: "duo"});
+        assert_eq!(check(&[], &linked), Grouping::LeftAlone(LeftAlone::AlreadyLinked));
+        linked["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "j"}]);
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": "k"}});
+        assert_eq!(check(&[&job], &linked).grouped().unwrap().name, "pg-j-k");
+    }
+
+    #[test]
+    fn the_node_pool_of_the_pod_reaches_the_group() {
+        let mut pooled = pod();
+        pooled["metadata"]["labels"] = json!({keys::NODE_POOL: "a100"});
+        let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": {"name": "db", "uid": "s", "labels": {"project": "ml"}}});
+        let spec = check(&[&set], &pooled).grouped().unwrap();
+        assert_eq!((spec.name.as_str(), spec.queue.as_str()), ("pg-db-s", "ml-a100"));
+        assert_eq!(spec.labels[keys::NODE_POOL], "a100");
+    }
+}

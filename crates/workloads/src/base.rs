@@ -1,0 +1,113 @@
+//! The base rule: what every group has, whatever made the pods.
+
+use std::collections::BTreeMap;
+
+use crate::duration::Span;
+use crate::group::{GroupSpec, Minimum, Note, OwnerRef};
+use crate::keys;
+use crate::object::Object;
+use crate::workload::Workload;
+use crate::{preemptibility, priority, queue, record, topology};
+
+/// One group for `object`, minimum one pod.
+///
+/// `lineage` are the objects asked for priority, preemptibility and durations, nearest first.
+pub(crate) fn group(
+    workload: &Workload<'_>,
+    object: Object<'_>,
+    lineage: &[Object<'_>],
+    default_class: &str,
+) -> GroupSpec {
+    let Workload { pod, settings, .. } = workload;
+    let mut notes = Vec::new();
+    GroupSpec {
+        name: group_name(object),
+        namespace: pod.namespace().to_owned(),
+        queue: queue::of(object, *pod, settings),
+        priority_class: priority::of(workload, lineage, default_class, &mut notes),
+        preemptibility: preemptibility::of(lineage, *pod, settings, &mut notes),
+        preemption_delay: span(lineage, *pod, keys::PREEMPTION_DELAY, |span| span.nanos >= 0, &mut notes),
+        staleness_grace_period: span(lineage, *pod, keys::STALENESS_GRACE_PERIOD, |_| true, &mut notes),
+        minimum: Minimum::Members(1),
+        owner: OwnerRef::of(object),
+        labels: labels(object, *pod),
+        annotations: annotations(object, *pod),
+        topology: topology::of_object(object),
+        sub_groups: Vec::new(),
+        notes,
+    }
+}
+
+pub(crate) fn group_name(object: Object<'_>) -> String {
+    format!("pg-{}-{}", object.name(), object.uid())
+}
+
+fn labels(object: Object<'_>, pod: Object<'_>) -> BTreeMap<String, String> {
+    let user = pod.label(keys::USER).map(|user| (keys::USER, user));
+    owned(user.into_iter().chain(object.labels()))
+}
+
+fn annotations(object: Object<'_>, pod: Object<'_>) -> BTreeMap<String, String> {
+    let record = record::of(object);
+    let user = pod.annotation(keys::USER).map(|user| (keys::USER, user));
+    owned(user.into_iter().chain([(keys::TOP_OWNER, record.as_str())]).chain(object.annotations()))
+}
+
+/// Later pairs replace earlier ones.
+fn owned<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The first usable duration on the owners, then on the pod.
+fn span(
+    lineage: &[Object<'_>],
+    pod: Object<'_>,
+    key: &'static str,
+    usable: fn(&Span) -> bool,
+    notes: &mut Vec<Note>,
+) -> Option<Span> {
+    for object in lineage.iter().chain([&pod]) {
+        let Some(text) = object.annotation(key) else { continue };
+        if let Some(span) = Span::parse(text).filter(usable) {
+            return Some(span);
+        }
+        notes.push(Note::InvalidDuration { object: object.reference(), key, value: text.to_owned() });
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::check_group;
+
+    #[test]
+    fn labels_and_annotations_of_the_owner_win() {
+        let owner = json!({"apiVersion": "x.io/v1", "kind": "X", "metadata": {
+            "name": "x", "uid": "u",
+            "labels": {"a": "1"},
+            "annotations": {"user": "owner", "kai.scheduler/topology": "dc"},
+        }});
+        let pod = json!({"metadata": {"name": "p", "namespace": "lab",
+            "labels": {"user": "ada", "b": "2"}, "annotations": {"user": "ada", "c": "3"}}});
+        let spec = check_group(&[owner], &pod);
+        assert_eq!(spec.name, "pg-x-u");
+        assert_eq!(spec.labels, [("a", "1"), ("user", "ada")].map(|(k, v)| (k.into(), v.into())).into());
+        assert_eq!(spec.annotations["user"], "owner");
+        assert!(!spec.annotations.contains_key("c"));
+        assert_eq!(spec.topology.unwrap().topology.as_deref(), Some("dc"), "copied although no level is named");
+    }
+
+    #[test]
+    fn durations_pass_over_what_they_cannot_read() {
+        let owner = json!({"kind": "X", "metadata": {"annotations": {
+            keys::PREEMPTION_DELAY: "-5s", keys::STALENESS_GRACE_PERIOD: "-1s"}}});
+        let pod = json!({"metadata": {"annotations": {keys::PREEMPTION_DELAY: "5s"}}});
+        let spec = check_group(&[owner], &pod);
+        assert_eq!(spec.preemption_delay.unwrap().to_string(), "5s");
+        assert_eq!(spec.staleness_grace_period.unwrap().to_string(), "-1s");
+        assert_eq!(spec.notes.len(), 1);
+    }
+}

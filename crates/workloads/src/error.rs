@@ -1,0 +1,46 @@
+//! Why a pod could not be grouped: which object, which field, what is wrong with it.
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::object::ObjectRef;
+
+/// The pod gets no group until somebody corrects `field` of `object`, or the object it names appears.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{object}: {field} {fault}")]
+pub struct GroupError {
+    pub object: ObjectRef,
+    pub field: String,
+    pub fault: Fault,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Fault {
+    #[error("is missing")]
+    Missing,
+    #[error("must be {expected}, but is {found}")]
+    Malformed { expected: String, found: String },
+    /// The caller may know that the object was never asked for, and fetch it.
+    #[error("refers to {0}, which does not exist")]
+    NotFound(ObjectRef),
+}
+
+/// Names a JSON value in an error, without pouring whole objects into an event.
+pub(crate) fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) => quoted(text),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+/// Long enough for any sane value, short enough for an event.
+const SHOWN_CHARS_MAX: usize = 64;
+
+pub(crate) fn quoted(text: &str) -> String {
+    let cut: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+    let rest = if cut.len() < text.len() { "…" } else { "" };
+    format!("{cut:?}{rest}")
+}

@@ -1,0 +1,71 @@
+//! Job: one group per Job. Pods start one by one unless the Job asks for a gang by annotation.
+//!
+//! Parallelism, completions and suspension do not matter.
+
+use crate::error::GroupError;
+use crate::group::{GroupSpec, Minimum};
+use crate::keys;
+use crate::workload::Workload;
+
+pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
+    let mut spec = workload.base();
+    if let Some(name) = legacy_group(workload, &spec) {
+        spec.name = name;
+        return Ok(spec);
+    }
+    if let Some(members) = workload.object.annotation_int(keys::BATCH_MIN_MEMBER)? {
+        spec.minimum = Minimum::Members(members);
+    }
+    Ok(spec)
+}
+
+/// Older releases made one group per pod; a pod that has such a group keeps it.
+fn legacy_group(workload: &Workload<'_>, spec: &GroupSpec) -> Option<String> {
+    let name = format!("pg-{}-{}", workload.pod.name(), workload.object.uid());
+    let wanted = workload.settings.search_legacy_pod_groups && name != spec.name;
+    (wanted && workload.related.pod_group(&spec.namespace, &name).is_some()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::related::Objects;
+    use crate::testing::{check_group, outline, try_group};
+
+    fn job(annotations: &Value) -> Value {
+        json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "sweep", "uid": "u", "annotations": annotations}, "spec": {"parallelism": 2}})
+    }
+
+    fn pod(name: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "lab"}})
+    }
+
+    #[test]
+    fn pods_of_a_job_share_one_group_and_start_one_by_one() {
+        for name in ["sweep-a", "sweep-b"] {
+            let spec = check_group(&[job(&json!({}))], &pod(name));
+            assert_eq!((spec.name.as_str(), outline(&spec).as_str()), ("pg-sweep-u", "* 1"));
+        }
+    }
+
+    #[test]
+    fn the_annotation_makes_a_gang() {
+        let with = |text: &str| job(&json!({"kai.scheduler/batch-min-member": text}));
+        assert_eq!(outline(&check_group(&[with("2")], &pod("a"))), "* 2");
+        assert_eq!(outline(&check_group(&[with("0")], &pod("a"))), "* 0");
+        assert!(try_group(&[with("x")], &pod("a"), &Objects::default()).is_err());
+    }
+
+    #[test]
+    fn a_group_of_an_older_release_is_kept() {
+        let related: Objects = [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+            "metadata": {"name": "pg-a-u", "namespace": "lab"}})]
+        .into_iter()
+        .collect();
+        let broken = job(&json!({"kai.scheduler/batch-min-member": "x"}));
+        let spec = try_group(&[broken], &pod("a"), &related).unwrap();
+        assert_eq!((spec.name.as_str(), outline(&spec).as_str()), ("pg-a-u", "* 1"));
+    }
+}

@@ -1,0 +1,29 @@
+//! `JAXJob`: needs workers.
+
+use super::distributed;
+use crate::error::GroupError;
+use crate::group::GroupSpec;
+use crate::workload::Workload;
+
+pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
+    distributed(workload, "jaxReplicaSpecs", &["Worker"])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::related::Objects;
+    use crate::testing::{outline, try_group};
+
+    fn job(specs: &Value) -> Value {
+        json!({"apiVersion": "kubeflow.org/v1", "kind": "JAXJob", "metadata": {"name": "j"}, "spec": {"jaxReplicaSpecs": specs}})
+    }
+
+    #[test]
+    fn is_a_gang_of_workers() {
+        let group = |specs: Value| try_group(&[job(&specs)], &json!({}), &Objects::default());
+        assert_eq!(outline(&group(json!({"Worker": {"replicas": 4}})).unwrap()), "* 4");
+        assert!(group(json!({"Master": {"replicas": 1}})).is_err());
+    }
+}

@@ -1,0 +1,29 @@
+//! `TFJob`: no replica type is mandatory.
+
+use super::distributed;
+use crate::error::GroupError;
+use crate::group::GroupSpec;
+use crate::workload::Workload;
+
+pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
+    distributed(workload, "tfReplicaSpecs", &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::related::Objects;
+    use crate::testing::{outline, try_group};
+
+    fn job(specs: &Value) -> Value {
+        json!({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "j"}, "spec": {"tfReplicaSpecs": specs}})
+    }
+
+    #[test]
+    fn is_a_gang_of_all_types() {
+        let specs = json!({"PS": {"replicas": 2}, "Worker": {"replicas": 3}});
+        let spec = try_group(&[job(&specs)], &json!({}), &Objects::default()).unwrap();
+        assert_eq!(outline(&spec), "* 5");
+    }
+}

@@ -1,0 +1,219 @@
+//! Which rule groups which kind.
+//!
+//! One row per workload kind. A row also says which other kinds its rule looks at, so that watches and
+//! permissions follow from the table. Kinds without a row get the base rule.
+
+use crate::error::GroupError;
+use crate::group::GroupSpec;
+use crate::kinds::kubeflow::{jax_job, mpi_job, notebook, pytorch_job, tf_job, xgboost_job};
+use crate::kinds::{
+    aml_job, cron_job, deployment, grove, job, job_set, karta, knative, leader_worker_set, plain, pod, ray, runai_job,
+    spot_request, wrapper,
+};
+use crate::workload::Workload;
+
+pub type Rule = fn(&Workload<'_>) -> Result<GroupSpec, GroupError>;
+
+/// A correction after the rule, where we do more than the original system.
+pub type Afterwards = fn(&Workload<'_>, &mut GroupSpec) -> Result<(), GroupError>;
+
+#[derive(Clone, Copy)]
+pub struct Row {
+    pub group: &'static str,
+    /// Exact versions, or [`ANY`].
+    pub versions: &'static [&'static str],
+    pub kind: &'static str,
+    pub rule: Rule,
+    pub afterwards: Option<Afterwards>,
+    /// Kinds the rule asks [`crate::Related`] for, beside priority classes.
+    pub related: &'static [Kind],
+}
+
+/// A kind as permissions and watches name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+}
+
+pub const ANY: &[&str] = &["*"];
+
+const POD: Kind = Kind { group: "", version: "v1", kind: "Pod" };
+const JOB: Kind = Kind { group: "batch", version: "v1", kind: "Job" };
+const POD_GROUP: Kind = Kind { group: "scheduling.run.ai", version: "v2alpha2", kind: "PodGroup" };
+const RAY_CLUSTER: Kind = Kind { group: "ray.io", version: "v1", kind: "RayCluster" };
+const REVISION: Kind = Kind { group: "serving.knative.dev", version: "v1", kind: "Revision" };
+const POD_GANG: Kind = Kind { group: "scheduler.grove.io", version: "v1alpha1", kind: "PodGang" };
+
+pub const TABLE: &[Row] = &[
+    row("", &["v1"], "Pod", pod::group),
+    row("amlarc.azureml.com", &["v1alpha1"], "AmlJob", aml_job::group),
+    row("apps", &["v1"], "Deployment", deployment::group),
+    row("apps", &["v1"], "ReplicaSet", plain::group),
+    row("apps", &["v1"], "StatefulSet", plain::group),
+    row("argoproj.io", &["v1alpha1"], "Workflow", wrapper::group),
+    row("batch", &["v1"], "CronJob", cron_job::group).asks(&[JOB]),
+    row("batch", &["v1"], "Job", job::group).asks(&[POD_GROUP]),
+    row("egx.nvidia.io", &["v1"], "SPOTRequest", spot_request::group),
+    row("grove.io", &["v1alpha1"], "PodCliqueSet", grove::group).asks(&[POD_GANG]),
+    row("grove.io", &["v1alpha1"], "PodGangSet", grove::group).asks(&[POD_GANG]),
+    row("jobset.x-k8s.io", &["v1alpha2"], "JobSet", job_set::group).asks(&[POD_GROUP]),
+    row("kubeflow.org", &["v1"], "JAXJob", jax_job::group),
+    row("kubeflow.org", &["v1", "v2beta1"], "MPIJob", mpi_job::group).asks(&[POD]),
+    row("kubeflow.org", &["v1beta1"], "Notebook", notebook::group),
+    row("kubeflow.org", &["v1"], "PyTorchJob", pytorch_job::group),
+    row("kubeflow.org", &["v1alpha1"], "ScheduledWorkflow", plain::group),
+    row("kubeflow.org", &["v1"], "TFJob", tf_job::group),
+    row("kubeflow.org", &["v1"], "XGBoostJob", xgboost_job::group),
+    row("kubevirt.io", &["v1"], "VirtualMachineInstance", plain::group),
+    row("leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet", leader_worker_set::group),
+    row("machinelearning.seldon.io", &["v1alpha2", "v1"], "SeldonDeployment", plain::group),
+    row("nvidia.com", ANY, "DynamoGraphDeployment", wrapper::group),
+    row("ray.io", &["v1", "v1alpha1"], "RayCluster", ray::group).asks(&[POD_GROUP]).then(ray::adopt_strays),
+    row("ray.io", &["v1", "v1alpha1"], "RayJob", ray::group).asks(&[RAY_CLUSTER, POD_GROUP]).then(ray::adopt_strays),
+    row("ray.io", &["v1", "v1alpha1"], "RayService", ray::group)
+        .asks(&[RAY_CLUSTER, POD_GROUP])
+        .then(ray::adopt_strays),
+    row("run.ai", ANY, "DistributedInferenceWorkload", wrapper::group),
+    row("run.ai", ANY, "DistributedWorkload", wrapper::group),
+    row("run.ai", ANY, "InferenceWorkload", wrapper::group),
+    row("run.ai", ANY, "InteractiveWorkload", wrapper::group),
+    row("run.ai", &["v1"], "RunaiJob", runai_job::group).asks(&[POD_GROUP]),
+    row("run.ai", ANY, "TrainingWorkload", wrapper::group),
+    row("serving.knative.dev", &["v1"], "Service", knative::group).asks(&[REVISION, POD, POD_GROUP]),
+    row("tekton.dev", &["v1"], "PipelineRun", plain::group),
+    row("tekton.dev", &["v1"], "TaskRun", plain::group),
+    row("trainer.kubeflow.org", &["v1alpha1"], "TrainJob", wrapper::group),
+    row("workspace.devfile.io", &["v1alpha2"], "DevWorkspace", plain::group),
+];
+
+/// Owner kinds the shipped role may read: group and kind. A kind that is not here ends the owner walk
+/// below itself, so this list shapes grouping as much as the table does.
+pub const READABLE: &[(&str, &str)] = &[
+    ("", "Pod"),
+    ("amlarc.azureml.com", "AmlJob"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("argoproj.io", "Workflow"),
+    ("batch", "CronJob"),
+    ("batch", "Job"),
+    ("egx.nvidia.io", "SPOTRequest"),
+    ("grove.io", "PodClique"),
+    ("grove.io", "PodCliqueScalingGroup"),
+    ("grove.io", "PodCliqueSet"),
+    ("grove.io", "PodGangSet"),
+    ("jobset.x-k8s.io", "JobSet"),
+    ("kubeflow.org", "JAXJob"),
+    ("kubeflow.org", "MPIJob"),
+    ("kubeflow.org", "Notebook"),
+    ("kubeflow.org", "PyTorchJob"),
+    ("kubeflow.org", "ScheduledWorkflow"),
+    ("kubeflow.org", "TFJob"),
+    ("kubeflow.org", "XGBoostJob"),
+    ("kubevirt.io", "VirtualMachine"),
+    ("kubevirt.io", "VirtualMachineInstance"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+    ("machinelearning.seldon.io", "SeldonDeployment"),
+    ("ray.io", "RayCluster"),
+    ("ray.io", "RayJob"),
+    ("ray.io", "RayService"),
+    ("run.ai", "DistributedInferenceWorkload"),
+    ("run.ai", "DistributedWorkload"),
+    ("run.ai", "InferenceWorkload"),
+    ("run.ai", "InteractiveWorkload"),
+    ("run.ai", "Karta"),
+    ("run.ai", "RunaiJob"),
+    ("run.ai", "TrainingWorkload"),
+    ("scheduler.grove.io", "PodGang"),
+    ("serving.knative.dev", "Configuration"),
+    ("serving.knative.dev", "Revision"),
+    ("serving.knative.dev", "Service"),
+    ("tekton.dev", "PipelineRun"),
+    ("tekton.dev", "TaskRun"),
+    ("trainer.kubeflow.org", "TrainJob"),
+    ("workspace.devfile.io", "DevWorkspace"),
+];
+
+const fn row(group: &'static str, versions: &'static [&'static str], kind: &'static str, rule: Rule) -> Row {
+    Row { group, versions, kind, rule, afterwards: None, related: &[] }
+}
+
+impl Row {
+    const fn asks(mut self, related: &'static [Kind]) -> Self {
+        self.related = related;
+        self
+    }
+
+    const fn then(mut self, afterwards: Afterwards) -> Self {
+        self.afterwards = Some(afterwards);
+        self
+    }
+
+    pub fn apply(&self, workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
+        let mut spec = (self.rule)(workload)?;
+        if let Some(afterwards) = self.afterwards {
+            afterwards(workload, &mut spec)?;
+        }
+        Ok(spec)
+    }
+
+    fn is_exactly(&self, workload: &Workload<'_>) -> bool {
+        self.names(workload) && self.versions.contains(&workload.object.version())
+    }
+
+    fn is_any_version(&self, workload: &Workload<'_>) -> bool {
+        self.names(workload) && self.versions == ANY
+    }
+
+    fn names(&self, workload: &Workload<'_>) -> bool {
+        self.kind == workload.object.kind && self.group == workload.object.group()
+    }
+}
+
+/// The rule for the object of this workload: by exact version, by any version, by a Karta, else the base rule.
+pub fn apply(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
+    let any_version = || workload.table.iter().find(|row| row.is_any_version(workload));
+    if let Some(row) = exact(workload).or_else(any_version) {
+        return row.apply(workload);
+    }
+    if let Some(karta) = karta::describing(workload) {
+        return karta::group(workload, karta);
+    }
+    plain::group(workload)
+}
+
+/// What a wrapper goes by for the object inside: exact version or the base rule, nothing in between.
+pub(crate) fn apply_exact(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
+    exact(workload).map_or_else(|| plain::group(workload), |row| row.apply(workload))
+}
+
+fn exact<'a>(workload: &Workload<'a>) -> Option<&'a Row> {
+    workload.table.iter().find(|row| row.is_exactly(workload))
+}
+
+/// A row by its names, whatever the version.
+pub fn find(group: &str, kind: &str) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.group == group && row.kind == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_and_unique() {
+        let names: Vec<_> = TABLE.iter().map(|row| (row.group, row.kind)).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "keep the table in order of group and kind");
+        assert!(READABLE.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn the_role_may_read_every_kind_but_one() {
+        let unreadable: Vec<_> =
+            TABLE.iter().map(|row| (row.group, row.kind)).filter(|row| !READABLE.contains(row)).collect();
+        // Administrators who run Dynamo add the permission themselves.
+        assert_eq!(unreadable, [("nvidia.com", "DynamoGraphDeployment")]);
+    }
+}
