@@ -1,1 +1,34 @@
-fn main() {}
+//! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for terminals")]
+
+mod ci;
+mod tidy;
+mod workspace;
+
+use std::{env, process::ExitCode};
+use workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  tidy           check layering, purity, file sizes and leaks
+  ci [--quick]   run every check, cheapest first; --quick stops after the unit tests";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments.as_slice() {
+        ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
+        ["ci"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Full)),
+        ["ci", "--quick"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Quick)),
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Every check in the order of cheapness; the first failure ends the run.
+
+use crate::{
+    tidy,
+    workspace::{Workspace, cargo},
+};
+use std::{
+    env,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Stops after the unit tests.
+    Quick,
+    Full,
+}
+
+/// What a step comes to.
+enum Work {
+    Cargo(Vec<String>),
+    Tidy,
+    /// Left out, and why.
+    Skip(String),
+}
+
+struct Step {
+    name: &'static str,
+    work: Work,
+}
+
+pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<(), String> {
+    for Step { name, work } in steps(workspace, extent) {
+        if let Work::Skip(why) = &work {
+            println!("== {name}: SKIPPED, {why}");
+            continue;
+        }
+        println!("== {name}");
+        let watch = Watch::start();
+        let done = match work {
+            Work::Cargo(arguments) => run_cargo(workspace, &arguments),
+            Work::Tidy => tidy::run(workspace),
+            Work::Skip(_) => Ok(()),
+        };
+        println!("== {name}: {} after {:.1} s", if done.is_ok() { "ok" } else { "FAILED" }, watch.secs());
+        done?;
+    }
+    Ok(())
+}
+
+fn steps(workspace: &Workspace, extent: Extent) -> Vec<Step> {
+    let mut steps = vec![
+        Step { name: "fmt", work: words("fmt --all --check") },
+        Step { name: "tidy", work: Work::Tidy },
+        Step { name: "clippy", work: words("clippy --workspace --all-targets -- -D warnings") },
+        Step { name: "test", work: words("test --workspace") },
+    ];
+    if extent == Extent::Full {
+        steps.push(Step { name: "conformance", work: conformance(workspace) });
+        steps.push(Step { name: "benches", work: benches(workspace) });
+        steps.push(Step { name: "deny", work: deny() });
+    }
+    steps
+}
+
+fn words(command: &str) -> Work {
+    Work::Cargo(command.split(' ').map(str::to_owned).collect())
+}
+
+/// The corpus is no part of this repository.
+fn conformance(workspace: &Workspace) -> Work {
+    let beside = || workspace.root.join("../shared/conformance");
+    let dir = env::var_os("KAI_CONFORMANCE_DIR").map_or_else(beside, PathBuf::from);
+    if !dir.is_dir() {
+        return Work::Skip("no corpus; set KAI_CONFORMANCE_DIR".to_owned());
+    }
+    let mut arguments: Vec<String> = "run --release -p conformance --".split(' ').map(str::to_owned).collect();
+    arguments.push(dir.display().to_string());
+    Work::Cargo(arguments)
+}
+
+/// Runs each benchmark once, to see that it still works. Names the targets, since libraries have another harness.
+fn benches(workspace: &Workspace) -> Work {
+    let names: Vec<&String> = workspace.packages.iter().flat_map(|package| &package.benches).collect();
+    if names.is_empty() {
+        return Work::Skip("no benchmark is defined".to_owned());
+    }
+    let mut arguments = vec!["bench".to_owned(), "--workspace".to_owned()];
+    for name in names {
+        arguments.extend(["--bench".to_owned(), name.clone()]);
+    }
+    arguments.extend(["--".to_owned(), "--test".to_owned()]);
+    Work::Cargo(arguments)
+}
+
+fn deny() -> Work {
+    let mut probe = Command::new(cargo());
+    probe.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    if probe.status().is_ok_and(|status| status.success()) {
+        words("deny check")
+    } else {
+        Work::Skip("cargo-deny is not installed".to_owned())
+    }
+}
+
+fn run_cargo(workspace: &Workspace, arguments: &[String]) -> Result<(), String> {
+    let status = Command::new(cargo()).current_dir(&workspace.root).args(arguments).status();
+    let status = status.map_err(|error| format!("cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("failed: cargo {}", arguments.join(" "))) }
+}
+
+#[expect(clippy::disallowed_types, reason = "how long a step took is for people to see")]
+struct Watch(std::time::Instant);
+
+#[expect(clippy::disallowed_types, reason = "how long a step took is for people to see")]
+impl Watch {
+    fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    fn secs(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Package;
+
+    fn workspace(benches: &[&str]) -> Workspace {
+        let benches = benches.iter().map(|&name| name.to_owned()).collect();
+        let package = Package { name: "kai-engine".to_owned(), dependencies: Vec::new(), benches };
+        Workspace { root: PathBuf::from("nowhere"), packages: vec![package], files: Vec::new() }
+    }
+
+    fn names(extent: Extent) -> Vec<&'static str> {
+        steps(&workspace(&[]), extent).iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn runs_the_cheapest_first() {
+        assert_eq!(names(Extent::Quick), ["fmt", "tidy", "clippy", "test"]);
+        assert_eq!(names(Extent::Full), ["fmt", "tidy", "clippy", "test", "conformance", "benches", "deny"]);
+    }
+
+    #[test]
+    fn names_every_benchmark() {
+        let Work::Cargo(arguments) = benches(&workspace(&["cycle", "share"])) else { panic!("skipped") };
+        assert_eq!(arguments.join(" "), "bench --workspace --bench cycle --bench share -- --test");
+    }
+
+    #[test]
+    fn says_why_a_step_is_skipped() {
+        assert!(matches!(benches(&workspace(&[])), Work::Skip(why) if why.contains("no benchmark")));
+    }
+
+    #[test]
+    fn a_failing_command_fails_the_step() {
+        let mut here = workspace(&[]);
+        here.root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        assert!(run_cargo(&here, &["--version".to_owned()]).is_ok());
+        assert!(run_cargo(&here, &["no-such-command".to_owned()]).is_err());
+    }
+}
