@@ -7,6 +7,8 @@
 //! Never does I/O, reads a clock or draws a random number: `now` is an argument, names are derived. The shell
 //! that feeds a [`World`] and performs [`scheduler::Effect`]s may be a cluster or a simulator.
 
+mod duration;
+mod keys;
 pub mod objects;
 pub mod quantity;
 pub mod scheduler;

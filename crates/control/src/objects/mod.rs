@@ -1,21 +1,33 @@
 //! Projections of cluster objects: the few fields that matter here, parsed once, with precise complaints.
 
+mod affinity;
 mod bind_request;
 mod node;
 mod pod;
 mod pod_group;
 mod priority_class;
 mod queue;
-mod reader;
+pub(crate) mod reader;
+mod request;
+pub(crate) mod resources;
+mod sharing;
+mod taint;
 mod topology;
 
+pub use affinity::{NodeTerm, Operator, Requirement};
 pub use bind_request::{BindPhase, BindRequest};
-pub use node::{Node, Resources, Taint, TaintEffect};
-pub use pod::{HostPort, NodeTerm, Operator, Owner, Phase, Pod, Request, Requirement, Sharing, Toleration};
+pub use kai_engine::builder::{HostPort, Protocol};
+pub use node::Node;
+pub(crate) use node::PRESSURES;
+pub use pod::{Owner, Phase, Pod};
 pub use pod_group::{PodGroup, SubGroup, TopologyConstraint};
 pub use priority_class::PriorityClass;
 pub use queue::{Queue, QueueAmounts};
 pub use reader::Malformed;
+pub use request::Request;
+pub use resources::Resources;
+pub use sharing::Sharing;
+pub use taint::{Taint, TaintEffect, Toleration};
 pub use topology::{Level, Topology};
 
 use serde_json::Value;

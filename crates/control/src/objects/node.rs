@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::Malformed;
 use super::reader::Reader;
+use super::resources::Resources;
+use super::taint::Taint;
 
 /// What matters of a `Node`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,41 +22,81 @@ pub struct Node {
     pub allocatable: Resources,
 }
 
-/// Amounts of resources.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
-    pub cpu_milli: i64,
-    pub memory_bytes: i64,
-    /// Whole GPUs, of whatever vendor.
-    pub gpus: i64,
-    pub pods: i64,
-    /// Everything else by name: MIG profiles and storage counted plainly, other resources in thousandths.
-    pub scalars: BTreeMap<String, i64>,
-}
-
-/// Keeps pods away that do not tolerate it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Taint {
-    pub key: String,
-    pub value: String,
-    pub effect: TaintEffect,
-}
-
-/// What a taint does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaintEffect {
-    NoSchedule,
-    PreferNoSchedule,
-    NoExecute,
-}
+/// Pod slots of a node that reports none: what a kubelet offers unless told otherwise.
+const PODS_DEFAULT: i64 = 110;
 
 impl Node {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
+        let (metadata, spec, status) = (root.field("metadata"), root.field("spec"), root.field("status"));
+        // Hand-written nodes often give one list only; a kubelet always gives both.
+        let offered = Some(status.field("allocatable")).filter(Reader::exists).unwrap_or(status.field("capacity"));
+        let mut allocatable = Resources::read(&offered)?;
+        if !offered.field("pods").exists() {
+            allocatable.pods = PODS_DEFAULT;
+        }
+        let mut conditions = BTreeMap::new();
+        for item in status.field("conditions").items()? {
+            conditions.insert(item.field("type").text_or_empty()?, item.field("status").text_or_empty()?);
+        }
         Ok(Self {
             name: root.object_name()?,
-            labels: root.field("metadata").field("labels").texts()?,
-            ..Self::default()
+            labels: metadata.field("labels").texts()?,
+            taints: spec.field("taints").items()?.iter().map(Taint::read).collect::<Result<_, _>>()?,
+            unschedulable: spec.field("unschedulable").flag()?.unwrap_or(false),
+            conditions,
+            allocatable,
         })
+    }
+
+    /// Whether the condition is absent or has this status.
+    pub fn condition_is(&self, kind: &str, status: &str) -> bool {
+        self.conditions.get(kind).is_none_or(|found| found == status)
+    }
+
+    /// Whether it counts as capacity: not cordoned, ready, under no pressure.
+    pub fn is_ready(&self) -> bool {
+        !self.unschedulable
+            && self.condition_is("Ready", "True")
+            && PRESSURES.iter().all(|kind| self.condition_is(kind, "False"))
+    }
+}
+
+/// Conditions that must be `False` where they are reported at all.
+pub(crate) const PRESSURES: [&str; 4] = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(spec: &Value, status: &Value) -> Result<Node, Malformed> {
+        Node::parse(&json!({"kind": "Node", "metadata": {"name": "a"}, "spec": spec, "status": status}))
+    }
+
+    #[test]
+    fn a_short_node_is_a_usable_one() {
+        let node = node(&json!({}), &json!({"capacity": {"cpu": 8, "nvidia.com/gpu": "4"}})).unwrap();
+        assert_eq!((node.allocatable.cpu_milli, node.allocatable.gpus, node.allocatable.pods), (8_000, 4, 110));
+        assert!(node.is_ready());
+    }
+
+    #[test]
+    fn unknown_pressure_is_not_ready() {
+        let status = json!({"conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": "DiskPressure", "status": "Unknown"},
+        ]});
+        assert!(!node(&json!({}), &status).unwrap().is_ready());
+        assert!(!node(&json!({"unschedulable": true}), &json!({})).unwrap().is_ready());
+    }
+
+    #[test]
+    fn the_place_of_a_mistake_is_named() {
+        let wrong = node(&json!({}), &json!({"allocatable": {"nvidia.com/gpu": "eight"}})).unwrap_err();
+        assert_eq!(wrong.field, "status.allocatable[nvidia.com/gpu]");
+        let wrong = node(&json!({"taints": [{"key": "a", "effect": "NoWay"}]}), &json!({})).unwrap_err();
+        assert_eq!(wrong.to_string(), "spec.taints[0].effect: `NoWay` is not an effect of a taint");
     }
 }

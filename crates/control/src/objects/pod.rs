@@ -1,13 +1,18 @@
 //! A pod: what it asks for, where it may run, where it stands.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use kai_engine::builder::{HostPort, Protocol};
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 
 use super::Malformed;
-use super::node::{Resources, TaintEffect};
-use super::reader::Reader;
+use super::affinity::NodeTerm;
+use super::reader::{Reader, canonical};
+use super::request::Request;
+use super::taint::Toleration;
+use crate::keys;
 use crate::world::{GroupKey, PodKey};
 
 /// What matters of a `Pod`.
@@ -35,7 +40,7 @@ pub struct Pod {
     pub node_affinity: Option<Vec<NodeTerm>>,
     pub tolerations: Vec<Toleration>,
     pub host_ports: Vec<HostPort>,
-    /// Other rules that make two pods unlike each other (pod affinity, spread, storage), in canonical text.
+    /// Other rules that make two pods unlike each other (pod affinity, spread, volumes), in canonical text.
     pub other_rules: String,
 }
 
@@ -60,102 +65,212 @@ pub struct Owner {
     pub controller: bool,
 }
 
-/// What a pod asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    /// Whole GPUs are counted here; MIG profiles are scalars. `pods` is always 1.
-    pub resources: Resources,
-    pub sharing: Option<Sharing>,
-    /// Asks for MIG by annotation, which can no longer be served.
-    pub legacy_mig: bool,
-}
-
-/// A part of one or more GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Millionths of each device.
-    Fraction { devices: u32, portion: i64 },
-    /// MiB of each device.
-    Memory { devices: u32, mib: i64 },
-}
-
-/// All requirements of a term must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeTerm {
-    pub labels: Vec<Requirement>,
-    pub fields: Vec<Requirement>,
-}
-
-/// `key operator values`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Requirement {
-    pub key: String,
-    pub operator: Operator,
-    pub values: Vec<String>,
-}
-
-/// How a requirement compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operator {
-    In,
-    NotIn,
-    Exists,
-    DoesNotExist,
-    Gt,
-    Lt,
-}
-
-/// Lets a pod onto nodes with a taint.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Toleration {
-    /// `None` matches every key.
-    pub key: Option<String>,
-    /// `None` matches every value.
-    pub value: Option<String>,
-    /// `None` matches every effect.
-    pub effect: Option<TaintEffect>,
-}
-
-/// A port of the node itself.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostPort {
-    pub protocol: String,
-    pub address: String,
-    pub port: u16,
-}
+/// Scheduler of a pod that names none.
+const SCHEDULER_DEFAULT: &str = "default-scheduler";
 
 impl Pod {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
         let (metadata, spec, status) = (root.field("metadata"), root.field("spec"), root.field("status"));
         let key = PodKey::new(root.object_namespace()?, root.object_name()?);
+        let annotations = metadata.field("annotations");
         Ok(Self {
             uid: metadata.field("uid").name()?.unwrap_or_else(|| key.to_string()),
             key,
             created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
             labels: metadata.field("labels").texts()?,
-            annotations: metadata.field("annotations").texts()?,
-            owners: Vec::new(),
-            scheduler: spec.field("schedulerName").text_or_empty()?,
-            phase: Phase::Pending,
+            annotations: annotations.texts()?,
+            owners: metadata.field("ownerReferences").items()?.iter().map(Owner::read).collect::<Result<_, _>>()?,
+            scheduler: spec.field("schedulerName").name()?.unwrap_or_else(|| SCHEDULER_DEFAULT.to_owned()),
+            phase: match status.field("phase").text()? {
+                None | Some("Pending" | "") => Phase::Pending,
+                Some("Running") => Phase::Running,
+                Some("Succeeded") => Phase::Succeeded,
+                Some("Failed") => Phase::Failed,
+                Some(_) => Phase::Unknown,
+            },
             deletion: metadata.field("deletionTimestamp").time()?,
             gated: !spec.field("schedulingGates").items()?.is_empty(),
             node: spec.field("nodeName").name()?,
             nominated_node: status.field("nominatedNodeName").name()?,
             priority_class: spec.field("priorityClassName").name()?,
             priority: spec.field("priority").int32()?,
-            request: Request::default(),
+            request: Request::read(&spec, &annotations)?,
             node_selector: spec.field("nodeSelector").texts()?,
-            node_affinity: None,
-            tolerations: Vec::new(),
-            host_ports: Vec::new(),
-            other_rules: String::new(),
+            node_affinity: NodeTerm::read_required(&spec.field("affinity"))?,
+            tolerations: spec.field("tolerations").items()?.iter().map(Toleration::read).collect::<Result<_, _>>()?,
+            host_ports: host_ports(&spec)?,
+            other_rules: other_rules(&spec)?,
         })
     }
 
     /// The pod group it says it belongs to.
     pub fn group(&self) -> Option<GroupKey> {
-        let name = self.annotations.get("pod-group-name").filter(|name| !name.is_empty())?;
+        let name = self.annotations.get(keys::POD_GROUP).filter(|name| !name.is_empty())?;
         Some(GroupKey::new(self.key.namespace.clone(), name.clone()))
+    }
+
+    /// The leaf of its pod group's tree that it says it belongs to.
+    pub fn sub_group(&self) -> Option<&str> {
+        self.labels.get(keys::SUB_GROUP).map(String::as_str)
+    }
+
+    /// Shared GPUs that it holds, by name: one label for a single device, one label each for several.
+    pub fn gpu_groups(&self) -> Vec<&str> {
+        let several =
+            self.labels.iter().filter(|(key, _)| key.starts_with(keys::GPU_GROUP_PREFIX)).map(|(_, group)| group);
+        let mut groups: Vec<&str> =
+            self.labels.get(keys::GPU_GROUP).into_iter().chain(several).map(String::as_str).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
+    /// Writes down which shared GPUs it holds, the way [`Pod::gpu_groups`] reads it.
+    pub fn set_gpu_groups(&mut self, groups: &[String]) {
+        self.labels.retain(|key, _| key != keys::GPU_GROUP && !key.starts_with(keys::GPU_GROUP_PREFIX));
+        match groups {
+            [] => {}
+            [group] => {
+                self.labels.insert(keys::GPU_GROUP.to_owned(), group.clone());
+            }
+            several => {
+                for group in several {
+                    self.labels.insert(format!("{}{group}", keys::GPU_GROUP_PREFIX), group.clone());
+                }
+            }
+        }
+    }
+}
+
+impl Owner {
+    pub(crate) fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            api_version: place.field("apiVersion").text_or_empty()?,
+            kind: place.field("kind").text_or_empty()?,
+            name: place.field("name").text_or_empty()?,
+            uid: place.field("uid").text_or_empty()?,
+            controller: place.field("controller").flag()?.unwrap_or(false),
+        })
+    }
+}
+
+fn host_ports(spec: &Reader<'_>) -> Result<Vec<HostPort>, Malformed> {
+    // On the host's network every container port is one of the host, as the API server would fill in.
+    let on_host = spec.field("hostNetwork").flag()?.unwrap_or(false);
+    let sidecars = spec.field("initContainers").items()?;
+    let sidecars = sidecars.into_iter().filter(|place| place.field("restartPolicy").value() == Some(&"Always".into()));
+    let mut ports = Vec::new();
+    for container in spec.field("containers").items()?.into_iter().chain(sidecars) {
+        for port in container.field("ports").items()? {
+            let mut number = port.field("hostPort");
+            if on_host && !number.exists() {
+                number = port.field("containerPort");
+            }
+            let Some(count) = number.count()?.filter(|count| *count > 0) else { continue };
+            let number =
+                u16::try_from(count).map_err(|_| number.wrong(format!("{count} is not a port"), "use 1 to 65535"))?;
+            ports.push(HostPort { number, protocol: protocol(&port)?, address: address(&port)? });
+        }
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(ports)
+}
+
+fn protocol(port: &Reader<'_>) -> Result<Protocol, Malformed> {
+    let place = port.field("protocol");
+    Ok(match place.text()? {
+        None | Some("TCP") => Protocol::Tcp,
+        Some("UDP") => Protocol::Udp,
+        Some("SCTP") => Protocol::Sctp,
+        Some(other) => return Err(place.wrong(format!("`{other}` is not a protocol"), "use TCP, UDP or SCTP")),
+    })
+}
+
+fn address(port: &Reader<'_>) -> Result<Option<IpAddr>, Malformed> {
+    let place = port.field("hostIP");
+    let Some(text) = place.name()?.filter(|text| text != "0.0.0.0") else { return Ok(None) };
+    let address = text.parse();
+    address.map(Some).map_err(|_| place.wrong(format!("`{text}` is not an address"), "write an IPv4 or IPv6 address"))
+}
+
+/// Volumes that are the same everywhere.
+const PLACELESS_VOLUMES: [&str; 5] = ["configMap", "secret", "emptyDir", "projected", "downwardAPI"];
+
+fn other_rules(spec: &Reader<'_>) -> Result<String, Malformed> {
+    let mut text = String::new();
+    for key in ["affinity", "topologySpreadConstraints"] {
+        if let Some(value) = spec.field(key).value() {
+            canonical(value, &mut text);
+        }
+    }
+    for volume in spec.field("volumes").items()? {
+        for (kind, place) in volume.entries()? {
+            if kind != "name" && !PLACELESS_VOLUMES.contains(&kind) {
+                text += kind;
+                place.value().into_iter().for_each(|value| canonical(value, &mut text));
+            }
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_almost_empty_pod_is_a_pod_of_somebody_else() {
+        let pod = Pod::parse(&json!({"metadata": {"name": "a"}})).unwrap();
+        assert_eq!((pod.key.to_string().as_str(), pod.uid.as_str()), ("default/a", "default/a"));
+        assert_eq!((pod.scheduler.as_str(), pod.phase), ("default-scheduler", Phase::Pending));
+        assert_eq!(pod.request.resources.pods, 1);
+    }
+
+    #[test]
+    fn gpu_groups_are_read_as_they_are_written() {
+        let mut pod = Pod::parse(&json!({"metadata": {"name": "a", "labels": {"app": "x"}}})).unwrap();
+        for groups in [vec!["g1".to_owned()], vec!["g1".to_owned(), "g2".to_owned()], Vec::new()] {
+            pod.set_gpu_groups(&groups);
+            assert_eq!(pod.gpu_groups(), groups);
+        }
+        assert_eq!(pod.labels.len(), 1);
+    }
+
+    #[test]
+    fn host_ports_come_from_containers_and_from_the_host_network() {
+        let port = json!({"containerPort": 80, "hostPort": 8080, "hostIP": "0.0.0.0", "protocol": "UDP"});
+        let pod = |host: bool| {
+            let spec = json!({"hostNetwork": host, "containers": [{"ports": [port, {"containerPort": 90}]}]});
+            Pod::parse(&json!({"metadata": {"name": "a"}, "spec": spec})).unwrap().host_ports
+        };
+        let mapped = HostPort { number: 8080, protocol: Protocol::Udp, address: None };
+        let plain = HostPort { number: 90, protocol: Protocol::Tcp, address: None };
+        assert_eq!(pod(false), [mapped]);
+        assert_eq!(pod(true), [plain, mapped]);
+    }
+
+    #[test]
+    fn names_of_volumes_do_not_make_pods_unlike() {
+        let rules = |name: &str, claim: &str| {
+            let volumes = json!([
+                {"name": name, "persistentVolumeClaim": {"claimName": claim}},
+                {"name": format!("{name}-token"), "projected": {"sources": [name]}},
+            ]);
+            Pod::parse(&json!({"metadata": {"name": "a"}, "spec": {"volumes": volumes}})).unwrap().other_rules
+        };
+        assert_eq!(rules("x", "data"), rules("y", "data"));
+        assert_ne!(rules("x", "data"), rules("x", "more-data"));
+    }
+
+    #[test]
+    fn a_number_where_text_belongs_is_explained() {
+        let annotations = json!({"gpu-fraction": 0.5});
+        let wrong = Pod::parse(&json!({"metadata": {"name": "a", "annotations": annotations}})).unwrap_err();
+        assert_eq!(wrong.to_string(), "metadata.annotations.gpu-fraction: expected text, found the number 0.5");
+        assert_eq!(wrong.hint, "put it in quotes: \"0.5\"");
     }
 }

@@ -6,7 +6,8 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::reader::{Reader, parse_time};
+use crate::keys;
 use crate::world::GroupKey;
 
 /// What matters of a `PodGroup`.
@@ -17,17 +18,20 @@ pub struct PodGroup {
     pub created: Timestamp,
     pub queue: String,
     pub priority_class: Option<String>,
+    /// `None` leaves it to the priority.
     pub preemptible: Option<bool>,
     pub min_member: Option<u32>,
     pub min_sub_group: Option<u32>,
     pub sub_groups: Vec<SubGroup>,
     pub constraint: Option<TopologyConstraint>,
     pub preemption_delay: Span,
-    /// `Some(None)` is for ever.
+    /// `None` takes the scheduler's, `Some(None)` is for ever.
     pub staleness_grace: Option<Option<Span>>,
     pub last_start: Option<Timestamp>,
     pub stale_since: Option<Timestamp>,
     pub last_eviction: Option<Timestamp>,
+    /// Node pool on which it gave up after one unsuccessful cycle.
+    pub backed_off_on: Option<String>,
 }
 
 /// A node of the tree below the pod group.
@@ -51,22 +55,134 @@ pub struct TopologyConstraint {
 impl PodGroup {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
+        let (metadata, spec) = (root.field("metadata"), root.field("spec"));
+        let preemptibility = spec.field("preemptibility");
+        // A time that does not parse is as good as none: the scheduler writes these itself.
+        let noted = |key: &str| -> Result<Option<Timestamp>, Malformed> {
+            Ok(metadata.field("annotations").field(key).text()?.and_then(parse_time))
+        };
         Ok(Self {
             key: GroupKey::new(root.object_namespace()?, root.object_name()?),
-            labels: root.field("metadata").field("labels").texts()?,
-            created: root.field("metadata").field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
-            queue: root.field("spec").field("queue").text_or_empty()?,
-            priority_class: None,
-            preemptible: None,
-            min_member: root.field("spec").field("minMember").count()?,
-            min_sub_group: None,
-            sub_groups: Vec::new(),
-            constraint: None,
-            preemption_delay: Span(0),
-            staleness_grace: None,
-            last_start: None,
-            stale_since: None,
-            last_eviction: None,
+            labels: metadata.field("labels").texts()?,
+            created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
+            queue: spec.field("queue").text_or_empty()?,
+            priority_class: spec.field("priorityClassName").name()?,
+            preemptible: match preemptibility.name()?.as_deref() {
+                None => None,
+                Some("preemptible") => Some(true),
+                Some("non-preemptible") => Some(false),
+                Some(other) => {
+                    let problem = format!("`{other}` is not a preemptibility");
+                    return Err(preemptibility.wrong(problem, "use preemptible or non-preemptible"));
+                }
+            },
+            min_member: spec.field("minMember").count()?,
+            min_sub_group: spec.field("minSubGroup").count()?,
+            sub_groups: spec.field("subGroups").items()?.iter().map(SubGroup::read).collect::<Result<_, _>>()?,
+            constraint: TopologyConstraint::read(&spec.field("topologyConstraint"))?,
+            preemption_delay: Span(spec.field("preemptionDelay").span()?.map_or(0, |span| span.0.max(0))),
+            staleness_grace: spec
+                .field("stalenessGracePeriod")
+                .span()?
+                .map(|span| Some(span).filter(|span| span.0 >= 0)),
+            last_start: noted(keys::LAST_START)?,
+            stale_since: noted(keys::STALE_SINCE)?,
+            last_eviction: noted(keys::LAST_EVICTION)?,
+            backed_off_on: backed_off_on(&root)?,
         })
+    }
+}
+
+impl SubGroup {
+    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+        let name = place.field("name");
+        Ok(Self {
+            name: name.name()?.ok_or_else(|| name.wrong("the sub-group has no name", "give it a name"))?,
+            parent: place.field("parent").name()?,
+            min_member: place.field("minMember").count()?,
+            min_sub_group: place.field("minSubGroup").count()?,
+            constraint: TopologyConstraint::read(&place.field("topologyConstraint"))?,
+        })
+    }
+}
+
+impl TopologyConstraint {
+    fn read(place: &Reader<'_>) -> Result<Option<Self>, Malformed> {
+        let Some(topology) = place.field("topology").name()? else { return Ok(None) };
+        Ok(Some(Self {
+            topology,
+            required: place.field("requiredTopologyLevel").name()?,
+            preferred: place.field("preferredTopologyLevel").name()?,
+        }))
+    }
+}
+
+/// A back-off of -1, or none, keeps trying. Otherwise the newest condition names the pool that is given up.
+fn backed_off_on(root: &Reader<'_>) -> Result<Option<String>, Malformed> {
+    if root.field("spec").field("schedulingBackoff").whole()?.is_none_or(|limit| limit == -1) {
+        return Ok(None);
+    }
+    let mut newest: Option<(i64, String)> = None;
+    for item in root.field("status").field("schedulingConditions").items()? {
+        let id = item.field("transitionID").text()?.and_then(|text| text.parse().ok()).unwrap_or(-1);
+        if newest.as_ref().is_none_or(|(known, _)| id > *known) {
+            newest = Some((id, item.field("nodePool").text_or_empty()?));
+        }
+    }
+    Ok(newest.map(|(_, pool)| pool))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn group(spec: &Value) -> Result<PodGroup, Malformed> {
+        PodGroup::parse(&json!({"metadata": {"name": "g", "namespace": "lab"}, "spec": spec}))
+    }
+
+    #[test]
+    fn zero_is_not_absent() {
+        assert_eq!(group(&json!({"minMember": 0})).unwrap().min_member, Some(0));
+        assert_eq!(group(&json!({})).unwrap().min_member, None);
+        assert_eq!(group(&json!({"minMember": -1})).unwrap_err().field, "spec.minMember");
+    }
+
+    #[test]
+    fn a_negative_grace_is_for_ever() {
+        let grace = |text: &str| group(&json!({"stalenessGracePeriod": text})).unwrap().staleness_grace;
+        assert_eq!(grace("-1s"), Some(None));
+        assert_eq!(grace("5m"), Some(Some(Span::seconds(300))));
+        assert_eq!(group(&json!({})).unwrap().staleness_grace, None);
+    }
+
+    #[test]
+    fn a_constraint_without_a_topology_is_none() {
+        let constraint = |spec: Value| group(&json!({"topologyConstraint": spec})).unwrap().constraint;
+        assert_eq!(constraint(json!({"requiredTopologyLevel": "rack"})), None);
+        let found = constraint(json!({"topology": "dc", "requiredTopologyLevel": "rack"})).unwrap();
+        assert_eq!((found.required.as_deref(), found.preferred), (Some("rack"), None));
+    }
+
+    #[test]
+    fn times_come_from_annotations() {
+        let annotations = json!({
+            "kai.scheduler/last-start-timestamp": "1970-01-01T00:00:05Z",
+            "kai.scheduler/stale-podgroup-timestamp": "yesterday",
+        });
+        let group = PodGroup::parse(&json!({"metadata": {"name": "g", "annotations": annotations}})).unwrap();
+        assert_eq!((group.last_start, group.stale_since), (Some(Timestamp(5_000_000)), None));
+    }
+
+    #[test]
+    fn the_newest_condition_names_the_pool_given_up() {
+        let object = |backoff: i32| {
+            json!({"metadata": {"name": "g"}, "spec": {"schedulingBackoff": backoff}, "status": {
+                "schedulingConditions": [{"transitionID": "2", "nodePool": "b"}, {"transitionID": "1", "nodePool": "a"}],
+            }})
+        };
+        assert_eq!(PodGroup::parse(&object(1)).unwrap().backed_off_on.as_deref(), Some("b"));
+        assert_eq!(PodGroup::parse(&object(-1)).unwrap().backed_off_on, None);
     }
 }

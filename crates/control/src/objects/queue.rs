@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kai_engine::units::{Ceiling, Span, Timestamp};
+use kai_engine::units::compat::QUEUE_MEMORY_UNIT;
+use kai_engine::units::{Ceiling, GPU, ONE, Span, Timestamp};
 use serde_json::Value;
 
 use super::Malformed;
 use super::reader::Reader;
 
 /// What matters of a `Queue`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -32,22 +33,106 @@ pub struct QueueAmounts {
     pub weight: i64,
 }
 
+/// Priority of a queue that names none.
+const PRIORITY_DEFAULT: i32 = 100;
+
+/// Larger than any cluster, small enough to be added up.
+const AMOUNT_CAP: f64 = 1e17;
+
 impl Queue {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
-        let amounts = QueueAmounts { quota: Ceiling::Unlimited, limit: Ceiling::Unlimited, weight: 0 };
+        let (metadata, spec) = (root.field("metadata"), root.field("spec"));
+        let resources = spec.field("resources");
         Ok(Self {
             name: root.object_name()?,
-            labels: root.field("metadata").field("labels").texts()?,
-            created: root.field("metadata").field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
-            display_name: None,
-            parent: None,
-            priority: 100,
-            cpu: amounts,
-            memory: amounts,
-            gpu: amounts,
-            preempt_min_runtime: None,
-            reclaim_min_runtime: None,
+            labels: metadata.field("labels").texts()?,
+            created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
+            display_name: spec.field("displayName").name()?,
+            parent: spec.field("parentQueue").name()?,
+            priority: spec.field("priority").int32()?.unwrap_or(PRIORITY_DEFAULT),
+            cpu: QueueAmounts::read(&resources.field("cpu"), 1)?,
+            memory: QueueAmounts::read(&resources.field("memory"), QUEUE_MEMORY_UNIT)?,
+            gpu: QueueAmounts::read(&resources.field("gpu"), GPU)?,
+            preempt_min_runtime: spec.field("preemptMinRuntime").span()?,
+            reclaim_min_runtime: spec.field("reclaimMinRuntime").span()?,
         })
+    }
+
+    /// CPU, memory, GPU.
+    pub fn amounts(&self) -> [QueueAmounts; 3] {
+        [self.cpu, self.memory, self.gpu]
+    }
+
+    /// What people call it.
+    pub fn shown(&self) -> &str {
+        self.display_name.as_deref().unwrap_or(&self.name)
+    }
+}
+
+impl QueueAmounts {
+    fn read(place: &Reader<'_>, unit: i64) -> Result<Self, Malformed> {
+        let weight = place.field("overQuotaWeight");
+        let amount = weight.number()?.unwrap_or(0.0);
+        if amount < 0.0 {
+            return Err(weight.wrong(format!("the weight {amount} is negative"), "use 0 for no share above quota"));
+        }
+        Ok(Self {
+            quota: ceiling(&place.field("quota"), unit)?,
+            limit: ceiling(&place.field("limit"), unit)?,
+            weight: (amount * ONE as f64).round().min(AMOUNT_CAP) as i64,
+        })
+    }
+}
+
+/// Any negative amount is unlimited. KAI has it so for memory only and takes -2 GPUs at its word, which nobody wants.
+fn ceiling(place: &Reader<'_>, unit: i64) -> Result<Ceiling, Malformed> {
+    let amount = place.number()?.unwrap_or(0.0);
+    if amount < 0.0 {
+        return Ok(Ceiling::Unlimited);
+    }
+    Ok(Ceiling::At((amount * unit as f64).round().min(AMOUNT_CAP) as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn queue(spec: &Value) -> Result<Queue, Malformed> {
+        Queue::parse(&json!({"metadata": {"name": "team"}, "spec": spec}))
+    }
+
+    #[test]
+    fn amounts_are_turned_into_engine_units() {
+        let queue = queue(&json!({"resources": {
+            "cpu": {"quota": 1500, "limit": -1, "overQuotaWeight": 2},
+            "memory": {"quota": 16, "limit": 32.5},
+            "gpu": {"quota": 0.5, "limit": -3, "overQuotaWeight": 0.25},
+        }}));
+        let queue = queue.unwrap();
+        assert_eq!(queue.cpu, QueueAmounts { quota: Ceiling::At(1500), limit: Ceiling::Unlimited, weight: 2 * ONE });
+        let memory = QueueAmounts { quota: Ceiling::At(16_000_000), limit: Ceiling::At(32_500_000), weight: 0 };
+        assert_eq!(queue.memory, memory);
+        let gpu = QueueAmounts { quota: Ceiling::At(GPU / 2), limit: Ceiling::Unlimited, weight: ONE / 4 };
+        assert_eq!(queue.gpu, gpu);
+    }
+
+    #[test]
+    fn what_is_not_said_is_nothing() {
+        let queue = queue(&json!({})).unwrap();
+        assert_eq!(queue.gpu, QueueAmounts { quota: Ceiling::At(0), limit: Ceiling::At(0), weight: 0 });
+        assert_eq!((queue.priority, queue.parent, queue.preempt_min_runtime), (100, None, None));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let wrong = queue(&json!({"preemptMinRuntime": "soon"})).unwrap_err();
+        assert_eq!(wrong.to_string(), "spec.preemptMinRuntime: `soon` is not a duration");
+        let wrong = queue(&json!({"resources": {"gpu": {"quota": "8"}}})).unwrap_err();
+        assert_eq!(wrong.to_string(), "spec.resources.gpu.quota: expected a number, found the text `8`");
+        let wrong = queue(&json!({"resources": {"gpu": {"overQuotaWeight": -1}}})).unwrap_err();
+        assert_eq!(wrong.field, "spec.resources.gpu.overQuotaWeight");
     }
 }

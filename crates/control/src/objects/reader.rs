@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp as Instant;
-use kai_engine::units::Timestamp;
+use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value};
 use thiserror::Error;
+
+use crate::duration;
 
 /// A field that cannot be used as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -25,6 +27,9 @@ impl Malformed {
     }
 }
 
+/// How a string is called in complaints.
+const TEXT: &str = "text";
+
 /// A place in an object: its path and the value there, if any. `null` is no value.
 #[derive(Clone)]
 pub(crate) struct Reader<'a> {
@@ -35,10 +40,6 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(crate) fn root(value: &'a Value) -> Self {
         Self { path: String::new(), value: Some(value) }
-    }
-
-    pub(crate) fn path(&self) -> &str {
-        &self.path
     }
 
     pub(crate) fn value(&self) -> Option<&'a Value> {
@@ -64,14 +65,18 @@ impl<'a> Reader<'a> {
     }
 
     fn expected(&self, what: &str, value: &Value) -> Malformed {
-        self.wrong(format!("expected {what}, found {}", describe(value)), format!("write {what} here"))
+        let hint = match value {
+            Value::Bool(_) | Value::Number(_) if what == TEXT => format!("put it in quotes: \"{value}\""),
+            _ => format!("write {what} here"),
+        };
+        self.wrong(format!("expected {what}, found {}", describe(value)), hint)
     }
 
     pub(crate) fn text(&self) -> Result<Option<&'a str>, Malformed> {
         match self.value {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.expected("text", other)),
+            Some(other) => Err(self.expected(TEXT, other)),
         }
     }
 
@@ -167,6 +172,25 @@ impl<'a> Reader<'a> {
             .transpose()
     }
 
+    /// A span of time in Go's notation.
+    pub(crate) fn span(&self) -> Result<Option<Span>, Malformed> {
+        self.text()?
+            .map(|text| {
+                duration::parse(text).ok_or_else(|| {
+                    self.wrong(format!("`{text}` is not a duration"), "write one such as 90s, 5m or 1h30m")
+                })
+            })
+            .transpose()
+    }
+
+    /// A number that may have decimals.
+    pub(crate) fn number(&self) -> Result<Option<f64>, Malformed> {
+        match self.value {
+            None => Ok(None),
+            Some(value) => value.as_f64().map(Some).ok_or_else(|| self.expected("a number", value)),
+        }
+    }
+
     /// `metadata.name`, which every object must have.
     pub(crate) fn object_name(&self) -> Result<String, Malformed> {
         let place = self.field("metadata").field("name");
@@ -198,5 +222,31 @@ fn describe(value: &Value) -> String {
         Value::String(text) => format!("the text `{text}`"),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+/// Appends the value with sorted keys, so that equal values have equal texts however they were read.
+pub(crate) fn canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let sorted: BTreeMap<&String, &Value> = map.iter().collect();
+            text.push('{');
+            for (key, value) in sorted {
+                text.push_str(key);
+                text.push(':');
+                canonical(value, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                canonical(item, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        scalar => text.push_str(&scalar.to_string()),
     }
 }

@@ -1,0 +1,217 @@
+//! What a pod asks for: the Kubernetes sum over its containers, then what its annotations say about GPUs.
+
+use super::Malformed;
+use super::reader::Reader;
+use super::resources::Resources;
+use super::sharing::{Sharing, legacy_mig};
+use crate::keys;
+
+/// What a pod asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Request {
+    /// Whole GPUs are counted here; MIG profiles are scalars. `pods` is always 1.
+    pub resources: Resources,
+    pub sharing: Option<Sharing>,
+    /// Asks for MIG by annotation, which can no longer be served.
+    pub legacy_mig: bool,
+}
+
+impl Request {
+    /// Reads `spec` and the annotations of a pod.
+    pub(crate) fn read(spec: &Reader<'_>, annotations: &Reader<'_>) -> Result<Self, Malformed> {
+        let mut resources = containers(spec)?;
+        let pod_level = pod_level(spec, &resources)?;
+        if let Some(amount) = pod_level.cpu {
+            resources.cpu_milli = amount;
+        }
+        if let Some(amount) = pod_level.memory {
+            resources.memory_bytes = amount;
+        }
+        resources.scalars.extend(pod_level.huge_pages);
+        let mut overhead = Resources::read(&spec.field("overhead"))?;
+        overhead.gpus = 0;
+        resources.add(&overhead);
+        resources.pods = 1;
+
+        let sharing = Sharing::read(annotations, resources.gpus > 0 || has_gpu_limit(spec)?)?;
+        let legacy = legacy_mig(annotations)?;
+        let legacy_mig = !legacy.is_empty();
+        if legacy_mig {
+            // The annotation replaces whatever else the pod says about GPUs.
+            resources.gpus = 0;
+            resources.scalars.retain(|name, _| !name.starts_with(keys::MIG_PREFIX));
+            resources.scalars.extend(legacy);
+        }
+        Ok(Self { resources, sharing: sharing.filter(|_| !legacy_mig), legacy_mig })
+    }
+
+    pub fn is_mig(&self) -> bool {
+        self.legacy_mig || self.resources.migs().next().is_some()
+    }
+
+    pub fn needs_gpu(&self) -> bool {
+        self.resources.gpus > 0 || self.sharing.is_some() || self.is_mig()
+    }
+}
+
+/// The larger of what runs together and what an init container needs, name by name.
+fn containers(spec: &Reader<'_>) -> Result<Resources, Malformed> {
+    let mut sidecars = Resources::default();
+    let mut starting = Resources::default();
+    for place in spec.field("initContainers").items()? {
+        let mut own = container(&place.field("resources"))?;
+        if place.field("restartPolicy").text()? == Some("Always") {
+            sidecars.add(&own);
+        } else {
+            own.add(&sidecars);
+            starting.raise_to(&own);
+        }
+    }
+    let mut steady = sidecars;
+    for place in spec.field("containers").items()? {
+        steady.add(&container(&place.field("resources"))?);
+    }
+    steady.raise_to(&starting);
+    Ok(steady)
+}
+
+/// Requests of one container; a limit without a request is one too, as the API server would fill in.
+fn container(resources: &Reader<'_>) -> Result<Resources, Malformed> {
+    let mut requests = Resources::read(&resources.field("requests"))?;
+    let limits = Resources::read(&resources.field("limits"))?;
+    let asked = |name: &str| resources.field("requests").field(name).exists();
+    if !asked("cpu") {
+        requests.cpu_milli = limits.cpu_milli;
+    }
+    if !asked("memory") {
+        requests.memory_bytes = limits.memory_bytes;
+    }
+    if !asked(keys::NVIDIA_GPU) && !asked(keys::AMD_GPU) {
+        requests.gpus = limits.gpus;
+    }
+    for (name, amount) in limits.scalars {
+        requests.scalars.entry(name).or_insert(amount);
+    }
+    Ok(requests)
+}
+
+/// Amounts given for the pod as a whole, which take the place of the containers' sum.
+#[derive(Default)]
+struct PodLevel {
+    cpu: Option<i64>,
+    memory: Option<i64>,
+    huge_pages: Vec<(String, i64)>,
+}
+
+fn pod_level(spec: &Reader<'_>, containers: &Resources) -> Result<PodLevel, Malformed> {
+    let resources = spec.field("resources");
+    let (requests, limits) = (resources.field("requests"), resources.field("limits"));
+    let (asked, limited) = (Resources::read(&requests)?, Resources::read(&limits)?);
+    // As the API server has it: a limit stands in for a request only if no container requests anything.
+    let pick = |name: &str, asked: i64, limited: i64, summed: i64| {
+        if requests.field(name).exists() {
+            Some(asked)
+        } else {
+            (limits.field(name).exists() && summed == 0).then_some(limited)
+        }
+    };
+    let huge = |resources: &Resources, name: &str| resources.scalars.get(name).copied().unwrap_or(0);
+    let names = asked.scalars.keys().chain(limited.scalars.keys()).filter(|name| name.starts_with("hugepages-"));
+    Ok(PodLevel {
+        cpu: pick("cpu", asked.cpu_milli, limited.cpu_milli, containers.cpu_milli),
+        memory: pick("memory", asked.memory_bytes, limited.memory_bytes, containers.memory_bytes),
+        huge_pages: names
+            .filter_map(|name| {
+                let amount = pick(name, huge(&asked, name), huge(&limited, name), huge(containers, name))?;
+                Some((name.clone(), amount))
+            })
+            .collect(),
+    })
+}
+
+fn has_gpu_limit(spec: &Reader<'_>) -> Result<bool, Malformed> {
+    let mut all = spec.field("containers").items()?;
+    all.extend(spec.field("initContainers").items()?);
+    Ok(all.iter().any(|place| place.field("resources").field("limits").field(keys::NVIDIA_GPU).exists()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn request(spec: &Value, annotations: &Value) -> Result<Request, Malformed> {
+        let pod = json!({"spec": spec, "metadata": {"annotations": annotations}});
+        let root = Reader::root(&pod);
+        Request::read(&root.field("spec"), &root.field("metadata").field("annotations"))
+    }
+
+    fn resources(spec: &Value) -> Resources {
+        request(spec, &json!({})).unwrap().resources
+    }
+
+    fn cpu(amount: &str) -> Value {
+        json!({"requests": {"cpu": amount}})
+    }
+
+    #[test]
+    fn sidecars_count_beside_what_follows_them() {
+        let spec = json!({
+            "containers": [{"resources": cpu("1")}, {"resources": cpu("1")}],
+            "initContainers": [
+                {"restartPolicy": "Always", "resources": cpu("0.5")},
+                {"resources": cpu("2")},
+                {"restartPolicy": "Always", "resources": cpu("1")},
+            ],
+        });
+        assert_eq!(resources(&spec).cpu_milli, 3_500);
+    }
+
+    #[test]
+    fn a_large_init_container_decides() {
+        let spec = json!({
+            "containers": [{"resources": {"requests": {"cpu": 1, "memory": "1Gi", "nvidia.com/gpu": 2}}}],
+            "initContainers": [{"resources": {"requests": {"cpu": 4, "nvidia.com/gpu": 1}}}],
+        });
+        let resources = resources(&spec);
+        assert_eq!((resources.cpu_milli, resources.memory_bytes, resources.gpus), (4_000, 1 << 30, 2));
+    }
+
+    #[test]
+    fn a_limit_alone_is_a_request() {
+        let spec = json!({"containers": [
+            {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": 2, "example.com/nic": 1}, "requests": {"cpu": 1}}},
+        ]});
+        let resources = resources(&spec);
+        assert_eq!((resources.cpu_milli, resources.gpus), (1_000, 1));
+        assert_eq!(resources.scalars["example.com/nic"], 1_000);
+    }
+
+    #[test]
+    fn pod_level_amounts_replace_the_sum_and_overhead_is_added() {
+        let spec = json!({
+            "resources": {"requests": {"cpu": 8}, "limits": {"cpu": 8, "memory": "2Gi"}},
+            "containers": [{"resources": cpu("1")}],
+            "overhead": {"cpu": "250m", "nvidia.com/gpu": 1},
+        });
+        let resources = resources(&spec);
+        assert_eq!((resources.cpu_milli, resources.memory_bytes), (8_250, 2 << 30));
+        assert_eq!((resources.gpus, resources.pods), (0, 1));
+    }
+
+    #[test]
+    fn the_place_of_a_mistake_is_named() {
+        let spec = json!({"containers": [{"resources": cpu("lots")}]});
+        let wrong = request(&spec, &json!({})).unwrap_err();
+        assert_eq!(wrong.field, "spec.containers[0].resources.requests.cpu");
+    }
+
+    #[test]
+    fn mig_by_annotation_replaces_gpus() {
+        let spec = json!({"containers": [{"resources": {"requests": {"nvidia.com/gpu": 1}}}]});
+        let request = request(&spec, &json!({"nvidia.com/mig-1g.5gb": "2"})).unwrap();
+        assert!(request.legacy_mig && request.is_mig());
+        assert_eq!((request.resources.gpus, request.resources.scalars["nvidia.com/mig-1g.5gb"]), (0, 2));
+    }
+}

@@ -1,0 +1,196 @@
+//! Amounts of resources, from lists of quantities.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Malformed;
+use super::reader::Reader;
+use crate::keys;
+use crate::quantity::Quantity;
+
+/// Amounts of resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Resources {
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    /// Whole GPUs, of whatever vendor.
+    pub gpus: i64,
+    pub pods: i64,
+    /// Everything else by name: MIG profiles and bytes counted plainly, other resources in thousandths.
+    pub scalars: BTreeMap<String, i64>,
+}
+
+impl Resources {
+    /// Reads a resource list such as `status.allocatable` or `resources.requests`.
+    pub(crate) fn read(list: &Reader<'_>) -> Result<Self, Malformed> {
+        let mut all = Self::default();
+        for (name, place) in list.entries()? {
+            let quantity = read_quantity(&place)?;
+            let (amount, unit) = all.amount_mut(name, quantity);
+            let Some(amount) = amount else { continue };
+            *amount += unit;
+            if *amount > amount_max(name) {
+                return Err(place.wrong("is more than any machine has", "check the suffix: m, k, M, G, Ki, Mi, Gi"));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Where an amount of `name` is kept, and the amount in the unit kept there.
+    fn amount_mut(&mut self, name: &str, quantity: Quantity) -> (Option<&mut i64>, i64) {
+        match name {
+            "cpu" => (Some(&mut self.cpu_milli), quantity.milli()),
+            "memory" => (Some(&mut self.memory_bytes), quantity.units()),
+            "pods" => (Some(&mut self.pods), quantity.units()),
+            // GPUs of other vendors stay ordinary resources: nothing is known of how they are shared.
+            keys::NVIDIA_GPU | keys::AMD_GPU => (Some(&mut self.gpus), quantity.units()),
+            _ => match scalar_unit(name) {
+                Some(ScalarUnit::Plain) => (Some(self.scalars.entry(name.to_owned()).or_default()), quantity.units()),
+                Some(ScalarUnit::Milli) => (Some(self.scalars.entry(name.to_owned()).or_default()), quantity.milli()),
+                None => (None, 0),
+            },
+        }
+    }
+
+    /// MIG profiles asked for or offered, with their counts.
+    pub fn migs(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.scalars
+            .iter()
+            .filter(|(name, count)| name.starts_with(keys::MIG_PREFIX) && **count > 0)
+            .map(|(name, count)| (name.as_str(), *count))
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.cpu_milli += other.cpu_milli;
+        self.memory_bytes += other.memory_bytes;
+        self.gpus += other.gpus;
+        self.pods += other.pods;
+        for (name, amount) in &other.scalars {
+            *self.scalars.entry(name.clone()).or_default() += amount;
+        }
+    }
+
+    /// Raises each amount to that of `other`.
+    pub(crate) fn raise_to(&mut self, other: &Self) {
+        self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
+        self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
+        self.gpus = self.gpus.max(other.gpus);
+        self.pods = self.pods.max(other.pods);
+        for (name, amount) in &other.scalars {
+            let own = self.scalars.entry(name.clone()).or_default();
+            *own = (*own).max(*amount);
+        }
+    }
+}
+
+/// Amounts above this are refused, so that sums over a hundred thousand pods and nodes stay within an `i64`:
+/// a hundred terabytes of memory, a million GPUs (counted in millionths later), a petabyte of anything else.
+fn amount_max(name: &str) -> i64 {
+    match name {
+        "cpu" | "memory" => 100_000_000_000_000,
+        keys::NVIDIA_GPU | keys::AMD_GPU | "pods" => 1_000_000,
+        _ if name.starts_with(keys::MIG_PREFIX) => 1_000_000,
+        _ => 1_000_000_000_000_000,
+    }
+}
+
+/// How a resource other than the four fixed ones is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScalarUnit {
+    Plain,
+    Milli,
+}
+
+/// `None` for names that Kubernetes knows no resource by.
+pub(crate) fn scalar_unit(name: &str) -> Option<ScalarUnit> {
+    // Bytes have no thousandths worth counting.
+    let bytes = matches!(name, "ephemeral-storage" | "storage") || name.starts_with("hugepages-");
+    if bytes || name.starts_with(keys::MIG_PREFIX) {
+        Some(ScalarUnit::Plain)
+    } else if name.contains('/') || name.starts_with("attachable-volumes-") {
+        Some(ScalarUnit::Milli)
+    } else {
+        None
+    }
+}
+
+/// Slices and memory units of a MIG profile, from a name such as `nvidia.com/mig-3g.20gb`; zeros for other names.
+pub(crate) fn mig_profile(name: &str) -> (u32, u32) {
+    let parse = || {
+        let (slices, memory) = name.strip_prefix(keys::MIG_PREFIX)?.split_once("g.")?;
+        let number = |text: &str| {
+            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| text.parse().ok()).flatten()
+        };
+        Some((number(slices)?, number(memory.strip_suffix("gb")?)?))
+    };
+    parse().unwrap_or((0, 0))
+}
+
+fn read_quantity(place: &Reader<'_>) -> Result<Quantity, Malformed> {
+    let text = match place.value() {
+        None => return Ok(Quantity::ZERO),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(_) => return Err(place.wrong("is not a quantity", "write an amount such as 2, 500m or 8Gi")),
+    };
+    let quantity = Quantity::parse(&text).map_err(|_| {
+        place.wrong(format!("`{text}` is not a quantity"), "write an amount such as 2, 500m or 8Gi, without spaces")
+    })?;
+    if quantity.is_negative() {
+        return Err(place.wrong(format!("`{text}` is negative"), "write an amount from 0 up"));
+    }
+    Ok(quantity)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(list: &Value, want: &Expect) {
+        let text = match Resources::read(&Reader::root(list)) {
+            Ok(resources) => format!("{resources:?}"),
+            Err(malformed) => format!("{malformed} ({})", malformed.hint),
+        };
+        want.assert_eq(&text);
+    }
+
+    #[test]
+    fn each_name_has_its_unit() {
+        check(
+            &json!({"cpu": "1500m", "memory": "2Gi", "pods": 110, "nvidia.com/gpu": "2", "amd.com/gpu": 1,
+                    "nvidia.com/mig-1g.5gb": 3, "example.com/gpu": 4, "ephemeral-storage": "1k", "unheard": 7}),
+            &expect![[
+                r#"Resources { cpu_milli: 1500, memory_bytes: 2147483648, gpus: 3, pods: 110, scalars: {"ephemeral-storage": 1000, "example.com/gpu": 4000, "nvidia.com/mig-1g.5gb": 3} }"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn complaints_name_the_resource() {
+        check(
+            &json!({"cpu": "2 cores"}),
+            &expect!["cpu: `2 cores` is not a quantity (write an amount such as 2, 500m or 8Gi, without spaces)"],
+        );
+        check(
+            &json!({"nvidia.com/gpu": -1}),
+            &expect!["[nvidia.com/gpu]: `-1` is negative (write an amount from 0 up)"],
+        );
+        check(
+            &json!({"memory": "9Ei"}),
+            &expect!["memory: is more than any machine has (check the suffix: m, k, M, G, Ki, Mi, Gi)"],
+        );
+        check(&json!(["cpu"]), &expect![": expected an object, found a list (write an object here)"]);
+    }
+
+    #[test]
+    fn mig_profiles_are_worth_their_slices() {
+        assert_eq!(mig_profile("nvidia.com/mig-3g.20gb"), (3, 20));
+        assert_eq!(mig_profile("nvidia.com/mig-1g.5gb.me"), (0, 0));
+        assert_eq!(mig_profile("nvidia.com/mig-+1g.5gb"), (0, 0));
+    }
+}
