@@ -5,13 +5,22 @@
 //! not names. Start reading at [`cycle`].
 #![warn(missing_docs)]
 
+pub mod actions;
 pub mod builder;
 pub mod capacity;
+pub mod explain;
+pub mod finder;
+pub mod fit;
+pub mod gang;
 pub mod ids;
+pub mod ledger;
 pub mod order;
 pub mod outcome;
+pub mod place;
 pub mod policy;
 pub mod queues;
+pub mod score;
+pub mod session;
 pub mod share;
 pub mod snapshot;
 pub mod solve;
@@ -23,6 +32,18 @@ pub use snapshot::Snapshot;
 
 /// Runs one scheduling cycle.
 pub fn cycle(snapshot: &Snapshot, policy: &Policy, now: units::Timestamp) -> Outcome {
-    let _ = (snapshot, policy, now);
-    Outcome::default()
+    let mut session = session::Session::open(snapshot, policy, now);
+    for action in &policy.actions {
+        match action {
+            policy::Action::Allocate => actions::allocate::run(&mut session),
+            policy::Action::Consolidate
+            | policy::Action::Reclaim
+            | policy::Action::Preempt
+            | policy::Action::EvictStale => {}
+        }
+        if cfg!(debug_assertions) {
+            session.ledger.assert_consistent();
+        }
+    }
+    session.close()
 }

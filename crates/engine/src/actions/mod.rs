@@ -1,0 +1,3 @@
+//! The actions of a cycle, from least to most disruptive; one file each.
+
+pub mod allocate;

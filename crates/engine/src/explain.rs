@@ -1,0 +1,118 @@
+//! Why a pod found no node: every node counts once, for the first thing in its way.
+
+use std::collections::BTreeMap;
+
+use crate::finder::{NodeSet, within_capacity};
+use crate::fit::{self, When};
+use crate::ids::{NodeId, TaskId};
+use crate::ledger::Ledger;
+use crate::outcome::{NodeObstacle, NodeTally, Reason};
+use crate::policy::Policy;
+use crate::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS, Shape};
+use crate::{capacity, units::GPU};
+
+/// Counts what stands in the way on each node.
+pub fn tally(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, nodes: NodeSet<'_>) -> NodeTally {
+    let mut counts: BTreeMap<NodeObstacle, u32> = BTreeMap::new();
+    let mut shortages: BTreeMap<u32, (i64, u32)> = BTreeMap::new();
+    let mut too_small: Option<(i64, u32)> = None;
+    for node in ledger.snapshot.nodes.ids() {
+        match obstacle(ledger, policy, task, nodes, node) {
+            Some(NodeObstacle::Short { column, least }) => {
+                let entry = shortages.entry(column).or_insert((least, 0));
+                *entry = (entry.0.min(least), entry.1 + 1);
+            }
+            Some(NodeObstacle::DeviceTooSmall { largest }) => {
+                let (known, count) = too_small.unwrap_or((largest, 0));
+                too_small = Some((known.max(largest), count + 1));
+            }
+            Some(other) => *counts.entry(other).or_insert(0) += 1,
+            None => {}
+        }
+    }
+    let shortages =
+        shortages.into_iter().map(|(column, (least, count))| (NodeObstacle::Short { column, least }, count));
+    let too_small = too_small.map(|(largest, count)| (NodeObstacle::DeviceTooSmall { largest }, count));
+    NodeTally { counts: shortages.chain(too_small).chain(counts).collect() }
+}
+
+/// The first thing in the way of the pod on a node.
+pub fn obstacle(
+    ledger: &Ledger<'_>,
+    policy: &Policy,
+    task: TaskId,
+    nodes: NodeSet<'_>,
+    node: NodeId,
+) -> Option<NodeObstacle> {
+    let snapshot = ledger.snapshot;
+    let row = snapshot.task(task);
+    let shape = snapshot.shape(row.shape);
+    if !nodes.contains(node) {
+        return Some(NodeObstacle::OutsideDomain);
+    }
+    if !fit::fits(ledger, shape, node, When::Later) {
+        return Some(shortage(ledger, shape, node));
+    }
+    if !policy.filters {
+        return None;
+    }
+    if !within_capacity(ledger, policy, task, node) {
+        let job = snapshot.job(row.job);
+        let cost = ledger.cost(task, node);
+        return match capacity::check(&ledger.book, job.queue?, job.preemptible, cost)? {
+            Reason::OverLimit(block) | Reason::NonPreemptibleOverQuota(block) => {
+                Some(NodeObstacle::Queue(block.queue, block.resource))
+            }
+            _ => None,
+        };
+    }
+    if let Some(rule) = rule(ledger, task, node) {
+        return Some(NodeObstacle::Rule(rule));
+    }
+    if shape.gpu.shared_devices().is_some() {
+        match fit::choose_devices(ledger, shape, node, policy.device_order) {
+            None => return Some(NodeObstacle::DeviceMemory),
+            Some(choice) if !fit::slots_suffice(ledger, node, choice.fresh) => return Some(NodeObstacle::PodSlots),
+            Some(_) => {}
+        }
+    }
+    let ports = row.ports.map_or(&[][..], |set| &snapshot.port_sets[set as usize]);
+    ports.iter().any(|port| ledger.port_taken(node, *port)).then_some(NodeObstacle::Ports)
+}
+
+fn rule(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Option<NodeRule> {
+    let class = &ledger.snapshot.classes[ledger.snapshot.task(task).class.index()];
+    class.excluded.iter().find(|(_, nodes)| nodes.contains(node.index())).map(|(rule, _)| *rule)
+}
+
+/// The first column that the node has too little of, in the order in which people look: GPUs, CPU, memory, the rest.
+fn shortage(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> NodeObstacle {
+    let (idle, releasing) = (ledger.idle(node), ledger.releasing(node));
+    let missing = |column: usize| shape.need[column] - idle[column] - releasing[column];
+    let is_mig = |column: &usize| matches!(ledger.snapshot.columns[*column], Column::Mig { .. });
+    let columns = 0..ledger.snapshot.columns.len();
+    let migs = columns.clone().filter(is_mig);
+    let rest = columns.filter(|column| *column >= PODS && !is_mig(column));
+    let shared = shape.gpu.shared_devices();
+    let order = migs.chain((shared.is_none()).then_some(GPUS)).chain([CPU, MEMORY]).chain(rest);
+    for column in order {
+        if missing(column) > 0 {
+            return if column == PODS {
+                NodeObstacle::PodSlots
+            } else {
+                NodeObstacle::Short { column: column as u32, least: missing(column) }
+            };
+        }
+    }
+    let device_memory = ledger.snapshot.nodes.device_memory[node.index()];
+    if !fit::device_is_large_enough(ledger, shape.gpu, node) {
+        return NodeObstacle::DeviceTooSmall { largest: device_memory };
+    }
+    match shared {
+        // No device of the node has anything to do with GPUs.
+        Some(devices) if ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node)[GPUS] < GPU => {
+            NodeObstacle::Short { column: GPUS as u32, least: i64::from(devices) * GPU }
+        }
+        _ => NodeObstacle::DeviceMemory,
+    }
+}

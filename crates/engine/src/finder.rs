@@ -1,0 +1,284 @@
+//! Finds the best node for a pod without looking at every node each time.
+//!
+//! Pods of one shape and class see the same nodes with the same merit. For each such pair a tournament tree keeps the
+//! best node on top; after a placement only the touched nodes play again. [`Finder::scan`] is the plain twin that
+//! looks at every node: it serves the pods that the trees do not cover, and the tests.
+
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+
+use crate::capacity;
+use crate::fit::{self, When};
+use crate::ids::{ClassId, NodeId, ShapeId, TaskId};
+use crate::ledger::Ledger;
+use crate::policy::{Policy, Strategy};
+use crate::score::{self, Score};
+use crate::snapshot::{GPUS, GpuAsk, Shape, Task};
+
+/// Nodes to choose from.
+#[derive(Clone, Copy, Debug)]
+pub enum NodeSet<'a> {
+    /// All nodes.
+    All,
+    /// These nodes.
+    Only(&'a FixedBitSet),
+}
+
+impl NodeSet<'_> {
+    /// Whether the node may be chosen.
+    pub fn contains(self, node: NodeId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(set) => set.contains(node.index()),
+        }
+    }
+
+    /// The nodes, in name order.
+    pub fn iter(self, count: usize) -> impl Iterator<Item = NodeId> {
+        (0..count).map(NodeId::at).filter(move |node| self.contains(*node))
+    }
+}
+
+/// Extra merit of nodes for one pod, from a preferred topology level; nodes without an entry are not used.
+pub type DomainMerit = BTreeMap<NodeId, i64>;
+
+/// Finds nodes; remembers what it learnt as long as the ledger lives.
+#[derive(Debug, Default)]
+pub struct Finder {
+    trees: BTreeMap<(ShapeId, ClassId), Tournament>,
+    /// Look at every node every time, to compare results in tests.
+    pub plain: bool,
+}
+
+/// Bound on remembered scores over all trees, to bound memory: about 100 MB.
+const REMEMBERED_MAX: usize = 4_000_000;
+
+impl Finder {
+    /// The best node for the pod, or `None` if none will do.
+    pub fn best(
+        &mut self,
+        ledger: &Ledger<'_>,
+        policy: &Policy,
+        task: TaskId,
+        nodes: NodeSet<'_>,
+        merit: Option<&DomainMerit>,
+    ) -> Option<NodeId> {
+        let row = ledger.snapshot.task(task);
+        let shape = ledger.snapshot.shape(row.shape);
+        if policy.filters && over_capacity_everywhere(ledger, policy, task, shape) {
+            return None;
+        }
+        if self.plain || row.ports.is_some() || merit.is_some() || needs_range(policy, shape) {
+            return Self::scan(ledger, policy, task, nodes, merit);
+        }
+        if policy.scores.nominated
+            && let Some(node) = row.nominated
+            && nodes.contains(node)
+            && accepts(ledger, policy, task, node)
+        {
+            return Some(node);
+        }
+        if self.trees.len() * ledger.snapshot.nodes.len() > REMEMBERED_MAX {
+            self.trees.clear();
+        }
+        let tree = self.trees.entry((row.shape, row.class)).or_insert_with(|| Tournament::new(ledger, policy, row));
+        tree.refresh(ledger, policy, row);
+        let best = tree.best()?;
+        if nodes.contains(best) && within_capacity(ledger, policy, task, best) {
+            return Some(best);
+        }
+        Self::scan(ledger, policy, task, nodes, None)
+    }
+
+    /// The same by looking at every node.
+    pub fn scan(
+        ledger: &Ledger<'_>,
+        policy: &Policy,
+        task: TaskId,
+        nodes: NodeSet<'_>,
+        merit: Option<&DomainMerit>,
+    ) -> Option<NodeId> {
+        let row = ledger.snapshot.task(task);
+        let shape = ledger.snapshot.shape(row.shape);
+        let range = needs_range(policy, shape).then(|| FreeRange::of(ledger, nodes));
+        let mut best: Option<(Score, NodeId)> = None;
+        for node in nodes.iter(ledger.snapshot.nodes.len()) {
+            let extra = match merit {
+                Some(merit) => match merit.get(&node) {
+                    Some(extra) => *extra,
+                    None => continue,
+                },
+                None => 0,
+            };
+            if !accepts(ledger, policy, task, node) {
+                continue;
+            }
+            let mut score = score::score(ledger, policy, shape, node);
+            score.points += extra;
+            if policy.scores.nominated && row.nominated == Some(node) {
+                score.points += score::NOMINATED;
+            }
+            if let Some(range) = &range {
+                score.placement = range.placement(ledger, node);
+            }
+            if best.is_none_or(|(leader, _)| score > leader) {
+                best = Some((score, node));
+            }
+        }
+        best.map(|(_, node)| node)
+    }
+}
+
+/// Whether the pod may be placed on the node, now or later.
+pub fn accepts(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node: NodeId) -> bool {
+    let row = ledger.snapshot.task(task);
+    accepts_shape(ledger, policy, row, node)
+        && (!policy.filters || row.ports.is_none_or(|set| ports_free(ledger, set, node)))
+        && within_capacity(ledger, policy, task, node)
+}
+
+/// The part that depends on shape and class alone.
+fn accepts_shape(ledger: &Ledger<'_>, policy: &Policy, row: &Task, node: NodeId) -> bool {
+    let class = &ledger.snapshot.classes[row.class.index()];
+    let shape = ledger.snapshot.shape(row.shape);
+    (!policy.filters || class.admitted.contains(node.index()))
+        && fit::fits(ledger, shape, node, When::Later)
+        && (shape.gpu.shared_devices().is_none()
+            || fit::choose_devices(ledger, shape, node, policy.device_order)
+                .is_some_and(|choice| !policy.filters || fit::slots_suffice(ledger, node, choice.fresh)))
+}
+
+fn ports_free(ledger: &Ledger<'_>, set: u32, node: NodeId) -> bool {
+    ledger.snapshot.port_sets[set as usize].iter().all(|port| !ledger.port_taken(node, *port))
+}
+
+/// Whether the pod's queue may take on what it costs on this node.
+pub fn within_capacity(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node: NodeId) -> bool {
+    let job = ledger.snapshot.job(ledger.snapshot.task(task).job);
+    match job.queue {
+        Some(queue) if policy.filters && policy.proportion.is_some() => {
+            capacity::check(&ledger.book, queue, job.preemptible, ledger.cost(task, node)).is_none()
+        }
+        _ => true,
+    }
+}
+
+/// What a pod costs differs between nodes only if it asks for GPU memory.
+fn over_capacity_everywhere(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, shape: &Shape) -> bool {
+    let same = !matches!(shape.gpu, GpuAsk::Memory { .. });
+    same && !ledger.snapshot.nodes.is_empty() && !within_capacity(ledger, policy, task, NodeId(0))
+}
+
+/// MIG nodes may have no whole GPUs at all; packing then scores them like the emptiest node, which takes the range of
+/// all nodes to know.
+fn needs_range(policy: &Policy, shape: &Shape) -> bool {
+    shape.gpu == GpuAsk::Mig && policy.scores.placement.is_some_and(|placement| placement.gpu == Strategy::Pack)
+}
+
+struct FreeRange {
+    least: i64,
+    most: i64,
+}
+
+impl FreeRange {
+    fn of(ledger: &Ledger<'_>, nodes: NodeSet<'_>) -> Self {
+        let mut range = Self { least: i64::MAX, most: 0 };
+        for node in nodes.iter(ledger.snapshot.nodes.len()) {
+            if let Some(free) = Self::free(ledger, node) {
+                range.least = range.least.min(free);
+                range.most = range.most.max(free);
+            }
+        }
+        range
+    }
+
+    fn free(ledger: &Ledger<'_>, node: NodeId) -> Option<i64> {
+        let total = ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node)[GPUS];
+        (total != 0).then(|| ledger.idle(node)[GPUS] + ledger.releasing(node)[GPUS])
+    }
+
+    fn placement(&self, ledger: &Ledger<'_>, node: NodeId) -> i64 {
+        match Self::free(ledger, node) {
+            Some(_) if self.most == 0 => 0,
+            Some(_) if self.least == self.most => 1,
+            Some(free) => self.most - free,
+            None => 0,
+        }
+    }
+}
+
+/// Keeps the best node for one shape and class on top.
+#[derive(Debug)]
+struct Tournament {
+    scores: Vec<Option<Score>>,
+    /// Winners, root at 1; leaf `i` is at `width + i`. Holds node indices.
+    winners: Vec<u32>,
+    width: usize,
+    /// How much of the ledger's log of touched nodes is accounted for.
+    seen: usize,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+impl Tournament {
+    fn new(ledger: &Ledger<'_>, policy: &Policy, row: &Task) -> Self {
+        let count = ledger.snapshot.nodes.len();
+        let width = count.next_power_of_two().max(1);
+        let scores = (0..count).map(|node| Self::judge(ledger, policy, row, NodeId::at(node))).collect();
+        let mut tree = Self { scores, winners: vec![NOBODY; 2 * width], width, seen: ledger.touched().len() };
+        for node in 0..count {
+            tree.winners[width + node] = tree.entrant(node);
+        }
+        for slot in (1..width).rev() {
+            tree.winners[slot] = tree.play(slot);
+        }
+        tree
+    }
+
+    fn judge(ledger: &Ledger<'_>, policy: &Policy, row: &Task, node: NodeId) -> Option<Score> {
+        let shape = ledger.snapshot.shape(row.shape);
+        accepts_shape(ledger, policy, row, node).then(|| score::score(ledger, policy, shape, node))
+    }
+
+    fn entrant(&self, node: usize) -> u32 {
+        if self.scores[node].is_some() { node as u32 } else { NOBODY }
+    }
+
+    fn play(&self, slot: usize) -> u32 {
+        let (left, right) = (self.winners[2 * slot], self.winners[2 * slot + 1]);
+        match (left, right) {
+            (NOBODY, other) | (other, NOBODY) => other,
+            // The left one comes first by name, so it keeps ties.
+            _ if self.scores[right as usize] > self.scores[left as usize] => right,
+            _ => left,
+        }
+    }
+
+    fn refresh(&mut self, ledger: &Ledger<'_>, policy: &Policy, row: &Task) {
+        let touched = &ledger.touched()[self.seen..];
+        if touched.len() > self.scores.len() {
+            *self = Self::new(ledger, policy, row);
+            return;
+        }
+        self.seen = ledger.touched().len();
+        for node in touched {
+            let score = Self::judge(ledger, policy, row, *node);
+            if score == self.scores[node.index()] {
+                continue;
+            }
+            self.scores[node.index()] = score;
+            let mut slot = self.width + node.index();
+            self.winners[slot] = self.entrant(node.index());
+            while slot > 1 {
+                slot /= 2;
+                self.winners[slot] = self.play(slot);
+            }
+        }
+    }
+
+    fn best(&self) -> Option<NodeId> {
+        let winner = self.winners[1];
+        (winner != NOBODY).then_some(NodeId(winner))
+    }
+}

@@ -1,0 +1,471 @@
+//! The working state of a cycle: where every pod stands, and all sums that follow from it.
+//!
+//! State changes through one function, [`Ledger::shift`]; undo is that same function, backwards. What is free on
+//! nodes and devices, what queues hold and how complete gangs are: all are sums over standings, and
+//! [`Ledger::recomputed`] computes them from nothing for the tests to compare.
+
+mod devices;
+
+use std::collections::BTreeMap;
+
+pub use devices::{DeviceLoad, DeviceState};
+
+use crate::ids::{DeviceId, NodeId, PodSetId, PortId, TaskId};
+use crate::queues::QueueBook;
+use crate::share;
+use crate::snapshot::{GPUS, GpuAsk, Snapshot, Status};
+use crate::units::{Triple, compat};
+
+/// A place on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// The node.
+    pub node: NodeId,
+    /// The shared GPUs there: a list of the ledger, see [`Ledger::devices_of`].
+    pub devices: Option<u32>,
+}
+
+/// Where a pod stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Has no place and holds nothing.
+    Waiting,
+    /// Holds a place.
+    Held(Spot),
+    /// Will get a place once it is free.
+    Promised(Spot),
+    /// Gives up its place.
+    Leaving(Spot),
+    /// Gives up one place and was promised another.
+    Moving {
+        /// Where it still is.
+        from: Spot,
+        /// Where it goes.
+        to: Spot,
+    },
+    /// Should have left long ago; holds a place that nobody can count on.
+    Stuck(Spot),
+    /// Holds a place outside this snapshot.
+    Away {
+        /// Whether it is about to leave it.
+        leaving: bool,
+    },
+}
+
+impl Standing {
+    /// Runs or will: counts for the gang and may be evicted.
+    pub fn is_active(self) -> bool {
+        matches!(self, Self::Held(_) | Self::Promised(_) | Self::Moving { .. } | Self::Away { leaving: false })
+    }
+
+    /// Where it is, or goes if it moves.
+    pub fn spot(self) -> Option<Spot> {
+        match self {
+            Self::Held(spot) | Self::Promised(spot) | Self::Leaving(spot) | Self::Stuck(spot) => Some(spot),
+            Self::Moving { to, .. } => Some(to),
+            Self::Waiting | Self::Away { .. } => None,
+        }
+    }
+}
+
+/// How many pods of a pod set stand where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Hold a place.
+    pub held: u32,
+    /// Were promised a place, moving ones included.
+    pub promised: u32,
+    /// Give up their place.
+    pub leaving: u32,
+    /// Wait for a place and may be scheduled.
+    pub pending: u32,
+}
+
+impl Counts {
+    /// Run or will.
+    pub fn active(self) -> u32 {
+        self.held + self.promised
+    }
+
+    /// Run, will, or are about to leave.
+    pub fn used(self) -> u32 {
+        self.held + self.promised + self.leaving
+    }
+}
+
+/// A point to roll back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    journal: usize,
+    lists: usize,
+    devices: usize,
+}
+
+/// The working state of a cycle.
+#[derive(Clone, Debug)]
+pub struct Ledger<'s> {
+    /// The input.
+    pub snapshot: &'s Snapshot,
+    /// Queue counters.
+    pub book: QueueBook,
+    standings: Vec<Standing>,
+    idle: Vec<i64>,
+    releasing: Vec<i64>,
+    devices: Vec<DeviceState>,
+    node_devices: Vec<Vec<DeviceId>>,
+    device_lists: Vec<Vec<DeviceId>>,
+    counts: Vec<Counts>,
+    /// Evicted for good: not to be placed again in this cycle.
+    gone: Vec<bool>,
+    ports: BTreeMap<(NodeId, PortId), u32>,
+    job_versions: Vec<u32>,
+    journal: Vec<(TaskId, Standing)>,
+    touched: Vec<NodeId>,
+}
+
+impl<'s> Ledger<'s> {
+    /// The state when the cycle begins, fair shares included.
+    pub fn open(snapshot: &'s Snapshot, k_value: i64) -> Self {
+        let mut ledger = Self::empty(snapshot);
+        let reference = snapshot.device_memory_range().map(|(smallest, _)| smallest);
+        for index in 0..snapshot.tasks.len() {
+            let id = TaskId::at(index);
+            ledger.set(id, initial(snapshot, id));
+            let task = snapshot.task(id);
+            if task.status == Status::Pending
+                && let Some(queue) = snapshot.job(task.job).queue
+            {
+                let amount = snapshot.shape(task.shape).requested_with_memory(reference);
+                ledger.book.ask(queue, amount);
+            }
+        }
+        for row in 0..ledger.book.rows.len() {
+            let held = ledger.book.rows[row].allocated;
+            ledger.book.rows[row].request += held;
+        }
+        share::divide_tree(&mut ledger.book, k_value);
+        ledger.journal.clear();
+        ledger.touched.clear();
+        ledger
+    }
+
+    fn empty(snapshot: &'s Snapshot) -> Self {
+        let nodes = &snapshot.nodes;
+        let mut node_devices = vec![Vec::new(); nodes.len()];
+        for (index, device) in snapshot.devices.iter().enumerate() {
+            node_devices[device.node.index()].push(DeviceId::at(index));
+        }
+        let mut ports = BTreeMap::new();
+        for node in nodes.ids() {
+            for port in &nodes.ports[node.index()] {
+                *ports.entry((node, *port)).or_insert(0) += 1;
+            }
+        }
+        let mut counts = vec![Counts::default(); snapshot.pod_sets.len()];
+        for task in snapshot.tasks.iter().filter(|task| task.status == Status::Pending) {
+            counts[task.pod_set.index()].pending += 1;
+        }
+        Self {
+            snapshot,
+            book: QueueBook::new(&snapshot.queues, snapshot.capacity()),
+            standings: vec![Standing::Waiting; snapshot.tasks.len()],
+            idle: nodes.allocatable.iter().zip(&nodes.taken).map(|(all, taken)| all - taken).collect(),
+            releasing: nodes.leaving.clone(),
+            devices: snapshot.devices.iter().map(|device| DeviceState::new(device.node)).collect(),
+            node_devices,
+            device_lists: snapshot.device_lists.clone(),
+            counts,
+            gone: vec![false; snapshot.tasks.len()],
+            ports,
+            job_versions: vec![0; snapshot.jobs.len()],
+            journal: Vec::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// Where the pod stands.
+    pub fn standing(&self, task: TaskId) -> Standing {
+        self.standings[task.index()]
+    }
+
+    /// Free now, per column.
+    pub fn idle(&self, node: NodeId) -> &[i64] {
+        self.snapshot.row(&self.idle, node)
+    }
+
+    /// Free later, beyond what is free now; negative where promises exceed what is being released.
+    pub fn releasing(&self, node: NodeId) -> &[i64] {
+        self.snapshot.row(&self.releasing, node)
+    }
+
+    /// Pods of a pod set by standing.
+    pub fn counts(&self, pod_set: PodSetId) -> Counts {
+        self.counts[pod_set.index()]
+    }
+
+    /// Shared GPUs of a node, those without pods included.
+    pub fn devices_on(&self, node: NodeId) -> &[DeviceId] {
+        &self.node_devices[node.index()]
+    }
+
+    /// A shared GPU.
+    pub fn device(&self, device: DeviceId) -> &DeviceState {
+        &self.devices[device.index()]
+    }
+
+    /// The shared GPUs of a place.
+    pub fn devices_of(&self, spot: Spot) -> &[DeviceId] {
+        spot.devices.map_or(&[], |list| &self.device_lists[list as usize])
+    }
+
+    /// How many pods hold the port, or one that conflicts with it, on the node.
+    pub fn port_taken(&self, node: NodeId, port: PortId) -> bool {
+        self.snapshot.port_conflicts[port.index()].iter().any(|other| self.ports.contains_key(&(node, *other)))
+    }
+
+    /// Changes whenever a pod of the job is shifted.
+    pub fn job_version(&self, job: crate::ids::JobId) -> u32 {
+        self.job_versions[job.index()]
+    }
+
+    /// Nodes whose sums changed, in order, with repetitions; only ever grows.
+    pub fn touched(&self) -> &[NodeId] {
+        &self.touched
+    }
+
+    /// Whether the pod may be given a place: it waits, or, in a what-if, was evicted in the same what-if.
+    pub fn is_placeable(&self, task: TaskId, what_if: bool) -> bool {
+        match self.standings[task.index()] {
+            Standing::Waiting => self.snapshot.task(task).status == Status::Pending,
+            Standing::Leaving(_) => {
+                what_if && !self.gone[task.index()] && self.snapshot.task(task).status != Status::Releasing
+            }
+            _ => false,
+        }
+    }
+
+    /// What the pod costs its queue on this node.
+    pub fn cost(&self, task: TaskId, node: NodeId) -> Triple {
+        let shape = self.snapshot.shape(self.snapshot.task(task).shape);
+        let mut cost = shape.requested();
+        if let GpuAsk::Memory { devices, mib } = shape.gpu {
+            let share = compat::memory_to_share(mib, self.snapshot.nodes.device_memory[node.index()]);
+            cost.0[2] += share * i64::from(devices);
+        }
+        cost
+    }
+
+    /// Device memory that a shared request takes on each device of this node.
+    pub fn memory_on(&self, gpu: GpuAsk, node: NodeId) -> i64 {
+        match gpu {
+            GpuAsk::Share { portion, .. } => {
+                compat::share_to_memory(portion, self.snapshot.nodes.device_memory[node.index()])
+            }
+            GpuAsk::Memory { mib, .. } => mib,
+            GpuAsk::None | GpuAsk::Whole | GpuAsk::Mig => 0,
+        }
+    }
+
+    /// Remembers a list of devices for a [`Spot`].
+    pub fn list(&mut self, devices: Vec<DeviceId>) -> u32 {
+        self.device_lists.push(devices);
+        u32::try_from(self.device_lists.len() - 1).expect("fewer than 2³² placements")
+    }
+
+    /// Opens a device that is not shared yet.
+    pub fn open_device(&mut self, node: NodeId) -> DeviceId {
+        let device = DeviceId::at(self.devices.len());
+        self.devices.push(DeviceState::new(node));
+        self.node_devices[node.index()].push(device);
+        device
+    }
+
+    /// A point to roll back to.
+    pub fn mark(&self) -> Mark {
+        Mark { journal: self.journal.len(), lists: self.device_lists.len(), devices: self.devices.len() }
+    }
+
+    /// Changes where a pod stands, and every sum with it.
+    pub fn shift(&mut self, task: TaskId, to: Standing) {
+        self.journal.push((task, self.standings[task.index()]));
+        self.set(task, to);
+    }
+
+    /// Undoes everything since the mark.
+    pub fn rollback(&mut self, mark: Mark) {
+        while self.journal.len() > mark.journal {
+            let (task, old) = self.journal.pop().expect("longer than the mark");
+            self.set(task, old);
+        }
+        while self.devices.len() > mark.devices {
+            let device = self.devices.pop().expect("more than at the mark");
+            self.node_devices[device.node.index()].pop();
+        }
+        self.device_lists.truncate(mark.lists);
+    }
+
+    /// Pods shifted since the mark, each once, with where they stood at the mark.
+    pub fn changes_since(&self, mark: Mark) -> Vec<(TaskId, Standing)> {
+        let mut seen = std::collections::BTreeSet::new();
+        self.journal[mark.journal..].iter().filter(|(task, _)| seen.insert(*task)).copied().collect()
+    }
+
+    /// Makes everything since the mark final: pods that leave are not placed again in this cycle.
+    pub fn settle(&mut self, mark: Mark) {
+        for index in mark.journal..self.journal.len() {
+            let task = self.journal[index].0;
+            self.gone[task.index()] |= matches!(self.standings[task.index()], Standing::Leaving(_));
+        }
+    }
+
+    fn set(&mut self, task: TaskId, to: Standing) {
+        let from = std::mem::replace(&mut self.standings[task.index()], to);
+        self.count(task, from, false);
+        self.count(task, to, true);
+        self.occupy(task, from, -1);
+        self.occupy(task, to, 1);
+        let row = self.snapshot.task(task);
+        self.job_versions[row.job.index()] = self.job_versions[row.job.index()].wrapping_add(1);
+        if let Some(queue) = self.snapshot.job(row.job).queue {
+            let amount = self.charged(task, to) - self.charged(task, from);
+            if !amount.is_zero() {
+                self.book.charge(queue, amount, self.snapshot.job(row.job).preemptible);
+            }
+        }
+    }
+
+    fn charged(&self, task: TaskId, standing: Standing) -> Triple {
+        match standing {
+            Standing::Held(spot) | Standing::Promised(spot) | Standing::Moving { to: spot, .. } => {
+                self.cost(task, spot.node)
+            }
+            Standing::Waiting | Standing::Leaving(_) | Standing::Stuck(_) | Standing::Away { .. } => Triple::ZERO,
+        }
+    }
+
+    fn count(&mut self, task: TaskId, standing: Standing, entering: bool) {
+        let row = self.snapshot.task(task);
+        let counts = &mut self.counts[row.pod_set.index()];
+        let counter = match standing {
+            Standing::Held(_) | Standing::Away { leaving: false } => &mut counts.held,
+            Standing::Promised(_) | Standing::Moving { .. } => &mut counts.promised,
+            Standing::Leaving(_) | Standing::Stuck(_) | Standing::Away { leaving: true } => &mut counts.leaving,
+            Standing::Waiting if row.status == Status::Pending => &mut counts.pending,
+            Standing::Waiting => return,
+        };
+        *counter = if entering { *counter + 1 } else { *counter - 1 };
+    }
+
+    fn occupy(&mut self, task: TaskId, standing: Standing, sign: i64) {
+        match standing {
+            Standing::Waiting | Standing::Away { .. } => {}
+            Standing::Held(spot) | Standing::Stuck(spot) => self.hold(task, spot, DeviceLoad::Held, sign),
+            Standing::Promised(spot) => self.hold(task, spot, DeviceLoad::Promised, sign),
+            Standing::Leaving(spot) => self.hold(task, spot, DeviceLoad::Leaving, sign),
+            Standing::Moving { from, to } => {
+                self.hold(task, from, DeviceLoad::Leaving, sign);
+                self.hold(task, to, DeviceLoad::Promised, sign);
+            }
+        }
+    }
+
+    fn hold(&mut self, task: TaskId, spot: Spot, load: DeviceLoad, sign: i64) {
+        let row = self.snapshot.task(task);
+        let shape = self.snapshot.shape(row.shape);
+        let (idle, releasing) = match load {
+            DeviceLoad::Held => (-sign, 0),
+            DeviceLoad::Promised => (0, -sign),
+            DeviceLoad::Leaving => (-sign, sign),
+        };
+        let start = spot.node.index() * self.snapshot.columns.len();
+        for (column, need) in shape.need.iter().enumerate() {
+            // A column that the node does not have is provided in another way, or not at all.
+            if *need == 0 || self.snapshot.nodes.allocatable[start + column] == 0 {
+                continue;
+            }
+            if column == GPUS && shape.gpu == GpuAsk::Mig {
+                continue;
+            }
+            self.idle[start + column] += idle * need;
+            self.releasing[start + column] += releasing * need;
+        }
+        if shape.gpu.shared_devices().is_some()
+            && let Some(list) = spot.devices
+        {
+            let memory = self.memory_on(shape.gpu, spot.node) * sign;
+            for index in 0..self.device_lists[list as usize].len() {
+                let device = self.device_lists[list as usize][index];
+                let (idle, releasing) = self.devices[device.index()].load(load, memory);
+                self.idle[start + GPUS] += idle;
+                self.releasing[start + GPUS] += releasing;
+            }
+        }
+        if let Some(set) = row.ports {
+            for port in &self.snapshot.port_sets[set as usize] {
+                let count = self.ports.entry((spot.node, *port)).or_insert(0);
+                *count = if sign > 0 { *count + 1 } else { *count - 1 };
+                if *count == 0 {
+                    self.ports.remove(&(spot.node, *port));
+                }
+            }
+        }
+        self.touched.push(spot.node);
+    }
+
+    /// The same standings booked from nothing: what the running sums must equal.
+    pub fn recomputed(&self) -> Self {
+        let mut fresh = Self::empty(self.snapshot);
+        fresh.device_lists.clone_from(&self.device_lists);
+        fresh.devices = self.devices.iter().map(|device| DeviceState::new(device.node)).collect();
+        fresh.node_devices.clone_from(&self.node_devices);
+        for (index, standing) in self.standings.iter().enumerate() {
+            fresh.set(TaskId::at(index), *standing);
+        }
+        for (fresh, row) in fresh.book.rows.iter_mut().zip(&self.book.rows) {
+            (fresh.request, fresh.fair_share, fresh.version) = (row.request, row.fair_share, row.version);
+        }
+        fresh
+    }
+
+    /// Panics if a running sum differs from the recomputed one.
+    pub fn assert_consistent(&self) {
+        let fresh = self.recomputed();
+        assert_eq!(self.idle, fresh.idle, "idle amounts drifted");
+        assert_eq!(self.releasing, fresh.releasing, "releasing amounts drifted");
+        assert_eq!(self.devices, fresh.devices, "device loads drifted");
+        assert_eq!(self.counts, fresh.counts, "gang counts drifted");
+        assert_eq!(self.ports, fresh.ports, "host ports drifted");
+        assert_eq!(self.book, fresh.book, "queue counters drifted");
+    }
+
+    /// Whole GPUs and parts of shared ones that are free now and later, in millionths: (idle, releasing).
+    pub fn gpus_free(&self, node: NodeId) -> (i64, i64) {
+        let memory = self.snapshot.nodes.device_memory[node.index()];
+        let quota = |row: &[i64]| -> i64 {
+            row.iter().zip(&self.snapshot.columns).map(|(amount, column)| column.quota_gpu(*amount)).sum()
+        };
+        let (mut idle, mut releasing) = (quota(self.idle(node)), quota(self.releasing(node)));
+        for device in self.devices_on(node) {
+            let (free, freeing) = self.devices[device.index()].parts_free(memory);
+            idle += free;
+            releasing += freeing;
+        }
+        (idle, releasing)
+    }
+}
+
+fn initial(snapshot: &Snapshot, id: TaskId) -> Standing {
+    let task = snapshot.task(id);
+    let spot = task.node.map(|node| Spot { node, devices: task.devices });
+    match (task.status, spot) {
+        (Status::Pending | Status::Gated | Status::Succeeded | Status::Gone, _) => Standing::Waiting,
+        (Status::Binding | Status::Bound | Status::Running, Some(spot)) => Standing::Held(spot),
+        (Status::Pipelined, Some(spot)) => Standing::Promised(spot),
+        (Status::Releasing, Some(spot)) => Standing::Leaving(spot),
+        (Status::StuckInReleasing, Some(spot)) => Standing::Stuck(spot),
+        (Status::Binding | Status::Bound | Status::Running | Status::Pipelined, None) => {
+            Standing::Away { leaving: false }
+        }
+        (Status::Releasing | Status::StuckInReleasing, None) => Standing::Away { leaving: true },
+    }
+}

@@ -1,0 +1,89 @@
+//! Shared GPUs: how much of a device is taken, and what that means for whole devices of its node.
+
+use crate::ids::NodeId;
+use crate::units::{GPU, compat};
+
+/// How a pod stands on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceLoad {
+    /// Holds it.
+    Held,
+    /// Was promised it.
+    Promised,
+    /// Gives it up.
+    Leaving,
+}
+
+/// Memory taken on a shared GPU, in MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceState {
+    /// The node it is in.
+    pub node: NodeId,
+    /// By pods that hold it.
+    pub held: i64,
+    /// By pods that were promised it.
+    pub promised: i64,
+    /// By pods that give it up.
+    pub leaving: i64,
+}
+
+impl DeviceState {
+    /// A device that nobody uses.
+    pub fn new(node: NodeId) -> Self {
+        Self { node, held: 0, promised: 0, leaving: 0 }
+    }
+
+    /// Taken by anybody.
+    pub fn used(&self) -> i64 {
+        self.held + self.promised + self.leaving
+    }
+
+    /// Taken now.
+    pub fn taken(&self) -> i64 {
+        self.held + self.leaving
+    }
+
+    /// Whether `memory` more fits beside those that stay. A device that everybody leaves is offered as a whole one.
+    pub fn fits(&self, memory: i64, device_memory: i64) -> bool {
+        self.held + self.promised > 0 && self.held + self.promised + memory <= device_memory
+    }
+
+    /// Whether `memory` more fits right now.
+    pub fn fits_now(&self, memory: i64, device_memory: i64) -> bool {
+        self.taken() > 0 && self.taken() + memory <= device_memory
+    }
+
+    /// Adds to a load and says how many whole devices of the node thereby become (idle, releasing).
+    pub(super) fn load(&mut self, load: DeviceLoad, memory: i64) -> (i64, i64) {
+        let before = self.whole();
+        match load {
+            DeviceLoad::Held => self.held += memory,
+            DeviceLoad::Promised => self.promised += memory,
+            DeviceLoad::Leaving => self.leaving += memory,
+        }
+        let after = self.whole();
+        (after.0 - before.0, after.1 - before.1)
+    }
+
+    /// What the device contributes to its node's whole GPUs, idle and releasing: a device in use is not idle, one
+    /// that everybody leaves is releasing, one that exists by promise alone takes a releasing one.
+    fn whole(&self) -> (i64, i64) {
+        let idle = if self.taken() > 0 { -GPU } else { 0 };
+        let releasing = match (self.held > 0, self.leaving > 0, self.promised > 0) {
+            (false, true, false) => GPU,
+            (false, false, true) => -GPU,
+            _ => 0,
+        };
+        (idle, releasing)
+    }
+
+    /// Parts of the device that are free (now, later), in millionths of a GPU; a whole free device is not a part.
+    pub(super) fn parts_free(&self, device_memory: i64) -> (i64, i64) {
+        let share = |memory: i64| compat::memory_to_share(memory, device_memory);
+        let idle = if self.taken() > 0 { GPU - share(self.taken()) } else { 0 };
+        let freeing = self.leaving - self.promised;
+        let entirely = self.held == 0 && self.promised == 0;
+        let releasing = if freeing > 0 && !entirely { share(freeing) } else { 0 };
+        (idle, releasing)
+    }
+}

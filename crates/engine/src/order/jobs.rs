@@ -1,0 +1,62 @@
+//! What orders ask about a job, remembered until one of its pods is shifted.
+
+use std::cmp::Reverse;
+
+use super::tree::{JobKey, Jobs};
+use crate::gang::{Gang, Need};
+use crate::ids::{JobId, TaskId};
+use crate::ledger::Ledger;
+use crate::policy::Policy;
+use crate::units::Triple;
+
+/// Facts about all jobs, computed when asked for.
+#[derive(Debug)]
+pub struct JobFacts {
+    what_if: bool,
+    by_priority: bool,
+    by_need: bool,
+    reference: Option<i64>,
+    known: Vec<Option<(u32, Triple)>>,
+}
+
+impl JobFacts {
+    /// For real placements, or for what-ifs, in which evicted pods may be placed again.
+    pub fn new(ledger: &Ledger<'_>, policy: &Policy, what_if: bool) -> Self {
+        Self {
+            what_if,
+            by_priority: policy.order_by_priority,
+            by_need: policy.order_by_need,
+            reference: ledger.snapshot.device_memory_range().map(|(smallest, _)| smallest),
+            known: vec![None; ledger.snapshot.jobs.len()],
+        }
+    }
+}
+
+impl Jobs for JobFacts {
+    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple {
+        let version = ledger.job_version(job);
+        match self.known[job.index()] {
+            Some((known, required)) if known == version => required,
+            _ => {
+                let chunk = Gang::new(ledger, job).chunk(self.what_if);
+                let required = requested(ledger, &chunk, self.reference);
+                self.known[job.index()] = Some((version, required));
+                required
+            }
+        }
+    }
+
+    fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
+        let row = ledger.snapshot.job(job);
+        let need = if self.by_need { Gang::new(ledger, job).state() } else { Need::Below };
+        (Reverse(if self.by_priority { row.priority } else { 0 }), need, row.created, job)
+    }
+}
+
+/// What pods ask for together; memory requests are turned into GPUs of `reference` MiB.
+pub fn requested(ledger: &Ledger<'_>, tasks: &[TaskId], reference: Option<i64>) -> Triple {
+    let snapshot = ledger.snapshot;
+    tasks.iter().fold(Triple::ZERO, |sum, task| {
+        sum + snapshot.shape(snapshot.task(*task).shape).requested_with_memory(reference)
+    })
+}

@@ -1,0 +1,77 @@
+//! Which node is best for a pod. Points add up; the placement strategy only decides between equal points, because
+//! its range is smaller than the smallest other score. Names decide the rest.
+//!
+//! Every score looks at one node alone, so that after a placement only the nodes it touched are scored again.
+
+use crate::fit::{self, When};
+use crate::ids::NodeId;
+use crate::ledger::Ledger;
+use crate::policy::{Policy, Scores, Strategy};
+use crate::snapshot::{CPU, Column, GPUS, GpuAsk, Shape};
+
+/// A node's merit for a pod; larger is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score {
+    /// Sum of all scores but the placement strategy.
+    pub points: i64,
+    /// Placement strategy.
+    pub placement: i64,
+}
+
+/// Merit of the node nominated earlier.
+pub const NOMINATED: i64 = 10_000_000;
+
+/// One step of merit inside a preferred topology domain.
+pub const DOMAIN_STEP: i64 = 100_000;
+
+type Points = fn(&Ledger<'_>, &Shape, NodeId) -> i64;
+
+/// Scores that add up, with the switch that turns each on.
+const SUM_OF: [(fn(&Scores) -> bool, Points); 3] = [
+    (|scores| scores.resource_type, resource_type),
+    (|scores| scores.availability, availability),
+    (|scores| scores.gpu_sharing, gpu_sharing),
+];
+
+/// Merit of a node for a request, whatever the pod's nomination or topology says.
+pub fn score(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> Score {
+    let points =
+        SUM_OF.iter().filter(|(is_on, _)| is_on(&policy.scores)).map(|(_, points)| points(ledger, shape, node)).sum();
+    Score { points, placement: placement(ledger, policy, shape, node) }
+}
+
+/// Pods without GPUs go to nodes without GPUs.
+fn resource_type(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    let row = ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node);
+    let has_gpus = || {
+        row.iter()
+            .zip(&ledger.snapshot.columns)
+            .any(|(amount, column)| *amount > 0 && matches!(column, Column::Gpu | Column::Mig { .. }))
+    };
+    if shape.gpu == GpuAsk::None && !has_gpus() { 10 } else { 0 }
+}
+
+/// Nodes with room now come before nodes where the pod would wait for others to leave.
+fn availability(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    if fit::fits(ledger, shape, node, When::Now) { 1_000 } else { 0 }
+}
+
+/// A pod that shares GPUs goes where a shared GPU has room.
+fn gpu_sharing(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    let shares = shape.gpu.shared_devices().is_some();
+    if shares && fit::fitting_devices(ledger, shape.gpu, node).next().is_some() { 10_000 } else { 0 }
+}
+
+/// Pack or spread by what is free, now or later, of the resource that the pod is about.
+fn placement(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> i64 {
+    let Some(placement) = policy.scores.placement else { return 0 };
+    let (column, strategy) = if shape.needs_gpu() { (GPUS, placement.gpu) } else { (CPU, placement.cpu) };
+    let total = ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node)[column];
+    let free = ledger.idle(node)[column] + ledger.releasing(node)[column];
+    match strategy {
+        Strategy::Pack => -free,
+        Strategy::Spread if total == 0 => 0,
+        // 40 binary digits tell apart all fractions of amounts that occur on one node.
+        Strategy::Spread => ((i128::from(free) << 40) / i128::from(total)) as i64,
+    }
+}

@@ -1,0 +1,200 @@
+//! One cycle in progress: the ledger, what was decided so far, and why jobs wait.
+
+use std::collections::BTreeMap;
+
+use crate::finder::Finder;
+use crate::gang::{self, Gang};
+use crate::ids::{JobId, NodeId, TaskId};
+use crate::ledger::{Ledger, Mark, Spot, Standing};
+use crate::outcome::{
+    Cause, Decision, DeviceRef, JobNote, Outcome, Place, PodSetShortage, QueueState, Reason, Verdict,
+};
+use crate::policy::Policy;
+use crate::snapshot::{Snapshot, Status};
+use crate::units::Timestamp;
+
+/// A cycle in progress.
+pub struct Session<'s> {
+    /// The input.
+    pub snapshot: &'s Snapshot,
+    /// How to decide.
+    pub policy: &'s Policy,
+    /// The time, for the whole cycle.
+    pub now: Timestamp,
+    /// Where every pod stands.
+    pub ledger: Ledger<'s>,
+    /// Finds nodes.
+    pub finder: Finder,
+    /// When each job last started, as far as known now.
+    pub last_start: Vec<Option<Timestamp>>,
+    /// When each job last lost a pod.
+    pub last_eviction: Vec<Option<Timestamp>>,
+    /// Since when each job lacks its minimum.
+    pub stale_since: Vec<Option<Timestamp>>,
+    reasons: BTreeMap<JobId, Vec<Reason>>,
+    decisions: Vec<Decision>,
+}
+
+impl<'s> Session<'s> {
+    /// The cycle before its first action.
+    pub fn open(snapshot: &'s Snapshot, policy: &'s Policy, now: Timestamp) -> Self {
+        let k_value = policy.proportion.map_or(0, |proportion| proportion.k_value);
+        Self {
+            snapshot,
+            policy,
+            now,
+            ledger: Ledger::open(snapshot, k_value),
+            finder: Finder::default(),
+            last_start: snapshot.jobs.iter().map(|job| job.last_start).collect(),
+            last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
+            stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
+            reasons: BTreeMap::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// Notes why a job waits.
+    pub fn explain(&mut self, job: JobId, reason: Reason) {
+        self.reasons.entry(job).or_default().push(reason);
+    }
+
+    /// Makes everything since the mark final.
+    pub fn commit(&mut self, mark: Mark, cause: Option<&Cause>) {
+        for (task, before) in self.ledger.changes_since(mark) {
+            let after = self.ledger.standing(task);
+            let evicted = |before: Standing| !matches!(before, Standing::Leaving(_) | Standing::Moving { .. });
+            match after {
+                Standing::Leaving(_) | Standing::Moving { .. } if evicted(before) => {
+                    let cause = cause.expect("only actions with a cause evict").clone();
+                    self.decisions.push(Decision::Evict { task, cause });
+                    self.last_eviction[self.snapshot.task(task).job.index()] = Some(self.now);
+                }
+                _ => {}
+            }
+            match after {
+                Standing::Held(spot) if before != after && !matches!(before, Standing::Leaving(_)) => {
+                    self.decisions.push(Decision::Bind { task, spot: self.place(spot) });
+                }
+                Standing::Promised(spot) | Standing::Moving { to: spot, .. } if before != after => {
+                    self.decisions.push(Decision::Promise { task, spot: self.place(spot) });
+                }
+                _ => {}
+            }
+        }
+        self.ledger.settle(mark);
+    }
+
+    fn place(&self, spot: Spot) -> Place {
+        let existing = self.snapshot.devices.len() as u32;
+        let name = |device: &crate::ids::DeviceId| {
+            if device.0 < existing { DeviceRef::Existing(*device) } else { DeviceRef::Fresh(device.0 - existing) }
+        };
+        Place { node: spot.node, devices: self.ledger.devices_of(spot).iter().map(name).collect() }
+    }
+
+    /// The result. Decisions that later actions took back do not leave.
+    pub fn close(mut self) -> Outcome {
+        let decisions = std::mem::take(&mut self.decisions);
+        let decisions = self.still_true(decisions);
+        let job_ids: Vec<_> = self.snapshot.job_ids().collect();
+        let verdicts = job_ids.iter().filter_map(|job| self.verdict(*job)).collect();
+        let notes = job_ids.iter().filter_map(|job| self.note(*job)).collect();
+        let shares = self.ledger.book.rows.iter().map(|row| QueueState {
+            fair_share: row.fair_share,
+            allocated: row.allocated,
+            allocated_non_preemptible: row.allocated_non_preemptible,
+            request: row.request,
+        });
+        Outcome { decisions, verdicts, shares: shares.collect(), notes }
+    }
+
+    fn still_true(&self, decisions: Vec<Decision>) -> Vec<Decision> {
+        let at = |spot: &Place, node: NodeId| spot.node == node;
+        // Of several decisions of a kind about one pod the last one counts.
+        let mut last = BTreeMap::new();
+        for (index, decision) in decisions.iter().enumerate() {
+            let (task, kind) = match decision {
+                Decision::Bind { task, .. } | Decision::Promise { task, .. } => (*task, 1),
+                Decision::Evict { task, .. } => (*task, 0),
+            };
+            last.insert((task, kind), index);
+        }
+        let mut index = 0;
+        decisions
+            .into_iter()
+            .filter(|decision| {
+                index += 1;
+                let (task, kind, holds) = match decision {
+                    Decision::Bind { task, spot } => {
+                        (*task, 1, matches!(self.ledger.standing(*task), Standing::Held(now) if at(spot, now.node)))
+                    }
+                    Decision::Promise { task, spot } => (
+                        *task,
+                        1,
+                        match self.ledger.standing(*task) {
+                            Standing::Promised(now) | Standing::Moving { to: now, .. } => at(spot, now.node),
+                            _ => false,
+                        },
+                    ),
+                    Decision::Evict { task, .. } => (
+                        *task,
+                        0,
+                        matches!(self.ledger.standing(*task), Standing::Leaving(_) | Standing::Moving { .. }),
+                    ),
+                };
+                holds && last[&(task, kind)] == index - 1
+            })
+            .collect()
+    }
+
+    fn verdict(&mut self, job: JobId) -> Option<Verdict> {
+        let waits = |task: TaskId| {
+            let waiting = matches!(self.ledger.standing(task), Standing::Waiting);
+            waiting && matches!(self.snapshot.task(task).status, Status::Pending | Status::Gated)
+        };
+        if !self.snapshot.job_tasks(job).any(waits) {
+            return None;
+        }
+        let row = self.snapshot.job(job);
+        let has_children = |queue| self.snapshot.queues.iter().any(|other| other.parent == Some(queue));
+        let reasons = match row.queue {
+            None => vec![Reason::QueueMissing],
+            Some(queue) if has_children(queue) => vec![Reason::QueueNotLeaf { queue }],
+            Some(_) if !Gang::new(&self.ledger, job).is_ready() => {
+                vec![Reason::NotReady { short: self.shortages(job) }]
+            }
+            Some(_) => self.reasons.remove(&job).unwrap_or_default(),
+        };
+        Some(Verdict { job, reasons })
+    }
+
+    fn shortages(&self, job: JobId) -> Vec<PodSetShortage> {
+        let gated = |task: &TaskId| self.snapshot.task(*task).status == Status::Gated;
+        let shortage = |pod_set| {
+            let counts = self.ledger.counts(pod_set);
+            let gated = self.snapshot.tasks_of(pod_set).filter(gated).count() as u32;
+            let existing = counts.active() + counts.pending + gated;
+            let required = self.snapshot.pod_sets[pod_set.index()].min;
+            PodSetShortage { pod_set, required, existing, gated }
+        };
+        let sets = self.snapshot.pod_sets_of(job).map(shortage);
+        sets.filter(|short| short.existing - short.gated < short.required).collect()
+    }
+
+    fn note(&self, job: JobId) -> Option<JobNote> {
+        let row = self.snapshot.job(job);
+        let index = job.index();
+        // A job that started and was taken back in the same cycle never started.
+        let started = gang::held(&self.ledger, job) > 0;
+        let note = JobNote {
+            job,
+            last_start: self.last_start[index].filter(|_| started || row.last_start.is_some()),
+            stale_since: self.stale_since[index],
+            last_eviction: self.last_eviction[index],
+        };
+        let changed = note.last_start != row.last_start
+            || note.stale_since != row.stale_since
+            || note.last_eviction != row.last_eviction;
+        changed.then_some(note)
+    }
+}
