@@ -43,7 +43,7 @@ fn has_root(line: &str, root: &str) -> bool {
     line.match_indices(root).any(|(at, _)| !line[..at].ends_with(in_word))
 }
 
-/// Whether a host is named so, or ends so: `eu.gcr.io` counts, `notgcr.io` and `gcr.iota` do not.
+/// Whether a host is named so, or ends so; a longer word that merely contains it is another host.
 fn has_host(line: &str, host: &str) -> bool {
     line.match_indices(host).any(|(at, _)| {
         let after = &line[at + host.len()..];
