@@ -1,0 +1,78 @@
+//! Who shares a GPU with whom, compared without regard to the names of new devices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::case::{Case, Wanted};
+use super::session::{FRESH, Session};
+use crate::verdict::Difference;
+
+/// A device: its label, unless it was opened in this round, with the tasks on it.
+type Sharing = Vec<(Option<String>, BTreeSet<String>)>;
+
+/// Compares with the recorded labels of the tasks that have some.
+pub(super) fn observed(session: &Session<'_>, labels: &BTreeMap<String, Vec<String>>) -> Vec<Difference> {
+    let expected = sharing(labels.iter().map(|(uid, labels)| (uid, labels)), "new-");
+    let ours = labels.keys().map(|uid| (uid, &session.after.get(uid).groups));
+    let got = sharing(ours, FRESH);
+    if expected == got {
+        return Vec::new();
+    }
+    let missing = expected.iter().filter(|device| !got.contains(device)).map(text);
+    let surplus = got.iter().filter(|device| !expected.contains(device)).map(text);
+    let list = |devices: &mut dyn Iterator<Item = String>| devices.collect::<Vec<_>>().join(" ");
+    vec![Difference::new("shared devices", list(&mut missing.into_iter()), list(&mut surplus.into_iter()))]
+}
+
+fn sharing<'a>(tasks: impl Iterator<Item = (&'a String, &'a Vec<String>)>, fresh: &str) -> Sharing {
+    let mut devices: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (uid, labels) in tasks {
+        for label in labels {
+            devices.entry(label).or_default().insert(uid.clone());
+        }
+    }
+    let name = |label: &str| (!label.starts_with(fresh)).then(|| label.to_string());
+    let mut sharing: Sharing = devices.into_iter().map(|(label, tasks)| (name(label), tasks)).collect();
+    sharing.sort();
+    sharing
+}
+
+fn text((label, tasks): &(Option<String>, BTreeSet<String>)) -> String {
+    let tasks = tasks.iter().map(String::as_str).collect::<Vec<_>>().join("+");
+    format!("{}={tasks}", label.as_deref().unwrap_or("new"))
+}
+
+/// Checks symbolic labels: on one node, tasks share as many devices as they share labels.
+pub(super) fn symbolic(case: &Case, session: &Session<'_>) -> Vec<Difference> {
+    let labelled: Vec<(&str, &Vec<String>)> = case
+        .tasks()
+        .filter_map(|(job, task)| {
+            let wanted = wanted(case, &job.uid, &task.uid)?;
+            (task.request.kind.shares() && !wanted.ignore_gpu_groups && !wanted.gpu_groups.is_empty())
+                .then_some((task.uid.as_str(), &wanted.gpu_groups))
+        })
+        .collect();
+    let mut differences = Vec::new();
+    for (index, (left, left_labels)) in labelled.iter().enumerate() {
+        for (right, right_labels) in &labelled[index + 1..] {
+            let (here, there) = (session.after.get(left), session.after.get(right));
+            if here.node.is_none() || here.node != there.node {
+                continue;
+            }
+            let expected = common(left_labels, right_labels);
+            let got = common(&here.groups, &there.groups);
+            if expected != got {
+                differences.push(Difference::new(format!("devices shared by {left} and {right}"), expected, got));
+            }
+        }
+    }
+    differences
+}
+
+/// What is expected of a task, by its own name or by its job's.
+fn wanted<'a>(case: &'a Case, job: &str, task: &str) -> Option<&'a Wanted> {
+    case.expect.tasks.get(task).or_else(|| case.expect.jobs.get(job))
+}
+
+fn common(left: &[String], right: &[String]) -> usize {
+    left.iter().filter(|label| right.contains(label)).count()
+}

@@ -1,0 +1,214 @@
+//! Compares a session with what a case expects.
+
+use kai_engine::ids::{JobId, TaskId};
+use kai_engine::outcome::Reason;
+use kai_engine::snapshot::{GpuAsk, LevelRef};
+use kai_engine::units::compat::memory_to_share;
+use kai_engine::units::{GPU, Span};
+
+use super::case::{Case, Counters, FitError, Wanted};
+use super::lower::NOW;
+use super::session::Session;
+use super::{devices, held};
+use crate::verdict::Difference;
+
+/// The written expectations, on a session after its actions; `last` is the session that ran actions last.
+pub(super) fn expected(case: &Case, session: &Session<'_>, last: &Session<'_>) -> Vec<Difference> {
+    let mut judge = Judge { case, session, last, differences: Vec::new() };
+    for (uid, wanted) in &case.expect.jobs {
+        let Some((id, job)) = session.job(uid) else { continue };
+        let tasks: Vec<&str> = job.tasks.iter().map(|task| task.uid.as_str()).collect();
+        judge.wanted(uid, wanted, id, &tasks);
+    }
+    for (uid, wanted) in &case.expect.tasks {
+        let Some((job, _)) = session.task(uid) else { continue };
+        judge.wanted(uid, wanted, job, &[uid]);
+    }
+    judge.nodes();
+    let mut differences = judge.differences;
+    if case.observed.gpu_groups_check.as_deref() == Some("holds") {
+        differences.extend(devices::symbolic(case, session));
+    }
+    differences
+}
+
+/// What KAI did in the same round, task by task.
+pub(super) fn observed(case: &Case, session: &Session<'_>, round: usize) -> Vec<Difference> {
+    let Some(theirs) = case.observed.rounds.get(round) else {
+        return vec![Difference::new("recording", format!("round {}", round + 1), "nothing recorded")];
+    };
+    let mut differences: Vec<Difference> = theirs
+        .tasks
+        .iter()
+        .filter_map(|(uid, expected)| {
+            let got = session.after.standings.get(uid).map_or_else(|| "no such task".to_string(), ToString::to_string);
+            (*expected != got).then(|| Difference::new(uid.as_str(), expected, got))
+        })
+        .collect();
+    // Devices are worth comparing only where nodes agree.
+    if differences.is_empty()
+        && let Some(labels) = &theirs.gpu_groups
+    {
+        differences.extend(devices::observed(session, labels));
+    }
+    differences
+}
+
+/// Calls beyond what one round may make.
+pub(super) fn limits(case: &Case, got: Counters) -> Vec<Difference> {
+    let Some(limit) = case.expect.limits_per_round else { return Vec::new() };
+    let counts = [
+        ("binds", limit.binds, got.binds),
+        ("evictions", limit.evictions, got.evictions),
+        ("pipelines", limit.pipelines, got.pipelines),
+    ];
+    let exceeded = counts.into_iter().filter(|(_, limit, got)| got > limit);
+    exceeded.map(|(what, limit, got)| Difference::new(what, format!("at most {limit}"), got)).collect()
+}
+
+struct Judge<'a> {
+    case: &'a Case,
+    session: &'a Session<'a>,
+    last: &'a Session<'a>,
+    differences: Vec<Difference>,
+}
+
+impl Judge<'_> {
+    /// Conditions on all of `tasks`, which belong to one job.
+    fn wanted(&mut self, name: &str, wanted: &Wanted, job: JobId, tasks: &[&str]) {
+        for uid in tasks {
+            let standing = self.session.after.get(uid);
+            let node_differs = wanted.node.is_some() && wanted.node != standing.node;
+            if standing.status != wanted.status || node_differs {
+                let node = wanted.node.as_ref().map_or_else(String::new, |node| format!("@{node}"));
+                self.differs(*uid, format!("{:?}{node}", wanted.status), standing);
+            }
+        }
+        self.amounts(name, wanted, tasks);
+        self.last_start(name, wanted, job);
+        if let Some(zones) = &wanted.numa_zones {
+            self.differs(name, format!("NUMA zones {zones:?}"), "no zones: NUMA is not placed");
+        }
+        if let Some(error) = &wanted.fit_error {
+            self.fit_error(name, error);
+        }
+    }
+
+    fn amounts(&mut self, name: &str, wanted: &Wanted, tasks: &[&str]) {
+        let ids: Vec<TaskId> = tasks.iter().filter_map(|uid| self.session.task(uid)).map(|(_, id)| id).collect();
+        let snapshot = &self.session.lowered.snapshot;
+        let shapes = || ids.iter().map(|id| snapshot.shape(snapshot.task(*id).shape));
+        let requested: i64 = shapes()
+            .map(|shape| if matches!(shape.gpu, GpuAsk::Whole | GpuAsk::Share { .. }) { shape.quota_gpu } else { 0 })
+            .sum();
+        let accepted: i64 = ids.iter().map(|id| self.accepted(*id)).sum();
+        let cpu: i64 = shapes().map(|shape| shape.need[kai_engine::snapshot::CPU]).sum();
+        let memory: i64 = shapes().map(|shape| shape.need[kai_engine::snapshot::MEMORY]).sum();
+        let gpus = |micro: i64| micro as f64 / GPU as f64;
+        let checks = [
+            ("GPUs requested", wanted.gpus_requested, gpus(requested)),
+            ("GPUs accepted", wanted.gpus_accepted, gpus(accepted)),
+            ("millicores requested", wanted.cpu_milli_requested.map(|amount| amount as f64), cpu as f64),
+            ("bytes requested", wanted.memory_bytes_requested.map(|amount| amount as f64), memory as f64),
+        ];
+        for (what, expected, got) in checks {
+            // Within the engine's own unit, a millionth of a GPU.
+            if let Some(expected) = expected
+                && (expected - got).abs() > 1e-6
+            {
+                self.differs(format!("{name} {what}"), expected, got);
+            }
+        }
+    }
+
+    /// GPUs that a task holds where it stands.
+    fn accepted(&self, task: TaskId) -> i64 {
+        let lowered = &self.session.lowered;
+        let standing = self.session.after.get(&lowered.tasks[task.index()].uid);
+        let node = lowered.nodes.iter().position(|node| Some(&node.name) == standing.node.as_ref());
+        let (Some(node), true) = (node, standing.status.is_used()) else { return 0 };
+        let shape = lowered.snapshot.shape(lowered.snapshot.task(task).shape);
+        match shape.gpu {
+            GpuAsk::Memory { devices, mib } => {
+                i64::from(devices) * memory_to_share(mib, lowered.snapshot.nodes.device_memory[node])
+            }
+            GpuAsk::Whole | GpuAsk::Share { .. } => shape.quota_gpu,
+            GpuAsk::None | GpuAsk::Mig => 0,
+        }
+    }
+
+    /// A job that runs has a time since when.
+    fn last_start(&mut self, name: &str, wanted: &Wanted, job: JobId) {
+        if !wanted.status.is_allocated() {
+            return;
+        }
+        match (self.session.last_start(job), wanted.last_start_older_than_seconds) {
+            (None, _) => self.differs(format!("{name} last start"), "set", "unset"),
+            (Some(start), Some(age)) if NOW.since(start) < Span::seconds(age) => {
+                let got = format!("{} s", NOW.since(start).0 / 1_000_000);
+                self.differs(format!("{name} last start"), format!("at least {age} s ago"), got);
+            }
+            _ => {}
+        }
+    }
+
+    fn fit_error(&mut self, name: &str, error: &FitError) {
+        let reasons = self.last.job(name).map_or(&[][..], |(job, _)| self.last.reasons(job));
+        let matched = if error.topology.is_some() || error.level.is_some() {
+            reasons.iter().any(|reason| self.speaks_of_domain(reason, error))
+        } else {
+            !reasons.is_empty()
+        };
+        if !matched {
+            let domains: Vec<String> = error
+                .domains
+                .iter()
+                .map(|domain| format!("{} {}/{}", domain.domain, domain.fits, domain.needs))
+                .collect();
+            let expected = [Some(error.reason.clone()), error.topology.clone(), error.level.clone()];
+            let expected: Vec<String> = expected.into_iter().flatten().chain(domains).collect();
+            self.differs(format!("{name} reason"), expected.join(" "), format!("{reasons:?}"));
+        }
+    }
+
+    /// Whether the reason is that no domain of the named level is large enough.
+    fn speaks_of_domain(&self, reason: &Reason, error: &FitError) -> bool {
+        let Reason::NoDomain { constraint, wanted, best } = reason else { return false };
+        let constraint = &self.last.lowered.snapshot.constraints[*constraint as usize];
+        let topology = constraint.topology.map(|id| &self.case.cluster.topologies[id.index()]);
+        let level = [constraint.required, constraint.preferred].into_iter().flatten().find_map(|level| match level {
+            LevelRef::At(index) => topology?.levels.get(index as usize),
+            LevelRef::Unknown => None,
+        });
+        let same_place =
+            topology.map(|topology| &topology.name) == error.topology.as_ref() && level == error.level.as_ref();
+        let fits_max = error.domains.iter().map(|domain| domain.fits).max();
+        let same_need = error.domains.iter().all(|domain| domain.needs == *wanted);
+        same_place && same_need && (best.is_none() || fits_max.is_none() || *best == fits_max)
+    }
+
+    fn nodes(&mut self) {
+        if self.case.expect.nodes.is_empty() {
+            return;
+        }
+        let held = held::after(self.session);
+        for (name, wanted) in &self.case.expect.nodes {
+            let got = held.get(name.as_str()).copied().unwrap_or_default();
+            let checks = [("idle", wanted.idle_gpus, got.idle), ("releasing", wanted.releasing_gpus, got.releasing)];
+            for (what, expected, got) in checks {
+                if let Some(expected) = expected
+                    && expected != got
+                {
+                    self.differs(format!("{name} {what} GPUs"), expected, got);
+                }
+            }
+            if let Some(zones) = &wanted.numa_zones_available {
+                self.differs(format!("{name} NUMA zones"), zones, "no zones: NUMA is not placed");
+            }
+        }
+    }
+
+    fn differs(&mut self, what: impl Into<String>, expected: impl ToString, got: impl ToString) {
+        self.differences.push(Difference::new(what, expected, got));
+    }
+}

@@ -1,0 +1,120 @@
+//! One round: build a snapshot, run the engine, read its decisions back into task standings.
+
+use std::collections::BTreeSet;
+
+use kai_engine::ids::{JobId, TaskId};
+use kai_engine::outcome::{Decision, DeviceRef, Outcome, Place, Reason};
+use kai_engine::units::Timestamp;
+
+use super::case::{Case, Counters, Job, Status};
+use super::lower::{Lowered, NOW, lower};
+use super::policy::policy;
+use super::state::State;
+use crate::verdict::{Difference, Fault};
+
+/// A cluster before and after the actions of one round.
+pub(super) struct Session<'a> {
+    pub(super) lowered: Lowered<'a>,
+    pub(super) before: &'a State,
+    pub(super) after: State,
+    pub(super) outcome: Outcome,
+    pub(super) counters: Counters,
+    /// Decisions that contradict each other.
+    pub(super) contradictions: Vec<Difference>,
+}
+
+impl<'a> Session<'a> {
+    /// Opens a session and runs no action.
+    pub(super) fn open(case: &'a Case, before: &'a State) -> Result<Self, Fault> {
+        Ok(Self {
+            lowered: lower(case, before)?,
+            before,
+            after: before.clone(),
+            outcome: Outcome::default(),
+            counters: Counters::default(),
+            contradictions: Vec::new(),
+        })
+    }
+
+    /// Opens a session and runs the actions; `round` keeps labels of new devices apart.
+    pub(super) fn run(case: &'a Case, before: &'a State, round: u32) -> Result<Self, Fault> {
+        let mut session = Self::open(case, before)?;
+        session.outcome = kai_engine::cycle(&session.lowered.snapshot, &policy(case)?, NOW);
+        session.apply(round);
+        Ok(session)
+    }
+
+    fn apply(&mut self, round: u32) {
+        let decisions = std::mem::take(&mut self.outcome.decisions);
+        let mut placed = BTreeSet::new();
+        let mut evicted = BTreeSet::new();
+        for decision in &decisions {
+            let (task, fresh) = match decision {
+                Decision::Bind { task, spot } => {
+                    self.counters.binds += 1;
+                    self.place(*task, Status::Binding, spot, round);
+                    (task, placed.insert(*task))
+                }
+                Decision::Promise { task, spot } => {
+                    self.counters.pipelines += 1;
+                    self.place(*task, Status::Pipelined, spot, round);
+                    (task, placed.insert(*task))
+                }
+                Decision::Evict { task, .. } => {
+                    self.counters.evictions += 1;
+                    (task, evicted.insert(*task))
+                }
+            };
+            if !fresh {
+                let uid = &self.lowered.tasks[task.index()].uid;
+                self.contradictions.push(Difference::new(uid.as_str(), "one decision of a kind", "two"));
+            }
+        }
+        // A moved pod is evicted here and promised there: what remains visible is the promise.
+        for task in evicted.difference(&placed) {
+            let uid = &self.lowered.tasks[task.index()].uid;
+            self.after.standings.get_mut(uid).expect("the state holds every task").status = Status::Releasing;
+        }
+        self.outcome.decisions = decisions;
+    }
+
+    fn place(&mut self, task: TaskId, status: Status, place: &Place, round: u32) {
+        let label = |device: &DeviceRef| match device {
+            DeviceRef::Existing(id) => self.lowered.devices[id.index()].to_string(),
+            DeviceRef::Fresh(number) => format!("{FRESH}{round}-{number}"),
+        };
+        let groups = place.devices.iter().map(label).collect();
+        let node = self.lowered.nodes[place.node.index()].name.clone();
+        let uid = &self.lowered.tasks[task.index()].uid;
+        let standing = self.after.standings.get_mut(uid).expect("the state holds every task");
+        standing.status = status;
+        standing.node = Some(node);
+        standing.groups = groups;
+    }
+
+    /// The job with this uid.
+    pub(super) fn job(&self, uid: &str) -> Option<(JobId, &'a Job)> {
+        let index = self.lowered.jobs.iter().position(|job| job.uid == uid)?;
+        Some((JobId::at(index), self.lowered.jobs[index]))
+    }
+
+    /// The job of a task, and the task's id.
+    pub(super) fn task(&self, uid: &str) -> Option<(JobId, TaskId)> {
+        let id = TaskId::at(self.lowered.tasks.iter().position(|task| task.uid == uid)?);
+        Some((self.lowered.snapshot.task(id).job, id))
+    }
+
+    /// When the job last went from nothing running to something running.
+    pub(super) fn last_start(&self, job: JobId) -> Option<Timestamp> {
+        let noted = self.outcome.notes.iter().find(|note| note.job == job).and_then(|note| note.last_start);
+        noted.or(self.lowered.snapshot.job(job).last_start)
+    }
+
+    /// Why the job waits.
+    pub(super) fn reasons(&self, job: JobId) -> &[Reason] {
+        self.outcome.verdicts.iter().find(|verdict| verdict.job == job).map_or(&[], |verdict| &verdict.reasons)
+    }
+}
+
+/// How labels of devices that were opened in a round begin.
+pub(super) const FRESH: &str = "opened-";
