@@ -22,6 +22,17 @@ pub enum Need {
     Above,
 }
 
+/// Pods of a job that are evicted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictionChunk {
+    /// The pods.
+    pub tasks: Vec<TaskId>,
+    /// Whether the job falls below its minimum without them.
+    pub is_core: bool,
+    /// Whether other pods of the job go on running.
+    pub leaves_some: bool,
+}
+
 /// A job seen through the ledger, possibly without some of its pods or with lowered minima.
 #[derive(Clone, Copy)]
 pub struct Gang<'a> {
@@ -274,16 +285,15 @@ impl<'a> Gang<'a> {
         })
     }
 
-    /// The pods to evict next, together, and whether that leaves any.
-    pub fn eviction_chunk(&self) -> (Vec<TaskId>, bool) {
+    /// The pods to evict next, together: surplus first, then all the rest at once.
+    pub fn eviction_chunk(&self) -> EvictionChunk {
         let active: u32 = self.ledger.snapshot.pod_sets_of(self.job).map(|pod_set| self.active(pod_set)).sum();
         let root = self.ledger.snapshot.root(self.job);
-        let mut chunk = self.surplus(root);
-        if chunk.is_empty() {
-            chunk = self.active_tasks(Member::Group(root));
-        }
-        let more = (chunk.len() as u32) < active;
-        (chunk, more)
+        let surplus = self.surplus(root);
+        let is_core = surplus.is_empty();
+        let tasks = if is_core { self.active_tasks(Member::Group(root)) } else { surplus };
+        let leaves_some = (tasks.len() as u32) < active;
+        EvictionChunk { tasks, is_core, leaves_some }
     }
 
     /// What the group can lose without falling below its minimum: a single pod, or an optional member as a whole.
@@ -316,11 +326,6 @@ impl<'a> Gang<'a> {
                 .unwrap_or_default();
         }
         Vec::new()
-    }
-
-    /// Whether the pod could be lost without the job falling below its minimum, once these pods are gone as well.
-    pub fn is_core(&self, lost: &BTreeSet<TaskId>) -> bool {
-        !self.without(lost).is_satisfied()
     }
 
     /// Pods that run or will, last in task order first.

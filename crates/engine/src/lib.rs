@@ -36,10 +36,10 @@ pub fn cycle(snapshot: &Snapshot, policy: &Policy, now: units::Timestamp) -> Out
     for action in &policy.actions {
         match action {
             policy::Action::Allocate => actions::allocate::run(&mut session),
-            policy::Action::Consolidate
-            | policy::Action::Reclaim
-            | policy::Action::Preempt
-            | policy::Action::EvictStale => {}
+            policy::Action::Consolidate => actions::consolidate::run(&mut session),
+            policy::Action::Reclaim => actions::reclaim::run(&mut session),
+            policy::Action::Preempt => actions::preempt::run(&mut session),
+            policy::Action::EvictStale => actions::stale::run(&mut session),
         }
         if cfg!(debug_assertions) {
             session.ledger.assert_consistent();

@@ -11,7 +11,7 @@ use crate::outcome::{
 };
 use crate::policy::Policy;
 use crate::snapshot::{Snapshot, Status};
-use crate::units::Timestamp;
+use crate::units::{Timestamp, Triple};
 
 /// A cycle in progress.
 pub struct Session<'s> {
@@ -58,14 +58,33 @@ impl<'s> Session<'s> {
         self.reasons.entry(job).or_default().push(reason);
     }
 
-    /// Makes everything since the mark final.
-    pub fn commit(&mut self, mark: Mark, cause: Option<&Cause>) {
+    /// Notes why a job waits, unless that was said before.
+    pub fn explain_once(&mut self, job: JobId, reason: Reason) {
+        if !self.reasons.get(&job).is_some_and(|known| known.contains(&reason)) {
+            self.explain(job, reason);
+        }
+    }
+
+    /// What the pod cost its queue when the cycle began, or would where it stands now.
+    pub fn cost_before(&self, task: TaskId) -> Triple {
+        let row = self.snapshot.task(task);
+        let node = row.node.or_else(|| self.ledger.standing(task).spot().map(|spot| spot.node));
+        node.map_or(Triple::ZERO, |node| self.ledger.cost(task, node))
+    }
+
+    /// Makes placements since the mark final.
+    pub fn commit(&mut self, mark: Mark) {
+        self.commit_evictions(mark, |_, _| unreachable!("placing does not evict"));
+    }
+
+    /// Makes everything since the mark final; `cause` says why a pod is evicted.
+    pub fn commit_evictions(&mut self, mark: Mark, cause: impl Fn(&Self, TaskId) -> Cause) {
         for (task, before) in self.ledger.changes_since(mark) {
             let after = self.ledger.standing(task);
             let evicted = |before: Standing| !matches!(before, Standing::Leaving(_) | Standing::Moving { .. });
             match after {
                 Standing::Leaving(_) | Standing::Moving { .. } if evicted(before) => {
-                    let cause = cause.expect("only actions with a cause evict").clone();
+                    let cause = cause(self, task);
                     self.decisions.push(Decision::Evict { task, cause });
                     self.last_eviction[self.snapshot.task(task).job.index()] = Some(self.now);
                 }

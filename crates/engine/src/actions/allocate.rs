@@ -25,7 +25,7 @@ pub fn run(session: &mut Session<'_>) {
         if Gang::new(&session.ledger, job).must_wait(&chunk) {
             promise_instead(session, &chunk);
         }
-        session.commit(mark, None);
+        session.commit(mark);
         if held_before == 0 && gang::held(&session.ledger, job) > 0 {
             session.last_start[job.index()] = Some(session.now);
         }

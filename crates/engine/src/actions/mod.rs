@@ -1,3 +1,8 @@
 //! The actions of a cycle, from least to most disruptive; one file each.
 
 pub mod allocate;
+pub mod consolidate;
+pub mod making_room;
+pub mod preempt;
+pub mod reclaim;
+pub mod stale;

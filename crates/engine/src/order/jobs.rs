@@ -32,6 +32,20 @@ impl JobFacts {
     }
 }
 
+impl JobFacts {
+    /// A job's place in its queue if it were this complete.
+    pub fn key_with(&self, ledger: &Ledger<'_>, job: JobId, need: Need) -> JobKey {
+        let row = ledger.snapshot.job(job);
+        let priority = if self.by_priority { row.priority } else { 0 };
+        (Reverse(priority), if self.by_need { need } else { Need::Below }, row.created, job)
+    }
+
+    /// What pods ask for together, with memory requests as they count for orders and shares.
+    pub fn requested(&self, ledger: &Ledger<'_>, tasks: &[TaskId]) -> Triple {
+        requested(ledger, tasks, self.reference)
+    }
+}
+
 impl Jobs for JobFacts {
     fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple {
         let version = ledger.job_version(job);
@@ -47,9 +61,7 @@ impl Jobs for JobFacts {
     }
 
     fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
-        let row = ledger.snapshot.job(job);
-        let need = if self.by_need { Gang::new(ledger, job).state() } else { Need::Below };
-        (Reverse(if self.by_priority { row.priority } else { 0 }), need, row.created, job)
+        self.key_with(ledger, job, Gang::new(ledger, job).state())
     }
 }
 

@@ -1,3 +1,9 @@
-//! Makes room for a job by moving or evicting others.
+//! Makes room for a job by moving or evicting others: who may lose pods, which of them to try together, and whether
+//! the rules accept what that leads to.
 
+pub mod filters;
+pub mod min_runtime;
 pub mod rules;
+pub mod scenario;
+pub mod search;
+pub mod victims;

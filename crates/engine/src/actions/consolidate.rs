@@ -1,0 +1,72 @@
+//! Makes room by moving pods: everyone who has a place keeps one.
+
+use super::making_room::{Barred, MakingRoom, run as make_room};
+use crate::gang;
+use crate::ids::{JobId, TaskId};
+use crate::ledger::Standing;
+use crate::policy::Action;
+use crate::session::Session;
+use crate::snapshot::{Column, GpuAsk};
+use crate::solve::search::Trial;
+use crate::solve::victims::Candidate;
+use crate::units::GPU;
+
+/// Runs the action.
+pub fn run(session: &mut Session<'_>) {
+    if session.policy.consolidation_moves_max == Some(0) {
+        return;
+    }
+    let action = MakingRoom {
+        action: Action::Consolidate,
+        depth: session.policy.depth.consolidate,
+        budget: session.policy.budget.consolidate,
+        concerns: |session, job| session.snapshot.job(job).preemptible,
+        barred,
+        candidates,
+        accept: |session, _, trial, _| accept(session, trial),
+        shared_failures: true,
+    };
+    make_room(session, &action);
+}
+
+/// Moving cannot help if all that is free together is too little.
+fn barred(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<Barred> {
+    let snapshot = session.snapshot;
+    let (mut gpus, mut memory) = (0, 0);
+    for node in snapshot.nodes.ids().filter(|node| snapshot.nodes.ready[node.index()]) {
+        let (idle, releasing) = session.ledger.gpus_free(node);
+        gpus += idle + releasing;
+        memory += (idle + releasing) / GPU * snapshot.nodes.device_memory[node.index()];
+        memory += (idle + releasing) % GPU * snapshot.nodes.device_memory[node.index()] / GPU;
+    }
+    let (mut asked, mut asked_memory) = (0, 0);
+    for task in chunk {
+        let shape = snapshot.shape(snapshot.task(*task).shape);
+        asked += shape.quota_gpu;
+        if let GpuAsk::Memory { devices, mib } = shape.gpu {
+            asked_memory += i64::from(devices) * mib;
+        }
+        for (need, column) in shape.need.iter().zip(&snapshot.columns) {
+            if let Column::Mig { memory, .. } = column {
+                asked_memory += need * i64::from(*memory);
+            }
+        }
+    }
+    (asked > gpus || asked_memory > memory).then_some(Barred { counts_as_failure: true })
+}
+
+fn candidates(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Vec<Candidate> {
+    let eligible = |other: &JobId| {
+        let victim = session.snapshot.job(*other);
+        *other != job && victim.queue.is_some() && victim.preemptible && gang::has_active(&session.ledger, *other)
+    };
+    let candidates = session.snapshot.job_ids().filter(eligible);
+    candidates.map(|job| Candidate { job, surplus_only: false }).collect()
+}
+
+fn accept(session: &Session<'_>, trial: &Trial<'_>) -> bool {
+    let victims = || trial.batches.iter().flat_map(|batch| &batch.tasks);
+    let moved = victims().filter(|task| !matches!(session.ledger.standing(**task), Standing::Held(_))).count();
+    victims().all(|task| session.ledger.standing(*task).is_active())
+        && session.policy.consolidation_moves_max.is_none_or(|most| moved <= most as usize)
+}

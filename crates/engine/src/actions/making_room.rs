@@ -1,0 +1,226 @@
+//! What consolidation, reclaim and preemption have in common: they go through waiting jobs in order and search victims
+//! for each, until the action's step budget is used up.
+
+use std::collections::BTreeMap;
+
+use crate::gang::{self, Gang};
+use crate::ids::{JobId, QueueId, TaskId};
+use crate::order::jobs::JobFacts;
+use crate::order::tree::JobTree;
+use crate::outcome::{Cause, Reason, SearchStop, Side};
+use crate::policy::Action;
+use crate::session::Session;
+use crate::snapshot::Status;
+use crate::solve::search::{Budget, Problem, Report, Trial, Waiting, search};
+use crate::solve::victims::Candidate;
+use crate::units::Timestamp;
+
+/// One such action.
+pub struct MakingRoom {
+    /// Its name.
+    pub action: Action,
+    /// Jobs tried per queue.
+    pub depth: Option<u32>,
+    /// Steps for the whole action.
+    pub budget: Option<u64>,
+    /// Whether the job is looked at, before everything else.
+    pub concerns: fn(&Session<'_>, JobId) -> bool,
+    /// Why the job may not search, although it is looked at.
+    pub barred: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<Barred>,
+    /// Jobs that may lose pods for it.
+    pub candidates: fn(&Session<'_>, JobId, &[TaskId]) -> Vec<Candidate>,
+    /// Whether the rules accept a scenario; the last argument is the state before the search.
+    pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueBook) -> bool,
+    /// One table of known failures for all queues, or one each.
+    pub shared_failures: bool,
+}
+
+/// A job that may not search.
+pub struct Barred {
+    /// Whether others like it need not try.
+    pub counts_as_failure: bool,
+}
+
+/// Runs the action.
+pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
+    let mut facts = JobFacts::new(&session.ledger, session.policy, false);
+    let mut tree = JobTree::new(&session.ledger, session.policy);
+    for job in session.snapshot.job_ids() {
+        if !gang::has_pending(&session.ledger, job)
+            || !(action.concerns)(session, job)
+            || !Gang::new(&session.ledger, job).is_ready()
+        {
+            continue;
+        }
+        if let Some(until) = delayed_until(session, job) {
+            let delay = session.snapshot.job(job).preemption_delay;
+            session.explain_once(job, Reason::PreemptionDelay { delay, until });
+            continue;
+        }
+        tree.push(&session.ledger, &mut facts, job, action.depth);
+    }
+    let mut failures = Failures::default();
+    let mut waiting = Waiting::new(session);
+    let mut steps = 0;
+    while let Some(job) = tree.pop(&session.ledger, &mut facts) {
+        let chunk = Gang::new(&session.ledger, job).chunk(false);
+        if chunk.is_empty() {
+            continue;
+        }
+        let table = if action.shared_failures { None } else { session.snapshot.job(job).queue };
+        if let Some(barred) = (action.barred)(session, job, &chunk) {
+            explain(session, action, job, &chunk, SearchStop::NotEntitled, None);
+            if barred.counts_as_failure {
+                failures.add(session, table, job);
+            }
+            continue;
+        }
+        if let Some(alike) = failures.no_easier(session, table, job) {
+            explain(session, action, job, &chunk, SearchStop::Alike(alike), None);
+            continue;
+        }
+        let Some(budget) = budget(session, action, steps) else {
+            explain(session, action, job, &chunk, SearchStop::Budget, None);
+            continue;
+        };
+        let report = solve(session, action, job, &chunk, &waiting, budget);
+        steps += report.steps;
+        match report.stop {
+            None => waiting = Waiting::new(session),
+            Some(stop) => {
+                explain(session, action, job, &chunk, stop, Some(&report));
+                if stop != SearchStop::Budget {
+                    failures.add(session, table, job);
+                }
+            }
+        }
+    }
+}
+
+fn solve(
+    session: &mut Session<'_>,
+    action: &MakingRoom,
+    job: JobId,
+    chunk: &[TaskId],
+    waiting: &Waiting,
+    budget: Budget,
+) -> Report {
+    let before = session.ledger.book.clone();
+    let candidates = (action.candidates)(session, job, chunk);
+    let mark = session.ledger.mark();
+    let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
+    let problem = Problem { job, chunk, candidates: &candidates, waiting, nodes: None, accept: &accept, budget };
+    let report = search(session, &problem);
+    if report.stop.is_none() {
+        session.commit_evictions(mark, |session, victim| Cause {
+            action: action.action,
+            beneficiary: Some(job),
+            batch: report.batch,
+            sides: (action.action == Action::Reclaim).then(|| sides(session, &before, job, victim)).flatten(),
+        });
+    }
+    report
+}
+
+/// The queues that a reclaim compares: the leaves if they are siblings, else their parents.
+fn sides(session: &Session<'_>, before: &crate::queues::QueueBook, job: JobId, victim: TaskId) -> Option<(Side, Side)> {
+    let ours = session.snapshot.job(job).queue?;
+    let theirs = session.snapshot.job(session.snapshot.task(victim).job).queue?;
+    let siblings = before.row(ours).parent == before.row(theirs).parent;
+    let side = |queue: QueueId| {
+        let queue = if siblings { queue } else { before.row(queue).parent.unwrap_or(queue) };
+        let row = before.row(queue);
+        Side { queue, allocated: row.allocated, fair_share: row.fair_share }
+    };
+    Some((side(theirs), side(ours)))
+}
+
+fn explain(
+    session: &mut Session<'_>,
+    action: &MakingRoom,
+    job: JobId,
+    chunk: &[TaskId],
+    stop: SearchStop,
+    report: Option<&Report>,
+) {
+    let (scenarios, placed) = report.map_or((0, 0), |report| (report.scenarios, report.placed));
+    let wanted = chunk.len() as u32;
+    session.explain(job, Reason::NoVictims { action: action.action, stop, scenarios, placed, wanted });
+}
+
+/// What the next job may use; `None` if the action has nothing left for it.
+fn budget(session: &Session<'_>, action: &MakingRoom, steps: u64) -> Option<Budget> {
+    let limits = session.policy.budget;
+    let rest = action.budget.map_or(u64::MAX, |all| all.saturating_sub(steps));
+    let job = rest.min(limits.job_max.unwrap_or(u64::MAX)).max(limits.job_min);
+    (job > 0).then(|| Budget {
+        job,
+        node_local_greedy: limits.node_local_greedy.unwrap_or(u64::MAX),
+        multi_node_gang: limits.multi_node_gang.unwrap_or(u64::MAX),
+    })
+}
+
+/// Until when others may not be evicted for the job.
+fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
+    let row = session.snapshot.job(job);
+    let since = session.last_eviction[job.index()].map_or(row.created, |last| last.max(row.created));
+    let until = since.plus(row.preemption_delay);
+    (row.preemption_delay.0 > 0 && session.now < until).then_some(until)
+}
+
+/// Jobs that failed, so that those alike and no easier need not try.
+#[derive(Debug, Default)]
+struct Failures {
+    known: BTreeMap<(Option<QueueId>, u32), (JobId, Vec<Vec<i64>>)>,
+}
+
+impl Failures {
+    fn no_easier(&self, session: &Session<'_>, table: Option<QueueId>, job: JobId) -> Option<JobId> {
+        if !session.policy.skip_alike {
+            return None;
+        }
+        let (other, theirs) = self.known.get(&(table, session.snapshot.job(job).signature))?;
+        let ours = pending_requests(session, job);
+        let smaller = |left: &[i64], right: &[i64]| at_most(left, right) && !at_most(right, left);
+        let easier = theirs.len() > ours.len() || ours.iter().zip(theirs).any(|(left, right)| smaller(left, right));
+        (!easier).then_some(*other)
+    }
+
+    fn add(&mut self, session: &Session<'_>, table: Option<QueueId>, job: JobId) {
+        let ours = pending_requests(session, job);
+        let key = (table, session.snapshot.job(job).signature);
+        let replaces = self.known.get(&key).is_none_or(|(_, theirs)| {
+            ours.len() <= theirs.len() && ours.iter().zip(theirs).all(|(left, right)| at_most(left, right))
+        });
+        if replaces {
+            self.known.insert(key, (job, ours));
+        }
+    }
+}
+
+fn at_most(left: &[i64], right: &[i64]) -> bool {
+    left.iter().zip(right).all(|(left, right)| left <= right)
+}
+
+/// Requests of waiting pods, smallest first; GPU shares and memory are columns of their own.
+fn pending_requests(session: &Session<'_>, job: JobId) -> Vec<Vec<i64>> {
+    let snapshot = session.snapshot;
+    let waits =
+        |task: &TaskId| snapshot.task(*task).status == Status::Pending && session.ledger.is_placeable(*task, false);
+    let mut requests: Vec<_> = snapshot
+        .job_tasks(job)
+        .filter(waits)
+        .map(|task| {
+            let shape = snapshot.shape(snapshot.task(task).shape);
+            let memory = match shape.gpu {
+                crate::snapshot::GpuAsk::Memory { devices, mib } => i64::from(devices) * mib,
+                _ => 0,
+            };
+            let mut request = shape.need.clone();
+            request.extend([shape.quota_gpu, memory]);
+            request
+        })
+        .collect();
+    requests.sort();
+    requests
+}

@@ -1,0 +1,53 @@
+//! Inside one queue, a job takes the place of others of strictly lower priority.
+
+use super::making_room::{Barred, MakingRoom, run as make_room};
+use crate::capacity;
+use crate::gang::{self, Gang};
+use crate::ids::{JobId, TaskId};
+use crate::order::jobs::requested;
+use crate::policy::Action;
+use crate::session::Session;
+use crate::solve::min_runtime;
+use crate::solve::victims::Candidate;
+
+/// Runs the action.
+pub fn run(session: &mut Session<'_>) {
+    let action = MakingRoom {
+        action: Action::Preempt,
+        depth: session.policy.depth.preempt,
+        budget: session.policy.budget.preempt,
+        concerns: |_, _| true,
+        barred,
+        candidates,
+        accept: |_, _, _, _| true,
+        shared_failures: false,
+    };
+    make_room(session, &action);
+}
+
+/// A job that cannot be preempted itself must stay within quota, whoever leaves.
+fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Barred> {
+    let row = session.snapshot.job(job);
+    session.policy.proportion?;
+    let largest = session.snapshot.device_memory_range().map(|(_, largest)| largest);
+    let asked = requested(&session.ledger, chunk, largest);
+    let over = !row.preemptible && capacity::over_quota(&session.ledger.book, row.queue?, asked).is_some();
+    over.then_some(Barred { counts_as_failure: true })
+}
+
+fn candidates(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Vec<Candidate> {
+    let row = session.snapshot.job(job);
+    let eligible = |other: &JobId| {
+        let victim = session.snapshot.job(*other);
+        *other != job
+            && victim.queue == row.queue
+            && victim.preemptible
+            && victim.priority < row.priority
+            && gang::has_active(&session.ledger, *other)
+    };
+    let protect = |job: JobId| {
+        let surplus_only = min_runtime::protected_from_preempt(session, job);
+        (!surplus_only || Gang::new(&session.ledger, job).is_elastic()).then_some(Candidate { job, surplus_only })
+    };
+    session.snapshot.job_ids().filter(eligible).filter_map(protect).collect()
+}

@@ -1,0 +1,41 @@
+//! Removes what is left of gangs that lack their minimum for too long.
+
+use crate::gang::Gang;
+use crate::ids::{JobId, TaskId};
+use crate::ledger::Standing;
+use crate::outcome::Cause;
+use crate::policy::Action;
+use crate::session::Session;
+
+/// Runs the action.
+pub fn run(session: &mut Session<'_>) {
+    for job in session.snapshot.job_ids() {
+        if !Gang::new(&session.ledger, job).is_stale() {
+            session.stale_since[job.index()] = None;
+            continue;
+        }
+        let since = *session.stale_since[job.index()].get_or_insert(session.now);
+        let grace = session.snapshot.job(job).staleness_grace.unwrap_or(session.policy.staleness_grace);
+        if grace.is_some_and(|grace| session.now.since(since) >= grace) {
+            evict(session, job);
+        }
+    }
+}
+
+fn evict(session: &mut Session<'_>, job: JobId) {
+    let mark = session.ledger.mark();
+    let tasks: Vec<TaskId> = session.snapshot.job_tasks(job).collect();
+    for task in tasks {
+        let standing = match session.ledger.standing(task) {
+            Standing::Held(spot) | Standing::Moving { from: spot, .. } => Standing::Leaving(spot),
+            Standing::Promised(_) => Standing::Waiting,
+            _ => continue,
+        };
+        session.ledger.shift(task, standing);
+    }
+    let batch = session.ledger.changes_since(mark).len() as u32;
+    let before = session.last_eviction[job.index()];
+    session.commit_evictions(mark, |_, _| Cause { action: Action::EvictStale, beneficiary: None, batch, sides: None });
+    // Only evictions in favour of others restart a job's preemption delay.
+    session.last_eviction[job.index()] = before;
+}

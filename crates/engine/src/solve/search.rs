@@ -1,0 +1,421 @@
+//! The search: for growing prefixes of a job's pods, which victims make room?
+//!
+//! Everything happens on one ledger under a mark; a probe that is not the last is rolled back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fixedbitset::FixedBitSet;
+
+use super::filters::{FreeGpus, nodes_admit};
+use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
+use super::victims::{Batch, Candidate, VictimTree};
+use crate::finder::NodeSet;
+use crate::gang::{Gang, Need};
+use crate::ids::{JobId, NodeId, PodSetId, TaskId};
+use crate::ledger::{Ledger, Standing};
+use crate::order::jobs::JobFacts;
+use crate::order::tree::{JobKey, JobTree, Jobs};
+use crate::outcome::SearchStop;
+use crate::place::Attempt;
+use crate::policy::Generator;
+use crate::session::Session;
+use crate::snapshot::Status;
+use crate::units::Triple;
+
+/// A job that needs room, and who may be asked to make it.
+pub struct Problem<'p> {
+    /// The job.
+    pub job: JobId,
+    /// The pods to place.
+    pub chunk: &'p [TaskId],
+    /// Jobs that may lose pods.
+    pub candidates: &'p [Candidate],
+    /// Jobs with waiting pods, by queue: they shape the order in which victims come back.
+    pub waiting: &'p Waiting,
+    /// Nodes on which pods may be placed, besides those of victims; `None` is what the rules say.
+    pub nodes: Option<&'p FixedBitSet>,
+    /// Whether the rules accept what a scenario did.
+    pub accept: &'p dyn Fn(&Session<'_>, &Trial<'_>) -> bool,
+    /// Steps left.
+    pub budget: Budget,
+}
+
+/// A scenario after it was played.
+pub struct Trial<'t> {
+    /// The pods that found a place.
+    pub pending: &'t [TaskId],
+    /// The victims, in eviction order.
+    pub batches: Vec<&'t Batch>,
+}
+
+/// Bounds of one search, in steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// For the whole search.
+    pub job: u64,
+    /// For each generator.
+    pub node_local_greedy: u64,
+    /// For each generator.
+    pub multi_node_gang: u64,
+}
+
+/// How a search ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// `None`: the job has its room, and the ledger shows it.
+    pub stop: Option<SearchStop>,
+    /// Victim scenarios tried.
+    pub scenarios: u32,
+    /// Most pods that a scenario made room for.
+    pub placed: u32,
+    /// Steps used.
+    pub steps: u64,
+    /// Victims of the solution.
+    pub batch: u32,
+}
+
+/// Jobs with waiting pods, by leaf queue, in job order.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    by_queue: BTreeMap<crate::ids::QueueId, BTreeSet<JobKey>>,
+}
+
+impl Waiting {
+    /// All jobs with waiting pods.
+    pub fn new(session: &Session<'_>) -> Self {
+        let mut facts = JobFacts::new(&session.ledger, session.policy, true);
+        let mut waiting = Self::default();
+        for job in session.snapshot.job_ids() {
+            if let Some(queue) = session.snapshot.job(job).queue
+                && crate::gang::has_pending(&session.ledger, job)
+            {
+                let key = facts.key(&session.ledger, job);
+                waiting.by_queue.entry(queue).or_default().insert(key);
+            }
+        }
+        waiting
+    }
+}
+
+/// Looks for victims. On success the ledger holds the solution; otherwise it is as before.
+pub fn search(session: &mut Session<'_>, problem: &Problem<'_>) -> Report {
+    let mut search = Search {
+        problem,
+        report: Report { stop: None, scenarios: 0, placed: 0, steps: 0, batch: 0 },
+        failed: BTreeSet::new(),
+        facts: JobFacts::new(&session.ledger, session.policy, true),
+        feasible: feasible_nodes(session, problem),
+        allowed: 0,
+    };
+    search.report.stop = search.run(session).err();
+    search.report
+}
+
+struct Search<'p> {
+    problem: &'p Problem<'p>,
+    report: Report,
+    /// Scenarios that failed: number of pods and victims.
+    failed: BTreeSet<(usize, Vec<TaskId>)>,
+    facts: JobFacts,
+    feasible: Vec<NodeId>,
+    /// Steps at which the current generator must stop.
+    allowed: u64,
+}
+
+/// What a probe found.
+enum Probe {
+    Solved(Vec<Batch>),
+    Unsolved,
+}
+
+impl Search<'_> {
+    fn run(&mut self, session: &mut Session<'_>) -> Result<(), SearchStop> {
+        if self.problem.candidates.is_empty() {
+            return Err(SearchStop::NoCandidates);
+        }
+        if session.policy.generators.is_empty() {
+            return Err(SearchStop::NoGenerator);
+        }
+        let used_before = used(session, self.problem.job);
+        for generator in session.policy.generators.clone() {
+            let own = match generator {
+                Generator::NodeLocalGreedy => self.problem.budget.node_local_greedy,
+                Generator::MultiNodeGang => self.problem.budget.multi_node_gang,
+            };
+            self.allowed = self.problem.budget.job.min(self.report.steps.saturating_add(own));
+            let mark = session.ledger.mark();
+            if self.prefixes(session, generator)? {
+                let satisfied = Gang::new(&session.ledger, self.problem.job).is_present();
+                if satisfied && used(session, self.problem.job) > used_before {
+                    return Ok(());
+                }
+            }
+            session.ledger.rollback(mark);
+        }
+        Err(SearchStop::Exhausted)
+    }
+
+    /// Doubles the number of pods while it works out, then halves the gap; the last probe stays in the ledger.
+    fn prefixes(&mut self, session: &mut Session<'_>, generator: Generator) -> Result<bool, SearchStop> {
+        let count = self.problem.chunk.len();
+        let mut recorded = Vec::new();
+        let (mut works, mut fails, mut next) = (0, count + 1, 1);
+        while fails - works > 1 && works < count {
+            let mark = session.ledger.mark();
+            let probe = self.probe(session, generator, next, &recorded)?;
+            session.ledger.rollback(mark);
+            match probe {
+                Probe::Solved(victims) => {
+                    recorded = victims;
+                    works = next;
+                    self.report.placed = self.report.placed.max(works as u32);
+                }
+                Probe::Unsolved => fails = next,
+            }
+            next = if fails > count { (2 * works).min(count) } else { usize::midpoint(works, fails) };
+        }
+        if works == 0 {
+            return Ok(false);
+        }
+        Ok(matches!(self.probe(session, generator, count, &recorded)?, Probe::Solved(_)))
+    }
+
+    fn probe(
+        &mut self,
+        session: &mut Session<'_>,
+        generator: Generator,
+        count: usize,
+        recorded: &[Batch],
+    ) -> Result<Probe, SearchStop> {
+        let pending = &self.problem.chunk[..count];
+        let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
+        let mut gathered = Gathered { recorded: recorded.to_vec(), potential: Vec::new() };
+        let recorded_tasks = gathered.recorded_tasks();
+        let mut free = FreeGpus::new(&session.ledger, pending, recorded);
+        // The order of victims depends on the ledger as it is now; every scenario is rolled back before the next.
+        let mut tree = VictimTree::new(&session.ledger, session.policy, self.problem.candidates);
+        loop {
+            let admitted = free.suffice() && nodes_admit(&session.ledger, pending, &self.feasible, &gathered);
+            let scenarios = if !admitted {
+                Vec::new()
+            } else if gathered.potential.is_empty() {
+                gathered.recorded_only().into_iter().collect()
+            } else {
+                match generator {
+                    Generator::NodeLocalGreedy => gathered.node_local(&session.ledger),
+                    Generator::MultiNodeGang => gathered.multi_node(&session.ledger, &self.feasible, &demands),
+                }
+            };
+            self.step(1)?;
+            for scenario in scenarios {
+                self.step(1)?;
+                if self.report.steps >= self.allowed {
+                    return Ok(Probe::Unsolved);
+                }
+                if let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)? {
+                    return Ok(Probe::Solved(victims));
+                }
+            }
+            match tree.advance(&session.ledger, &recorded_tasks) {
+                Some(batch) => {
+                    free.add(&session.ledger, &batch);
+                    gathered.potential.push(batch);
+                }
+                None => return Ok(Probe::Unsolved),
+            }
+        }
+    }
+
+    fn step(&mut self, steps: u64) -> Result<(), SearchStop> {
+        self.report.steps += steps;
+        if self.report.steps > self.problem.budget.job { Err(SearchStop::Budget) } else { Ok(()) }
+    }
+
+    /// Evicts the victims, lets the job and then its victims find places, and asks the rules.
+    fn play(
+        &mut self,
+        session: &mut Session<'_>,
+        pending: &[TaskId],
+        gathered: &Gathered,
+        scenario: &Scenario,
+        generator: Generator,
+    ) -> Result<Option<Vec<Batch>>, SearchStop> {
+        let batches: Vec<&Batch> = scenario.batches.iter().map(|index| gathered.batch(*index)).collect();
+        let victims: Vec<TaskId> = batches.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
+        let mut sorted = victims.clone();
+        sorted.sort_unstable();
+        if victims.is_empty() || !self.failed.insert((pending.len(), sorted)) {
+            return Ok(None);
+        }
+        self.report.scenarios += 1;
+        let mark = session.ledger.mark();
+        if evict(&mut session.ledger, &victims) {
+            let nodes = self.nodes_with(session, &batches);
+            let placed = self.attempt(session, pending, &batches, &nodes)?;
+            let trial = Trial { pending, batches };
+            if placed && (self.problem.accept)(session, &trial) {
+                let lost = lost_or_moved(session, &victims);
+                self.report.batch = victims.len() as u32;
+                // It worked, so it may be tried again.
+                let mut sorted = victims;
+                sorted.sort_unstable();
+                self.failed.remove(&(pending.len(), sorted));
+                return Ok(Some(remember(generator, &trial.batches, &lost)));
+            }
+        }
+        session.ledger.rollback(mark);
+        Ok(None)
+    }
+
+    fn nodes_with(&self, session: &Session<'_>, batches: &[&Batch]) -> FixedBitSet {
+        let mut nodes = FixedBitSet::with_capacity(session.snapshot.nodes.len());
+        for node in &self.feasible {
+            nodes.insert(node.index());
+        }
+        for task in batches.iter().flat_map(|batch| &batch.tasks) {
+            if let Some(spot) = session.snapshot.task(*task).node.or(node_of(&session.ledger, *task)) {
+                nodes.insert(spot.index());
+            }
+        }
+        if let Some(only) = self.problem.nodes {
+            nodes.intersect_with(only);
+        }
+        nodes
+    }
+
+    /// The job and its victims are placed in the order in which their queues and priorities say.
+    fn attempt(
+        &mut self,
+        session: &mut Session<'_>,
+        pending: &[TaskId],
+        batches: &[&Batch],
+        nodes: &FixedBitSet,
+    ) -> Result<bool, SearchStop> {
+        let job = self.problem.job;
+        let mut sizes: BTreeMap<PodSetId, u32> = BTreeMap::new();
+        for task in pending {
+            *sizes.entry(session.snapshot.task(*task).pod_set).or_insert(0) += 1;
+        }
+        let need = Gang::new(&session.ledger, job).only(&sizes).state();
+        let required = self.facts.requested(&session.ledger, pending);
+        let mut jobs = Partial { job, need, required, facts: &mut self.facts };
+        let mut playing: BTreeSet<JobId> = batches.iter().map(|batch| batch.job).collect();
+        playing.insert(job);
+        let mut tree = JobTree::new(&session.ledger, session.policy);
+        fill(&mut tree, session, &mut jobs, &playing, self.problem.waiting);
+        let mut steps = 0;
+        let mut placed = false;
+        let mut left = playing.len();
+        while left > 0
+            && let Some(next) = tree.pop(&session.ledger, &mut jobs)
+        {
+            if !playing.contains(&next) {
+                continue;
+            }
+            left -= 1;
+            if next == job {
+                steps += pending.len() as u64;
+                placed = session.place_chunk(job, pending, NodeSet::Only(nodes), Attempt::WhatIf);
+                if !placed {
+                    break;
+                }
+            } else {
+                let chunk = session.place_job(next, NodeSet::Only(nodes), Attempt::WhatIf);
+                steps += chunk.map_or(1, |chunk| chunk.len() as u64);
+            }
+        }
+        self.step(steps)?;
+        Ok(placed)
+    }
+}
+
+/// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
+fn fill(
+    tree: &mut JobTree,
+    session: &Session<'_>,
+    jobs: &mut Partial<'_>,
+    playing: &BTreeSet<JobId>,
+    waiting: &Waiting,
+) {
+    let mut last: BTreeMap<crate::ids::QueueId, JobKey> = BTreeMap::new();
+    for job in playing {
+        let queue = session.snapshot.job(*job).queue.expect("players have a queue");
+        let key = jobs.key(&session.ledger, *job);
+        tree.push(&session.ledger, jobs, *job, None);
+        let entry = last.entry(queue).or_insert(key);
+        *entry = (*entry).max(key);
+    }
+    for (queue, last) in last {
+        let Some(others) = waiting.by_queue.get(&queue) else { continue };
+        for key in others.range(..last) {
+            if !playing.contains(&key.3) {
+                tree.push(&session.ledger, jobs, key.3, None);
+            }
+        }
+    }
+}
+
+/// Job facts in which the pending job is only as large as the prefix that is tried.
+struct Partial<'f> {
+    job: JobId,
+    need: Need,
+    required: Triple,
+    facts: &'f mut JobFacts,
+}
+
+impl Jobs for Partial<'_> {
+    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple {
+        if job == self.job { self.required } else { self.facts.required(ledger, job) }
+    }
+
+    fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
+        if job == self.job { self.facts.key_with(ledger, job, self.need) } else { self.facts.key(ledger, job) }
+    }
+}
+
+/// Takes the victims' places away; false if one cannot be evicted.
+fn evict(ledger: &mut Ledger<'_>, victims: &[TaskId]) -> bool {
+    for task in victims {
+        let standing = match ledger.standing(*task) {
+            Standing::Held(spot) if ledger.snapshot.task(*task).status != Status::Pending => Standing::Leaving(spot),
+            // Placed in this very cycle: the placement is dropped, nobody is deleted.
+            Standing::Held(_) | Standing::Promised(_) => Standing::Waiting,
+            Standing::Moving { from, .. } => Standing::Leaving(from),
+            Standing::Waiting | Standing::Leaving(_) | Standing::Stuck(_) | Standing::Away { .. } => return false,
+        };
+        ledger.shift(*task, standing);
+    }
+    true
+}
+
+/// Victims that do not stay where they were.
+fn lost_or_moved(session: &Session<'_>, victims: &[TaskId]) -> BTreeSet<TaskId> {
+    victims.iter().copied().filter(|task| !matches!(session.ledger.standing(*task), Standing::Held(_))).collect()
+}
+
+/// Victims to start from when more pods are tried.
+fn remember(generator: Generator, batches: &[&Batch], lost: &BTreeSet<TaskId>) -> Vec<Batch> {
+    let hit = |batch: &Batch| batch.tasks.iter().any(|task| lost.contains(task));
+    let jobs: BTreeSet<_> = batches.iter().filter(|batch| hit(batch)).map(|batch| batch.job).collect();
+    let keep = |batch: &Batch| match generator {
+        Generator::NodeLocalGreedy => jobs.contains(&batch.job),
+        Generator::MultiNodeGang => hit(batch),
+    };
+    batches.iter().filter(|batch| keep(batch)).map(|batch| (*batch).clone()).collect()
+}
+
+fn used(session: &Session<'_>, job: JobId) -> u32 {
+    session.snapshot.pod_sets_of(job).map(|pod_set| session.ledger.counts(pod_set).used()).sum()
+}
+
+/// Nodes with any GPU free or freeing; all nodes if a pod of the job needs no GPU.
+fn feasible_nodes(session: &Session<'_>, problem: &Problem<'_>) -> Vec<NodeId> {
+    let snapshot = session.snapshot;
+    let all = snapshot.job_tasks(problem.job).any(|task| !snapshot.shape(snapshot.task(task).shape).needs_gpu());
+    let has_room = |node: &NodeId| {
+        let (idle, releasing) = session.ledger.gpus_free(*node);
+        all || idle > 0 || releasing > 0
+    };
+    let allowed = |node: &NodeId| problem.nodes.is_none_or(|only| only.contains(node.index()));
+    snapshot.nodes.ids().filter(has_room).filter(allowed).collect()
+}
