@@ -1,4 +1,29 @@
-//! A cluster in memory, on a virtual clock.
+//! A cluster in memory, on a virtual clock, run by the scheduler as shipped.
+//!
+//! ```text
+//!   text ──manifest──▶ Plan ──simulate──▶ Report
+//!                               │
+//!               store · controllers · kubelets · grouper · scheduler cycle
+//!                               └── checkers after every event
+//! ```
+//!
+//! Pure: files come in as text, time is virtual, chance comes from a seed. Same input, same report, byte for byte;
+//! an hour in the cluster takes milliseconds, because nothing waits for the time in between.
+
+mod amounts;
+mod checkers;
+mod cluster;
 pub mod fault;
+mod journal;
 pub mod manifest;
+pub mod report;
+mod run;
+mod settings;
 pub mod time;
+
+pub use checkers::Violation;
+pub use fault::Fault;
+pub use journal::Event;
+pub use manifest::{Plan, Source};
+pub use report::Report;
+pub use run::{Options, Progress, Stop, simulate};

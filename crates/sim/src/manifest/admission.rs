@@ -15,19 +15,15 @@ use crate::time::parse_span;
 /// How long a pod runs, in virtual time.
 pub(crate) const DURATION_ANNOTATION: &str = "kai.scheduler/sim-duration";
 
-/// Pods that a node takes where its manifest does not say: the kubelet's own default.
-const PODS_PER_NODE: u32 = 110;
-
 /// Fills what an API server would fill, and refuses what it or a webhook would refuse.
 pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
     match item.id.kind {
-        Kind::Node => complete_node(&mut item.value),
         Kind::Pod => {
             complete_pod(&mut item.value);
             check_pod(&item.value, &item.place, "")?;
         }
         Kind::Job | Kind::Deployment | Kind::ReplicaSet => check_workload(item)?,
-        Kind::PriorityClass | Kind::Topology | Kind::Queue | Kind::PodGroup => {}
+        Kind::Node | Kind::PriorityClass | Kind::Topology | Kind::Queue | Kind::PodGroup => {}
     }
     let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
     if let Some(Object::PodGroup(group)) = object {
@@ -59,19 +55,6 @@ pub(crate) fn object_at<'a>(value: &'a mut Value, keys: &[&str]) -> Option<&'a m
     here.as_object_mut()
 }
 
-/// A node without a kubelet to report on it: what it can hold is what it says it has, and it is well.
-fn complete_node(node: &mut Value) {
-    let capacity = node.pointer("/status/capacity").cloned();
-    let Some(status) = object_at(node, &["status"]) else { return };
-    if let (None, Some(capacity)) = (status.get("allocatable"), capacity) {
-        status.insert("allocatable".to_owned(), capacity);
-    }
-    status.entry("conditions").or_insert_with(|| json!([{"type": "Ready", "status": "True"}]));
-    if let Some(allocatable) = object_at(node, &["status", "allocatable"]) {
-        allocatable.entry("pods").or_insert_with(|| json!(PODS_PER_NODE));
-    }
-}
-
 /// An API server takes the limit of a resource as its request where only the limit is written.
 pub(crate) fn complete_pod(pod: &mut Value) {
     for list in ["containers", "initContainers"] {
@@ -95,7 +78,6 @@ fn check_pod(pod: &Value, place: &Place, prefix: &str) -> Result<(), Fault> {
         let field = if prefix.is_empty() { "spec.containers".to_owned() } else { format!("{prefix}.spec.containers") };
         return Err(Fault::new(place.field(field), "the pod has no containers", "give it at least one container"));
     }
-    check_gpu_sharing(pod).map_err(|malformed| fault(malformed, place, prefix))?;
     if let Some(text) = annotation(pod, DURATION_ANNOTATION)
         && parse_span(text).is_none()
     {
@@ -113,63 +95,6 @@ fn check_pod(pod: &Value, place: &Place, prefix: &str) -> Result<(), Fault> {
 /// The text of an annotation.
 pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.pointer("/metadata/annotations")?.get(key)?.as_str()
-}
-
-/// The rules of the pod webhook about shared GPUs, first failure first.
-fn check_gpu_sharing(pod: &Value) -> Result<(), Malformed> {
-    const FRACTION: &str = "gpu-fraction";
-    const MEMORY: &str = "gpu-memory";
-    const DEVICES: &str = "gpu-fraction-num-devices";
-    let at = |key: &str| format!("metadata.annotations.{key}");
-    for key in [FRACTION, MEMORY, DEVICES] {
-        let value = pod.pointer("/metadata/annotations").and_then(|annotations| annotations.get(key));
-        if value.is_some_and(|value| !value.is_string()) {
-            return Err(Malformed::new(at(key), "an annotation must be text", format!("put it in quotes: `{key}: \"…\"`")));
-        }
-    }
-    let (fraction, memory) = (annotation(pod, FRACTION), annotation(pod, MEMORY));
-    let whole = ["/spec/containers", "/spec/initContainers"].iter().any(|list| {
-        let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
-        containers.into_iter().any(|container| container.pointer("/resources/limits/nvidia.com~1gpu").is_some())
-    });
-    if fraction.is_some() && memory.is_some() {
-        return Err(Malformed::new(
-            "metadata.annotations",
-            "gpu-fraction and gpu-memory are both set",
-            "keep one: a part of a GPU, or an amount of its memory",
-        ));
-    }
-    if whole && (fraction.is_some() || memory.is_some()) {
-        return Err(Malformed::new(
-            "metadata.annotations",
-            "a shared GPU and whole GPUs are both asked for",
-            "remove nvidia.com/gpu from the containers, or the gpu-fraction or gpu-memory annotation",
-        ));
-    }
-    if let Some(text) = fraction {
-        let good = text.trim().parse::<f64>().is_ok_and(|fraction| fraction > 0.0 && fraction < 1.0);
-        if !good {
-            let hint = "write a number between 0 and 1, such as \"0.5\"; whole GPUs are asked for with nvidia.com/gpu";
-            return Err(Malformed::new(at(FRACTION), format!("`{text}` is not a part of a GPU"), hint));
-        }
-    }
-    if let Some(text) = memory
-        && !text.parse::<i64>().is_ok_and(|mib| mib > 0)
-    {
-        let hint = "write MiB as a whole number above 0, such as \"8192\"";
-        return Err(Malformed::new(at(MEMORY), format!("`{text}` is not an amount of GPU memory"), hint));
-    }
-    if let Some(text) = annotation(pod, DEVICES) {
-        if fraction.is_none() && memory.is_none() {
-            let hint = "add gpu-fraction or gpu-memory: how much of each device";
-            return Err(Malformed::new(at(DEVICES), "several shared devices, but not how much of each", hint));
-        }
-        if !text.parse::<u32>().is_ok_and(|devices| devices > 0) {
-            let hint = "write a whole number above 0";
-            return Err(Malformed::new(at(DEVICES), format!("`{text}` is not a number of devices"), hint));
-        }
-    }
-    Ok(())
 }
 
 /// A controller's object: its counts, and the pod its template would make.

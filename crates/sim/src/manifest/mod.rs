@@ -16,5 +16,5 @@ pub use plan::{Plan, missing_files, read};
 
 pub(crate) use admission::{DURATION_ANNOTATION, annotation, complete_pod, object_at};
 pub(crate) use kinds::Item;
-pub(crate) use plan::{Happening, PlannedStep};
+pub(crate) use plan::Happening;
 pub(crate) use scenario::Scenario;

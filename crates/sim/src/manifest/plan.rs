@@ -202,6 +202,13 @@ fn check_story(initial: &[Item], steps: &[(PlannedStep, Place)], scenario: &Scen
     Ok(())
 }
 
+impl Plan {
+    /// Every object that is there at some time.
+    pub(crate) fn all_items(&self) -> impl Iterator<Item = &Item> {
+        self.initial.iter().chain(self.steps.iter().flat_map(PlannedStep::items))
+    }
+}
+
 impl PlannedStep {
     fn items(&self) -> &[Item] {
         if let Happening::Apply(items) = &self.happening { items } else { &[] }

@@ -1,0 +1,34 @@
+//! What the scheduler reports of its queues equals what the pods add up to.
+
+use std::collections::BTreeMap;
+
+use kai_control::scheduler::Effect;
+use kai_engine::units::Triple;
+
+use super::Evidence;
+use crate::amounts::charged_on;
+
+pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut expected: BTreeMap<&str, Triple> = evidence.allocated(|_| true);
+    for effect in &evidence.cycle.effects {
+        // A promise counts for the queue until the end of its cycle, though nothing is written down.
+        let Effect::Promise { pod, job, node, .. } = effect else { continue };
+        let (Some(pod), Some(group)) = (evidence.world.pods.get(pod), evidence.world.pod_groups.get(job)) else {
+            continue;
+        };
+        for queue in evidence.chain(&group.queue) {
+            *expected.entry(queue).or_default() += charged_on(&pod.request, evidence.world.nodes.get(node));
+        }
+    }
+    evidence
+        .cycle
+        .queues
+        .iter()
+        .filter_map(|queue| {
+            let held = expected.get(queue.name.as_str()).copied().unwrap_or_default();
+            (held != queue.allocated).then(|| {
+                format!("queue {} is said to hold {:?}, but its pods hold {:?}", queue.name, queue.allocated.0, held.0)
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,49 @@
+//! Every GPU of a node that gets a pod serves one pod whole, or several in parts that fit into it.
+
+use std::collections::BTreeMap;
+
+use kai_control::objects::Sharing;
+use kai_engine::units::compat;
+
+use super::Evidence;
+use crate::amounts::{device_memory, holds_node};
+
+pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
+    let touched = evidence.nodes_bound_to();
+    let mut whole: BTreeMap<&str, i64> = touched.iter().map(|node| (*node, 0)).collect();
+    let mut shared: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for pod in evidence.world.pods.values().filter(|pod| holds_node(pod)) {
+        let Some(name) = pod.node.as_deref().filter(|node| touched.contains(node)) else { continue };
+        let Some(node) = evidence.world.nodes.get(name) else { continue };
+        let Some(sharing) = pod.request.sharing else {
+            *whole.entry(name).or_default() += pod.request.resources.gpus;
+            continue;
+        };
+        let mib = match sharing {
+            Sharing::Fraction { portion, .. } => compat::share_to_memory(portion, device_memory(node)),
+            Sharing::Memory { mib, .. } => mib,
+        };
+        let groups = pod.gpu_groups();
+        if groups.len() != sharing.devices() as usize {
+            wrong.push(format!("pod {} shares {} GPUs, but holds {}", pod.key, sharing.devices(), groups.len()));
+        }
+        for group in groups {
+            *shared.entry((name, group)).or_default() += mib;
+        }
+    }
+    for ((name, group), mib) in &shared {
+        let memory = evidence.world.nodes.get(*name).map_or(0, device_memory);
+        *whole.entry(*name).or_default() += 1;
+        if *mib > memory {
+            wrong.push(format!("pods on GPU {group} of {name} take {mib} MiB, it has {memory}"));
+        }
+    }
+    for (name, used) in whole {
+        let offered = evidence.world.nodes.get(name).map_or(0, |node| node.allocatable.gpus);
+        if used > offered {
+            wrong.push(format!("pods on {name} take {used} GPUs, it has {offered}"));
+        }
+    }
+    wrong
+}

@@ -1,0 +1,149 @@
+//! Global truths, checked after every event while the shipped scheduler runs. One file, one truth.
+//!
+//! A violation is a bug of ours, never of the input: manifests may well over-commit a node by pinning pods to it,
+//! so a checker looks at what the scheduler itself has just done.
+
+mod books;
+mod devices;
+mod effects;
+mod gangs;
+mod limits;
+mod nodes;
+mod quotas;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_control::World;
+use kai_control::objects::{Pod, PodGroup};
+use kai_control::scheduler::{Cycle, Settings};
+use kai_engine::units::{Span, Triple};
+use thiserror::Error;
+
+use crate::amounts::{charged, is_allocated};
+use crate::cluster::Performed;
+
+/// What a checker may look at: the cluster after an event, and what the scheduler did in it.
+pub(crate) struct Evidence<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) settings: &'a Settings,
+    pub(crate) cycle: &'a Cycle,
+    pub(crate) performed: &'a Performed,
+}
+
+/// Finds what is wrong, in words.
+type Checker = fn(&Evidence<'_>) -> Vec<String>;
+
+const CHECKERS: [(&str, Checker); 7] = [
+    ("queue books agree with the pods", books::check),
+    ("no GPU is over-committed", devices::check),
+    ("effects can be performed", effects::check),
+    ("gangs start and stay whole", gangs::check),
+    ("no queue exceeds its limit", limits::check),
+    ("no node is over-committed", nodes::check),
+    ("work that cannot be preempted stays within quota", quotas::check),
+];
+
+/// A broken truth. This is a bug: the same command reproduces it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{truth}: {what}")]
+pub struct Violation {
+    /// What should hold.
+    pub truth: &'static str,
+    /// What was found instead.
+    pub what: String,
+    /// When, since the start.
+    pub at: Span,
+}
+
+/// Asks every checker; the first complaint ends the run.
+pub(crate) fn check(evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> {
+    for (truth, checker) in CHECKERS {
+        let mut found = checker(evidence);
+        if !found.is_empty() {
+            // The first few are enough to start looking.
+            found.truncate(5);
+            return Err(Violation { truth, what: found.join("; "), at });
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Evidence<'a> {
+    /// Pods that the cycle bound, as they are now.
+    fn bound_pods(&self) -> impl Iterator<Item = &'a Pod> {
+        self.performed.bound.iter().filter_map(|key| self.world.pods.get(key))
+    }
+
+    fn group_of(&self, pod: &Pod) -> Option<&'a PodGroup> {
+        self.world.pod_groups.get(&pod.group()?)
+    }
+
+    /// Whether the object belongs to the shard that is simulated.
+    fn in_shard(&self, labels: &BTreeMap<String, String>) -> bool {
+        let key = &self.settings.node_pool_label_key;
+        key.is_empty() || labels.get(key) == self.settings.node_pool_value.as_ref()
+    }
+
+    /// Whether the pod counts for its queue: it holds a node of this shard.
+    fn counts(&self, pod: &Pod) -> bool {
+        let node = pod.node.as_ref().and_then(|node| self.world.nodes.get(node));
+        is_allocated(pod) && node.is_some_and(|node| self.in_shard(&node.labels))
+    }
+
+    /// The queue and all above it; nothing if one of them does not exist.
+    fn chain(&self, queue: &str) -> Vec<&'a str> {
+        let mut chain: Vec<&str> = Vec::new();
+        let mut next = Some(queue);
+        while let Some(name) = next {
+            let Some((name, found)) = self.world.queues.get_key_value(name) else { return Vec::new() };
+            if chain.contains(&name.as_str()) {
+                return Vec::new();
+            }
+            chain.push(name);
+            next = found.parent.as_deref();
+        }
+        chain
+    }
+
+    /// What each queue holds, its children included, over the pods of groups that `count`.
+    fn allocated(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, Triple> {
+        let mut sums: BTreeMap<&str, Triple> = BTreeMap::new();
+        for pod in self.world.pods.values().filter(|pod| self.counts(pod)) {
+            let Some(group) = self.group_of(pod).filter(|group| count(group)) else { continue };
+            for queue in self.chain(&group.queue) {
+                *sums.entry(queue).or_default() += charged(pod, self.world);
+            }
+        }
+        sums
+    }
+
+    /// Whether a group may be moved and evicted, and may exceed quotas.
+    fn preemptible(&self, group: &PodGroup) -> bool {
+        // Below this priority work is preemptible unless it says otherwise; groups of no known class have 50.
+        const NON_PREEMPTIBLE_FROM: i32 = 100;
+        const UNKNOWN: i32 = 50;
+        group.preemptible.unwrap_or_else(|| {
+            let classes = &self.world.priority_classes;
+            let named = group.priority_class.as_ref().and_then(|name| classes.get(name));
+            let class = named.or_else(|| classes.values().find(|class| class.global_default));
+            class.map_or(UNKNOWN, |class| class.value) < NON_PREEMPTIBLE_FROM
+        })
+    }
+
+    /// Queues with a newly bound pod below them, and what those pods ask for.
+    fn newly_charged(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, Triple> {
+        let mut sums: BTreeMap<&str, Triple> = BTreeMap::new();
+        for pod in self.bound_pods() {
+            let Some(group) = self.group_of(pod).filter(|group| count(group)) else { continue };
+            for queue in self.chain(&group.queue) {
+                *sums.entry(queue).or_default() += charged(pod, self.world);
+            }
+        }
+        sums
+    }
+
+    /// Nodes that got a pod in this cycle.
+    fn nodes_bound_to(&self) -> BTreeSet<&'a str> {
+        self.bound_pods().filter_map(|pod| pod.node.as_deref()).collect()
+    }
+}

@@ -1,0 +1,269 @@
+//! The controllers that make pods from templates and replace them: Job, ReplicaSet, Deployment.
+//!
+//! Level-triggered, like the originals: each looks at what it wants and at what exists, and closes the gap. Names
+//! count up instead of being random, so that two runs can be compared. A pod never fails by itself here, so the
+//! retry limit of a Job has nothing to count.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::Cluster;
+use super::kubelet::{is_leaving, is_over, node_of, phase};
+use super::store::uid;
+use crate::journal::Event;
+use crate::manifest::{Id, Kind, complete_pod, object_at};
+
+/// Where a Job of numbered pods writes the number.
+const INDEX_KEY: &str = "batch.kubernetes.io/job-completion-index";
+
+impl Cluster {
+    /// Brings the pods of one controller to what it wants.
+    pub(super) fn reconcile(&mut self, id: &Id) {
+        let Some(value) = self.store.get(id).cloned() else { return };
+        match id.kind {
+            Kind::Job => self.reconcile_job(id, &value),
+            Kind::Deployment => self.reconcile_deployment(id, &value),
+            Kind::ReplicaSet => {
+                let wanted = count(&value, "/spec/replicas").unwrap_or(1);
+                let active = self.active_pods(&value);
+                self.close_gap(id, &value, &active, wanted);
+            }
+            _ => {}
+        }
+    }
+
+    fn reconcile_job(&mut self, id: &Id, job: &Value) {
+        if is_complete(job) {
+            return;
+        }
+        let pods: Vec<Id> = self.pods_of(job).cloned().collect();
+        let done = pods.iter().filter(|pod| self.store.get(pod).is_some_and(|pod| phase(pod) == "Succeeded")).count() as u32;
+        let stopping = pods.iter().filter(|pod| self.store.get(pod).is_some_and(is_leaving)).count() as u32;
+        let active = self.active_pods(job);
+        let completions = count(job, "/spec/completions");
+        let finished = match completions {
+            Some(wanted) => done >= wanted,
+            // Without a number of completions, the first success means that the work is used up.
+            None => done > 0 && active.is_empty() && stopping == 0,
+        };
+        if finished {
+            self.complete_job(id, done, &active);
+            return;
+        }
+        let parallel = count(job, "/spec/parallelism").unwrap_or(1);
+        let mut wanted = match completions {
+            Some(completions) => parallel.min(completions - done),
+            None if done > 0 => active.len().try_into().unwrap_or(u32::MAX).min(parallel),
+            None => parallel,
+        };
+        if job.pointer("/spec/suspend") == Some(&json!(true)) {
+            wanted = 0;
+        }
+        if job.pointer("/spec/podReplacementPolicy") == Some(&json!("Failed")) {
+            wanted = wanted.saturating_sub(stopping);
+        }
+        self.close_gap(id, job, &active, wanted);
+    }
+
+    fn complete_job(&mut self, id: &Id, done: u32, active: &[Id]) {
+        for pod in active {
+            self.stop_pod(pod);
+        }
+        self.store.change(id, |job| {
+            if let Some(status) = object_at(job, &["status"]) {
+                status.insert("succeeded".to_owned(), json!(done));
+                status.insert("conditions".to_owned(), json!([{"type": "Complete", "status": "True"}]));
+            }
+        });
+        self.note(Event::Finish, id, None, format!("complete after {done} pod{}", if done == 1 { "" } else { "s" }));
+    }
+
+    /// A Deployment keeps one ReplicaSet per revision of its template and all replicas in the newest. Revisions are
+    /// exchanged at once rather than in waves: how fast that goes is no matter of scheduling.
+    fn reconcile_deployment(&mut self, id: &Id, deployment: &Value) {
+        let template = deployment.pointer("/spec/template").cloned().unwrap_or_default();
+        let wanted = count(deployment, "/spec/replicas").unwrap_or(1);
+        let sets: Vec<Id> = self.store.owned_by(uid(deployment)).cloned().collect();
+        let mut current = None;
+        for set in sets {
+            let Some(value) = self.store.get(&set) else { continue };
+            if value.pointer("/spec/template") == Some(&template) {
+                current = Some(set);
+            } else {
+                self.resize(&set, 0);
+            }
+        }
+        if let Some(set) = current {
+            self.resize(&set, wanted);
+            return;
+        }
+        let revision = self.next_number(uid(deployment)) + 1;
+        let set = Id::namespaced(Kind::ReplicaSet, id.namespace.clone(), format!("{}-{revision}", id.name));
+        let labels = deployment.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
+        let value = json!({
+            "metadata": {"labels": labels, "ownerReferences": [owner_reference(id, deployment)]},
+            "spec": {"replicas": wanted, "template": template},
+        });
+        self.create(set, value);
+    }
+
+    fn resize(&mut self, set: &Id, replicas: u32) {
+        let same = self.store.get(set).is_some_and(|value| count(value, "/spec/replicas") == Some(replicas));
+        if !same {
+            self.store.change(set, |value| {
+                if let Some(spec) = object_at(value, &["spec"]) {
+                    spec.insert("replicas".to_owned(), json!(replicas));
+                }
+            });
+            self.to_reconcile.insert(set.clone());
+        }
+    }
+
+    fn pods_of(&self, owner: &Value) -> impl Iterator<Item = &Id> {
+        self.store.owned_by(uid(owner)).filter(|id| id.kind == Kind::Pod)
+    }
+
+    /// Pods that work or will: neither over nor being deleted.
+    fn active_pods(&self, owner: &Value) -> Vec<Id> {
+        let active = |pod: &Value| !is_over(pod) && !is_leaving(pod);
+        self.pods_of(owner).filter(|id| self.store.get(id).is_some_and(active)).cloned().collect()
+    }
+
+    /// Makes the pods that are missing, or stops those that are too many.
+    fn close_gap(&mut self, id: &Id, owner: &Value, active: &[Id], wanted: u32) {
+        let wanted = wanted as usize;
+        if active.len() > wanted {
+            for pod in self.least_useful(active).into_iter().take(active.len() - wanted) {
+                self.stop_pod(&pod);
+            }
+            return;
+        }
+        let indexed = owner.pointer("/spec/completionMode") == Some(&json!("Indexed"));
+        for _ in active.len()..wanted {
+            let index = if indexed {
+                let Some(index) = self.free_index(owner) else { return };
+                Some(index)
+            } else {
+                None
+            };
+            self.make_pod(id, owner, index);
+        }
+    }
+
+    /// Waiting pods before running ones, younger before older.
+    fn least_useful(&self, active: &[Id]) -> Vec<Id> {
+        let mut pods: Vec<(bool, std::cmp::Reverse<u64>, &Id)> = active
+            .iter()
+            .filter_map(|id| {
+                let pod = self.store.get(id)?;
+                let number = uid(pod).parse().unwrap_or(0);
+                Some((node_of(pod).is_some(), std::cmp::Reverse(number), id))
+            })
+            .collect();
+        pods.sort();
+        pods.into_iter().map(|(_, _, id)| id.clone()).collect()
+    }
+
+    /// The lowest number that no pod of a Job works on or has finished.
+    fn free_index(&self, job: &Value) -> Option<u32> {
+        let taken: BTreeSet<u32> = self
+            .pods_of(job)
+            .filter_map(|id| self.store.get(id))
+            .filter(|pod| !is_leaving(pod) && phase(pod) != "Failed")
+            .filter_map(|pod| pod.pointer("/metadata/annotations")?.get(INDEX_KEY)?.as_str()?.parse().ok())
+            .collect();
+        (0..count(job, "/spec/completions")?).find(|index| !taken.contains(index))
+    }
+
+    fn make_pod(&mut self, id: &Id, owner: &Value, index: Option<u32>) {
+        let mut pod = owner.pointer("/spec/template").cloned().unwrap_or_default();
+        complete_pod(&mut pod);
+        if let Some(metadata) = object_at(&mut pod, &["metadata"]) {
+            for key in ["name", "uid", "creationTimestamp"] {
+                metadata.remove(key);
+            }
+            metadata.insert("ownerReferences".to_owned(), json!([owner_reference(id, owner)]));
+        }
+        if let Some(index) = index
+            && let Some(annotations) = object_at(&mut pod, &["metadata", "annotations"])
+        {
+            annotations.insert(INDEX_KEY.to_owned(), json!(index.to_string()));
+        }
+        if let (Kind::Job, Some(labels)) = (id.kind, object_at(&mut pod, &["metadata", "labels"])) {
+            label_job_pod(labels, id, index);
+        }
+        if let Some(pod) = pod.as_object_mut() {
+            pod.insert("status".to_owned(), json!({"phase": "Pending"}));
+        }
+        let (base, counter) = match index {
+            None => (id.name.clone(), uid(owner).to_owned()),
+            Some(index) => (format!("{}-{index}", id.name), format!("{}/{index}", uid(owner))),
+        };
+        let name = loop {
+            // Counting up past names that somebody else uses already.
+            let number = self.next_number(&counter);
+            let name = Id::namespaced(Kind::Pod, id.namespace.clone(), format!("{base}-{number}"));
+            if self.store.get(&name).is_none() {
+                break name;
+            }
+        };
+        let node = node_of(&pod).is_some();
+        self.create(name.clone(), pod);
+        if node {
+            self.start_pod(&name);
+        }
+        if let Some(vacancies) = self.vacancies.get_mut(uid(owner)).filter(|vacancies| **vacancies > 0) {
+            *vacancies -= 1;
+            self.note(Event::Submit, &name, None, format!("{} {} replaces a pod it lost", id.kind.name(), id.name));
+        }
+    }
+
+    /// A pod was taken from its controller, which will replace it; `false` if it has none.
+    pub(super) fn vacate(&mut self, pod: &Id) -> bool {
+        let owner = self.controller_of(pod).and_then(|owner| self.store.get(&owner)).map(|owner| uid(owner).to_owned());
+        let Some(owner) = owner else { return false };
+        *self.vacancies.entry(owner).or_default() += 1;
+        true
+    }
+
+    /// 0, 1, 2 … for each owner.
+    fn next_number(&mut self, owner: &str) -> u32 {
+        let next = self.made.entry(owner.to_owned()).or_default();
+        let number = *next;
+        *next += 1;
+        number
+    }
+}
+
+/// What the Job controller writes on its pods, for those who look for them.
+fn label_job_pod(labels: &mut Map<String, Value>, job: &Id, index: Option<u32>) {
+    for key in ["batch.kubernetes.io/job-name", "job-name"] {
+        labels.insert(key.to_owned(), json!(job.name));
+    }
+    if let Some(index) = index {
+        labels.insert(INDEX_KEY.to_owned(), json!(index.to_string()));
+    }
+}
+
+fn owner_reference(id: &Id, owner: &Value) -> Value {
+    json!({
+        "apiVersion": id.kind.api_version(),
+        "kind": id.kind.name(),
+        "name": id.name,
+        "uid": uid(owner),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+pub(super) fn count(value: &Value, pointer: &str) -> Option<u32> {
+    value.pointer(pointer)?.as_u64().and_then(|count| u32::try_from(count).ok())
+}
+
+fn is_complete(job: &Value) -> bool {
+    let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.is_some_and(|conditions| {
+        conditions.iter().any(|condition| condition.get("type") == Some(&json!("Complete")))
+    })
+}

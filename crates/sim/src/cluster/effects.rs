@@ -1,0 +1,179 @@
+//! Does what the scheduler asks for, as binder and API server would, and notes why.
+
+use std::collections::BTreeSet;
+
+use kai_api::keys::{annotation, label};
+use kai_control::scheduler::{Cycle, Effect, GpuGroup, ResourceType};
+use kai_control::world::{Key, PodKey};
+use kai_engine::units::Timestamp;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::kubelet::{is_leaving, is_over, node_of};
+use super::store::write_time;
+use crate::journal::Event;
+use crate::manifest::{Id, Kind, object_at};
+
+/// What a cycle changed, for those who check it.
+#[derive(Debug, Default)]
+pub(crate) struct Performed {
+    pub(crate) bound: BTreeSet<PodKey>,
+    pub(crate) promised: BTreeSet<PodKey>,
+    pub(crate) evicted: BTreeSet<PodKey>,
+    /// What could not be done as asked: the scheduler was wrong about the cluster.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Cluster {
+    /// Performs the effects of a cycle in order.
+    pub(crate) fn perform(&mut self, cycle: &Cycle) -> Performed {
+        let mut performed = Performed::default();
+        for effect in &cycle.effects {
+            if let Err(problem) = self.perform_one(effect, &mut performed) {
+                performed.refused.push(problem);
+            }
+        }
+        self.note_waiting(cycle, &performed);
+        performed
+    }
+
+    fn perform_one(&mut self, effect: &Effect, performed: &mut Performed) -> Result<(), String> {
+        match effect {
+            Effect::Bind { pod, node, received, gpu_groups, why, .. } => {
+                self.bind(pod, node, received.kind, gpu_groups)?;
+                self.note(Event::Bind, &pod_id(pod), Some(node), why.clone());
+                performed.bound.insert(pod.clone());
+            }
+            Effect::Promise { pod, node, why, .. } => {
+                let id = pod_id(pod);
+                if self.store.get(&id).is_none() {
+                    return Err(format!("{id} was promised {node}, but does not exist"));
+                }
+                // A pod that is evicted and promised another place in one go is moved; its eviction says so.
+                if !performed.evicted.contains(pod) {
+                    self.journal.add_standing(self.now, Event::Promise, &id, Some(node), node, why.clone());
+                }
+                performed.promised.insert(pod.clone());
+            }
+            Effect::Evict { pod, why, .. } => {
+                let id = pod_id(pod);
+                let value = self.store.get(&id).ok_or_else(|| format!("{id} was evicted, but does not exist"))?;
+                if is_over(value) || is_leaving(value) {
+                    return Err(format!("{id} was evicted, but is over already"));
+                }
+                let node = node_of(value).map(str::to_owned);
+                let why = if self.vacate(&id) { why.clone() } else { format!("{why}; nobody brings it back") };
+                self.note(Event::Evict, &id, node.as_deref(), why);
+                self.stop_pod(&id);
+                performed.evicted.insert(pod.clone());
+            }
+            Effect::NoteJob { job, last_start, stale_since, last_eviction } => {
+                let times = [
+                    (annotation::LAST_START_TIMESTAMP, last_start),
+                    (annotation::STALE_POD_GROUP_TIMESTAMP, stale_since),
+                    (annotation::LAST_EVICTION_TIMESTAMP, last_eviction),
+                ];
+                self.store.change(&group_id(job), |group| write_times(group, &times));
+            }
+            Effect::MarkPod { pod, words } => {
+                let id = pod_id(pod);
+                self.journal.add_standing(self.now, Event::Warn, &id, None, words.code, words.message.clone());
+            }
+            Effect::DeleteBindRequest { request, .. } => {
+                return Err(format!("bind request {request} was deleted, but binds are immediate here"));
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, pod: &PodKey, node: &str, kind: ResourceType, gpu_groups: &[GpuGroup]) -> Result<(), String> {
+        let id = pod_id(pod);
+        let value = self.store.get(&id).ok_or_else(|| format!("{id} was bound, but does not exist"))?;
+        if let Some(other) = node_of(value) {
+            return Err(format!("{id} was bound to {node}, but is on {other} already"));
+        }
+        if is_over(value) || is_leaving(value) {
+            return Err(format!("{id} was bound, but is over already"));
+        }
+        if self.store.get(&Id::cluster(Kind::Node, node)).is_none() {
+            return Err(format!("{id} was bound to {node}, which does not exist"));
+        }
+        let groups: Vec<String> = gpu_groups.iter().map(|group| group.name.clone()).collect();
+        let received = match kind {
+            ResourceType::Regular => "Regular",
+            ResourceType::Fraction => "Fraction",
+            ResourceType::MigInstance => "MigInstance",
+        };
+        self.store.change(&id, |value| {
+            if let Some(spec) = object_at(value, &["spec"]) {
+                spec.insert("nodeName".to_owned(), json!(node));
+            }
+            if let Some(annotations) = object_at(value, &["metadata", "annotations"]) {
+                annotations.insert(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), json!(received));
+            }
+            write_gpu_groups(value, &groups);
+        });
+        self.start_pod(&id);
+        Ok(())
+    }
+
+    /// Says of each waiting job why it waits, once, and again when the reasons change in kind.
+    fn note_waiting(&mut self, cycle: &Cycle, performed: &Performed) {
+        let promised_jobs: BTreeSet<Key> = performed
+            .promised
+            .iter()
+            .filter_map(|pod| self.world().pods.get(pod).and_then(kai_control::objects::Pod::group))
+            .collect();
+        let mut named = BTreeSet::new();
+        for pending in &cycle.pending {
+            if promised_jobs.contains(&pending.job) {
+                continue;
+            }
+            let id = self.workload_of(&pending.job);
+            let gist: Vec<&str> = pending.reasons.iter().map(|reason| reason.code).collect();
+            let why: Vec<&str> = pending.reasons.iter().map(|reason| reason.message.as_str()).collect();
+            self.journal.add_standing(self.now, Event::Wait, &id, None, &gist.join(" "), why.join("; "));
+            named.insert(id);
+        }
+        self.journal.keep_standing(Event::Wait, &named);
+    }
+
+    /// What people call a job: the workload that the pod group was made for, if it is known.
+    pub(crate) fn workload_of(&self, job: &Key) -> Id {
+        let id = group_id(job);
+        self.controller_of(&id).unwrap_or(id)
+    }
+}
+
+pub(crate) fn pod_id(key: &PodKey) -> Id {
+    Id::namespaced(Kind::Pod, key.namespace.clone(), key.name.clone())
+}
+
+pub(crate) fn group_id(key: &Key) -> Id {
+    Id::namespaced(Kind::PodGroup, key.namespace.clone(), key.name.clone())
+}
+
+/// Names the shared GPUs of a pod as the binder does: one label, or one for each of several.
+pub(super) fn write_gpu_groups(pod: &mut Value, groups: &[String]) {
+    if groups.is_empty() {
+        return;
+    }
+    let Some(labels) = object_at(pod, &["metadata", "labels"]) else { return };
+    if let [only] = groups {
+        labels.insert(label::GPU_GROUP.to_owned(), json!(only));
+        return;
+    }
+    for group in groups {
+        labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), json!(group));
+    }
+}
+
+fn write_times(group: &mut Value, times: &[(&str, &Option<Timestamp>)]) {
+    let Some(annotations) = object_at(group, &["metadata", "annotations"]) else { return };
+    for (key, time) in times {
+        match time {
+            Some(time) => annotations.insert((*key).to_owned(), json!(write_time(*time))),
+            None => annotations.remove(*key),
+        };
+    }
+}

@@ -1,0 +1,150 @@
+//! A small Kubernetes: an API server, the controllers that make pods, kubelets that run them, nodes that fail.
+//!
+//! ```text
+//!   steps ──▶ store ──▶ controllers ──▶ pods ──▶ grouper ──▶ pod groups
+//!               ▲                                               │
+//!               └── kubelets ◀── effects ◀── scheduler cycle ◀──┘
+//! ```
+//!
+//! Every part acts on the store and notes what it did in the journal; nothing here decides about placement.
+
+mod agenda;
+mod controllers;
+mod effects;
+mod grouping;
+mod kubelet;
+mod steps;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_control::World;
+use kai_engine::units::{Span, Timestamp};
+use rand_pcg::Pcg32;
+use serde_json::Value;
+
+pub(crate) use agenda::{Agenda, Due, tick};
+pub(crate) use effects::{Performed, pod_id};
+pub(crate) use store::Store;
+use store::uid;
+
+use crate::journal::{Event, Journal};
+use crate::manifest::{Id, Kind, Plan, Scenario};
+
+/// Everything that changes in a simulation.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) store: Store,
+    pub(crate) agenda: Agenda,
+    pub(crate) journal: Journal,
+    pub(crate) now: Timestamp,
+    scenario: Scenario,
+    /// Controllers whose pods or wishes changed.
+    to_reconcile: BTreeSet<Id>,
+    /// Pods that nobody has grouped yet.
+    to_group: BTreeSet<Id>,
+    /// Pods that cannot be grouped, and why.
+    ungrouped: BTreeMap<Id, String>,
+    /// How many pods a controller has made, by its uid: the number of its next one.
+    made: BTreeMap<String, u32>,
+    /// Nodes that are down, and since when.
+    down: BTreeMap<String, Timestamp>,
+    /// Pods that were taken from a controller and not yet replaced, by its uid.
+    vacancies: BTreeMap<String, u32>,
+    grouper: kai_workloads::Settings,
+    /// For start-up jitter.
+    dice: Pcg32,
+}
+
+impl Cluster {
+    /// An empty cluster at time `now`.
+    pub(crate) fn new(plan: &Plan, grouper: kai_workloads::Settings, seed: u64, now: Timestamp) -> Self {
+        Self {
+            store: Store::default(),
+            agenda: Agenda::new(),
+            journal: Journal::new(now),
+            now,
+            scenario: plan.scenario.clone(),
+            to_reconcile: BTreeSet::new(),
+            to_group: BTreeSet::new(),
+            ungrouped: BTreeMap::new(),
+            made: BTreeMap::new(),
+            down: BTreeMap::new(),
+            vacancies: BTreeMap::new(),
+            grouper,
+            // Any odd stream will do; the seed alone distinguishes runs.
+            dice: Pcg32::new(seed, 1),
+        }
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        self.store.world()
+    }
+
+    /// Lets controllers and grouper act until none of them has anything left to do.
+    pub(crate) fn settle(&mut self) {
+        while let Some(id) = self.to_reconcile.pop_first() {
+            self.reconcile(&id);
+        }
+        while let Some(id) = self.to_group.pop_first() {
+            self.group(&id);
+        }
+    }
+
+    /// Adds an object and tells whoever is responsible for it.
+    fn create(&mut self, id: Id, value: Value) {
+        self.store.create(id.clone(), value, self.now);
+        self.touched(&id);
+        if id.kind == Kind::Pod {
+            self.to_group.insert(id);
+        }
+    }
+
+    /// Puts an object and its controller on the list of things to look at.
+    fn touched(&mut self, id: &Id) {
+        if matches!(id.kind, Kind::Job | Kind::Deployment | Kind::ReplicaSet) {
+            self.to_reconcile.insert(id.clone());
+        }
+        if let Some(owner) = self.controller_of(id) {
+            self.to_reconcile.insert(owner);
+        }
+    }
+
+    /// The controller that made an object, if there is one.
+    fn controller_of(&self, id: &Id) -> Option<Id> {
+        let value = self.store.get(id)?;
+        let owners = value.pointer("/metadata/ownerReferences")?.as_array()?;
+        owners.iter().find_map(|owner| {
+            let kind = Kind::from_word(owner.get("kind")?.as_str()?)?;
+            let owner_id = Id::namespaced(kind, id.namespace.clone(), owner.get("name")?.as_str()?);
+            let same = self.store.get(&owner_id).map(uid) == owner.get("uid")?.as_str();
+            same.then_some(owner_id)
+        })
+    }
+
+    /// Removes an object at once, and what it owns the way that takes.
+    fn remove(&mut self, id: &Id) {
+        let controller = self.controller_of(id);
+        let Some(value) = self.store.remove(id) else { return };
+        self.to_reconcile.remove(id);
+        self.to_group.remove(id);
+        self.ungrouped.remove(id);
+        self.to_reconcile.extend(controller);
+        let owned: Vec<Id> = self.store.owned_by(uid(&value)).cloned().collect();
+        for dependent in owned {
+            if dependent.kind == Kind::Pod {
+                self.stop_pod(&dependent);
+            } else {
+                self.remove(&dependent);
+            }
+        }
+    }
+
+    fn note(&mut self, event: Event, subject: &Id, node: Option<&str>, why: impl Into<String>) {
+        self.journal.add(self.now, event, subject, node, why.into());
+    }
+
+    fn after(&self, span: Span) -> Timestamp {
+        self.now.plus(span)
+    }
+}

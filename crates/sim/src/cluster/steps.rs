@@ -1,0 +1,227 @@
+//! What the scenario does to the cluster: the user's hand, and the accidents.
+
+use std::collections::BTreeSet;
+
+use kai_control::objects::Pod;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::agenda::Due;
+use super::controllers::count;
+use super::kubelet::{is_leaving, node_of, phase};
+use crate::fault::{Fault, nearest};
+use crate::journal::Event;
+use crate::manifest::{Happening, Id, Item, Kind, object_at};
+
+impl Cluster {
+    /// Puts everything in place that exists at time zero.
+    pub(crate) fn found(&mut self, initial: &[Item]) -> Result<(), Fault> {
+        for item in initial {
+            self.create(item.id.clone(), item.value.clone());
+        }
+        self.settle();
+        self.place_running()?;
+        for item in initial {
+            self.note_submitted(&item.id);
+        }
+        Ok(())
+    }
+
+    /// Pods that run from the start: those that name their node, and those that the scenario lists.
+    fn place_running(&mut self) -> Result<(), Fault> {
+        let pinned: Vec<(Id, String)> = self
+            .store
+            .of_kind(Kind::Pod)
+            .filter(|(_, pod)| phase(pod) == "Pending" && !is_leaving(pod))
+            .filter_map(|(id, pod)| Some((id.clone(), node_of(pod)?.to_owned())))
+            .collect();
+        for (pod, node) in pinned {
+            self.runs_already(&pod, &node, &[]);
+        }
+        for running in self.scenario.running.clone() {
+            let Some(pod) = self.store.get(&running.pod) else {
+                let names: Vec<String> = self.store.of_kind(Kind::Pod).map(|(id, _)| id.path()).collect();
+                let help = match nearest(&running.pod.path(), names.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean `{near}`? Pods of a controller are numbered from 0"),
+                    None => "name a pod of the manifests; pods of a controller are its name and a number from 0".to_owned(),
+                };
+                return Err(Fault::new(running.place, format!("{} does not exist", running.pod), help));
+            };
+            if let Some(node) = node_of(pod) {
+                let problem = format!("{} is on {node} already", running.pod);
+                return Err(Fault::new(running.place, problem, "remove one of the two"));
+            }
+            self.runs_already(&running.pod, &running.node, &running.gpus);
+        }
+        Ok(())
+    }
+
+    /// Carries out one step.
+    pub(crate) fn happen(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Apply(items) => {
+                for item in items {
+                    self.apply(item);
+                }
+                self.settle();
+                let new: BTreeSet<&Id> = items.iter().map(|item| &item.id).collect();
+                for id in new {
+                    self.note_submitted(id);
+                }
+            }
+            Happening::Delete(id) => self.delete(id),
+            Happening::Scale(id, replicas) => self.scale(id, *replicas),
+            Happening::NodeDown(node) => self.node_down(node),
+            Happening::NodeUp(node) => self.node_up(node),
+        }
+    }
+
+    /// Creates an object, or gives the existing one its new wishes. Status and identity stay.
+    fn apply(&mut self, item: &Item) {
+        if self.store.get(&item.id).is_none() {
+            self.create(item.id.clone(), item.value.clone());
+            return;
+        }
+        let incoming = item.value.clone();
+        self.store.change(&item.id, |value| {
+            let Some(object) = value.as_object_mut() else { return };
+            for (key, new) in incoming.as_object().into_iter().flatten() {
+                match key.as_str() {
+                    "metadata" => merge_metadata(object.entry("metadata").or_insert_with(|| json!({})), new),
+                    "status" if item.id.kind != Kind::Node => {}
+                    _ => {
+                        object.insert(key.clone(), new.clone());
+                    }
+                }
+            }
+        });
+        self.touched(&item.id);
+    }
+
+    fn delete(&mut self, id: &Id) {
+        let Some(value) = self.store.get(id) else {
+            self.note(Event::Warn, id, None, "nothing to delete: it does not exist");
+            return;
+        };
+        match id.kind {
+            Kind::Node => {
+                self.note(Event::NodeDown, id, Some(&id.name), "taken away");
+                self.lose_pods_of(&id.name, "its node was taken away");
+                self.down.remove(&id.name);
+                self.remove(id);
+            }
+            Kind::Pod => {
+                let node = node_of(value).map(str::to_owned);
+                self.note(Event::Delete, id, node.as_deref(), "deleted by its user");
+                self.vacate(id);
+                self.stop_pod(id);
+            }
+            _ => {
+                self.note(Event::Delete, id, None, "deleted by its user");
+                self.remove(id);
+            }
+        }
+    }
+
+    fn scale(&mut self, id: &Id, replicas: u32) {
+        let key = if id.kind == Kind::Job { "parallelism" } else { "replicas" };
+        let Some(value) = self.store.get(id) else { return };
+        let before = count(value, &format!("/spec/{key}")).unwrap_or(1);
+        self.store.change(id, |value| {
+            if let Some(spec) = object_at(value, &["spec"]) {
+                spec.insert(key.to_owned(), json!(replicas));
+            }
+        });
+        self.note(Event::Scale, id, None, format!("{key} from {before} to {replicas}"));
+        self.touched(id);
+    }
+
+    fn node_down(&mut self, node: &str) {
+        self.down.insert(node.to_owned(), self.now);
+        self.set_ready(node, false);
+        self.note(Event::NodeDown, &Id::cluster(Kind::Node, node), Some(node), "no longer ready");
+        let due = Due::NodeLost { node: node.to_owned(), down_since: self.now };
+        self.agenda.add(self.after(self.scenario.node_loss), due);
+    }
+
+    fn node_up(&mut self, node: &str) {
+        self.down.remove(node);
+        self.set_ready(node, true);
+        self.note(Event::NodeUp, &Id::cluster(Kind::Node, node), Some(node), "ready");
+    }
+
+    /// The pods of a node that is still down are lost; the control plane gives up on them.
+    pub(super) fn node_lost(&mut self, node: &str, down_since: kai_engine::units::Timestamp) {
+        if self.down.get(node) == Some(&down_since) {
+            self.lose_pods_of(node, "its node failed");
+        }
+    }
+
+    fn set_ready(&mut self, node: &str, ready: bool) {
+        let status = if ready { "True" } else { "Unknown" };
+        self.store.change(&Id::cluster(Kind::Node, node), |value| {
+            let Some(all) = object_at(value, &["status"]) else { return };
+            let conditions = all.entry("conditions").or_insert_with(|| json!([]));
+            let Some(conditions) = conditions.as_array_mut() else { return };
+            conditions.retain(|condition| condition.get("type") != Some(&json!("Ready")));
+            conditions.push(json!({"type": "Ready", "status": status}));
+        });
+    }
+
+    /// Handles what is due, other than steps and cycles.
+    pub(crate) fn due(&mut self, due: &Due) {
+        match due {
+            Due::PodUp { pod, uid } => self.pod_due(pod, uid, Self::pod_up),
+            Due::PodDone { pod, uid } => self.pod_due(pod, uid, Self::pod_done),
+            Due::PodGone { pod, uid } => self.pod_due(pod, uid, Self::remove),
+            Due::NodeLost { node, down_since } => self.node_lost(node, *down_since),
+            Due::Step(_) | Due::Cycle => {}
+        }
+    }
+
+    /// Notes what a user has submitted; objects that only describe the cluster are no news.
+    fn note_submitted(&mut self, id: &Id) {
+        let Some(value) = self.store.get(id) else { return };
+        let why = match id.kind {
+            Kind::Job => {
+                let pods = count(value, "/spec/completions").unwrap_or(0).max(count(value, "/spec/parallelism").unwrap_or(1));
+                describe_workload(self, id, value, pods)
+            }
+            Kind::Deployment | Kind::ReplicaSet => {
+                describe_workload(self, id, value, count(value, "/spec/replicas").unwrap_or(1))
+            }
+            // A pod on a node has its own entry.
+            Kind::Pod if node_of(value).is_none() => describe_workload(self, id, value, 1),
+            Kind::Node if self.now > self.journal.start() => {
+                let name = id.name.clone();
+                self.note(Event::NodeUp, id, Some(&name), "added");
+                return;
+            }
+            _ => return,
+        };
+        self.note(Event::Submit, id, None, why);
+    }
+}
+
+/// `2 pods of 4 GPUs, queue team-a`.
+fn describe_workload(cluster: &Cluster, id: &Id, value: &Value, pods: u32) -> String {
+    let mut pod = if id.kind == Kind::Pod { value.clone() } else { value.pointer("/spec/template").cloned().unwrap_or_default() };
+    if let Some(metadata) = object_at(&mut pod, &["metadata"]) {
+        metadata.insert("name".to_owned(), json!(id.name));
+    }
+    crate::manifest::complete_pod(&mut pod);
+    let each = Pod::parse(&pod).map(|pod| crate::amounts::request_words(&pod.request)).unwrap_or_default();
+    let count = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+    let queue = cluster.queue_of(id).map(|queue| format!(", queue {queue}")).unwrap_or_default();
+    format!("{}: {count} of {each}{queue}", id.kind.name())
+}
+
+/// New labels and annotations replace old ones of the same key; nothing else of the identity changes.
+fn merge_metadata(metadata: &mut Value, incoming: &Value) {
+    for map in ["labels", "annotations"] {
+        let Some(new) = incoming.get(map).and_then(Value::as_object) else { continue };
+        if let Some(old) = object_at(metadata, &[map]) {
+            old.extend(new.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+    }
+}

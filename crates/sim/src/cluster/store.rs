@@ -1,0 +1,153 @@
+//! An API server in memory: objects as JSON by kind and name, and the same objects as the control plane sees them.
+//!
+//! Objects get what an API server gives them (uid, creation time, a version that grows with each write), so that
+//! whatever runs on top cannot tell the difference. Deleting pods takes time and is the kubelet's business; here
+//! an object is there or it is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_control::world::{Key, Ref};
+use kai_control::{Object, World};
+use kai_engine::units::Timestamp;
+use serde_json::{Value, json};
+
+use crate::manifest::{Id, Kind, object_at};
+
+/// The objects of a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    objects: BTreeMap<Id, Value>,
+    /// Objects by the uid of their owners.
+    owned: BTreeMap<String, BTreeSet<Id>>,
+    world: World,
+    /// Counts writes; also the source of uids.
+    version: u64,
+}
+
+impl Store {
+    /// The objects as the control plane keeps them.
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Grows with every change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn get(&self, id: &Id) -> Option<&Value> {
+        self.objects.get(id)
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Id, &Value)> {
+        self.objects.range(Id::cluster(kind, "")..).take_while(move |(id, _)| id.kind == kind)
+    }
+
+    /// Objects that name this uid as an owner, by kind and name.
+    pub(crate) fn owned_by(&self, uid: &str) -> impl Iterator<Item = &Id> {
+        self.owned.get(uid).into_iter().flatten()
+    }
+
+    /// Adds an object that is not there yet.
+    pub(crate) fn create(&mut self, id: Id, mut value: Value, now: Timestamp) {
+        assert!(!self.objects.contains_key(&id), "{id} is created twice");
+        self.version += 1;
+        // Short and in order of creation: uids show up in the names of pod groups, which people read here.
+        let uid = format!("{:04}", self.version);
+        if let Some(metadata) = object_at(&mut value, &["metadata"]) {
+            metadata.insert("name".to_owned(), json!(id.name));
+            if id.kind.namespaced() {
+                metadata.insert("namespace".to_owned(), json!(id.namespace));
+            }
+            metadata.entry("uid").or_insert_with(|| json!(uid));
+            metadata.entry("creationTimestamp").or_insert_with(|| json!(write_time(now)));
+        }
+        if let Some(object) = value.as_object_mut() {
+            object.insert("apiVersion".to_owned(), json!(id.kind.api_version()));
+            object.insert("kind".to_owned(), json!(id.kind.name()));
+        }
+        for owner in owner_uids(&value) {
+            self.owned.entry(owner).or_default().insert(id.clone());
+        }
+        self.keep(id, value);
+    }
+
+    /// Changes an object in place; nothing happens if it is gone.
+    pub(crate) fn change(&mut self, id: &Id, edit: impl FnOnce(&mut Value)) {
+        let Some(mut value) = self.objects.remove(id) else { return };
+        self.version += 1;
+        for owner in owner_uids(&value) {
+            self.forget_owner(&owner, id);
+        }
+        edit(&mut value);
+        for owner in owner_uids(&value) {
+            self.owned.entry(owner).or_default().insert(id.clone());
+        }
+        self.keep(id.clone(), value);
+    }
+
+    /// Takes an object out.
+    pub(crate) fn remove(&mut self, id: &Id) -> Option<Value> {
+        let value = self.objects.remove(id)?;
+        self.version += 1;
+        for owner in owner_uids(&value) {
+            self.forget_owner(&owner, id);
+        }
+        if let Some(which) = reference(id) {
+            self.world.delete(&which);
+        }
+        Some(value)
+    }
+
+    fn keep(&mut self, id: Id, mut value: Value) {
+        if let Some(metadata) = object_at(&mut value, &["metadata"]) {
+            metadata.insert("resourceVersion".to_owned(), json!(self.version.to_string()));
+        }
+        let object = Object::parse(&value)
+            .unwrap_or_else(|malformed| panic!("{id} was checked when read and only changed in known ways: {malformed}"));
+        if let Some(object) = object {
+            self.world.apply(object);
+        }
+        self.objects.insert(id, value);
+    }
+
+    fn forget_owner(&mut self, owner: &str, id: &Id) {
+        if let Some(owned) = self.owned.get_mut(owner) {
+            owned.remove(id);
+            if owned.is_empty() {
+                self.owned.remove(owner);
+            }
+        }
+    }
+}
+
+fn owner_uids(value: &Value) -> Vec<String> {
+    let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    owners.filter_map(|owner| owner.get("uid")?.as_str().map(str::to_owned)).collect()
+}
+
+/// The name of an object in the control plane's tables, if it keeps the kind.
+fn reference(id: &Id) -> Option<Ref> {
+    let key = || Key::new(id.namespace.clone(), id.name.clone());
+    match id.kind {
+        Kind::Node => Some(Ref::Node(id.name.clone())),
+        Kind::PriorityClass => Some(Ref::PriorityClass(id.name.clone())),
+        Kind::Topology => Some(Ref::Topology(id.name.clone())),
+        Kind::Queue => Some(Ref::Queue(id.name.clone())),
+        Kind::PodGroup => Some(Ref::PodGroup(key())),
+        Kind::Pod => Some(Ref::Pod(key())),
+        Kind::Job | Kind::Deployment | Kind::ReplicaSet => None,
+    }
+}
+
+/// The uid of a stored object.
+pub(crate) fn uid(value: &Value) -> &str {
+    value.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// RFC 3339 in UTC, whole seconds as an API server writes them.
+pub(crate) fn write_time(time: Timestamp) -> String {
+    let instant = jiff::Timestamp::from_second(time.0.div_euclid(1_000_000));
+    instant.expect("virtual time stays within a few centuries of today").to_string()
+}

@@ -1,0 +1,131 @@
+//! What happened, in order: the raw material of the timeline.
+
+use std::collections::BTreeMap;
+
+use kai_engine::units::{Span, Timestamp};
+
+use crate::manifest::{Id, Kind};
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Since the start.
+    pub(crate) at: Span,
+    pub(crate) event: Event,
+    /// To whom.
+    pub(crate) subject: Id,
+    pub(crate) node: Option<String>,
+    pub(crate) why: String,
+}
+
+/// Kinds of things that happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// A workload or pod was created by its user, or by the controller that replaces a lost pod.
+    Submit,
+    /// A pod runs already when the simulation begins.
+    Run,
+    /// A pod was given to a node.
+    Bind,
+    /// A pod will get a node once others have left it.
+    Promise,
+    /// A job cannot be placed now.
+    Wait,
+    /// A pod was removed to make room, or because its gang is broken.
+    Evict,
+    /// A pod has done its work, or a job all of it.
+    Finish,
+    /// A pod was lost with its node.
+    Lost,
+    /// An object was deleted by its user.
+    Delete,
+    /// A workload was given another size.
+    Scale,
+    /// A node failed, or was taken away.
+    NodeDown,
+    /// A node came, or came back.
+    NodeUp,
+    /// Something cannot be used as it is written.
+    Warn,
+}
+
+impl Event {
+    /// One word, as printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Run => "run",
+            Self::Bind => "bind",
+            Self::Promise => "promise",
+            Self::Wait => "wait",
+            Self::Evict => "evict",
+            Self::Finish => "finish",
+            Self::Lost => "lost",
+            Self::Delete => "delete",
+            Self::Scale => "scale",
+            Self::NodeDown => "node-down",
+            Self::NodeUp => "node-up",
+            Self::Warn => "warn",
+        }
+    }
+}
+
+/// The record of a run.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    start: Timestamp,
+    entries: Vec<Entry>,
+    /// What was said last about a subject that may be said again in every cycle.
+    standing: BTreeMap<(Event, Id), String>,
+}
+
+impl Journal {
+    pub(crate) fn new(start: Timestamp) -> Self {
+        Self { start, entries: Vec::new(), standing: BTreeMap::new() }
+    }
+
+    pub(crate) fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(crate) fn add(&mut self, now: Timestamp, event: Event, subject: &Id, node: Option<&str>, why: String) {
+        if subject.kind == Kind::Pod && matches!(event, Event::Bind | Event::Evict | Event::Lost | Event::Delete) {
+            // Whatever was promised to it is settled.
+            self.standing.remove(&(Event::Promise, subject.clone()));
+        }
+        self.entries.push(Entry {
+            at: now.since(self.start),
+            event,
+            subject: subject.clone(),
+            node: node.map(str::to_owned),
+            why,
+        });
+    }
+
+    /// Adds what holds until something else is said: a scheduler repeats itself every second, a person reads it
+    /// once. `gist` is what must differ for it to be news.
+    pub(crate) fn add_standing(
+        &mut self,
+        now: Timestamp,
+        event: Event,
+        subject: &Id,
+        node: Option<&str>,
+        gist: &str,
+        why: String,
+    ) {
+        let before = self.standing.insert((event, subject.clone()), gist.to_owned());
+        if before.as_deref() != Some(gist) {
+            self.add(now, event, subject, node, why);
+            self.standing.insert((event, subject.clone()), gist.to_owned());
+        }
+    }
+
+    /// Forgets what holds about a kind of event, except for those who were named again.
+    pub(crate) fn keep_standing(&mut self, event: Event, named: &std::collections::BTreeSet<Id>) {
+        self.standing.retain(|(kind, subject), _| *kind != event || named.contains(subject));
+    }
+}

@@ -1,0 +1,218 @@
+//! The loop: time jumps from event to event, the scheduler looks once a second while there is something to see.
+
+use kai_control::World;
+use kai_control::scheduler::{Cycle, Effect, Settings, Usage, cycle};
+use kai_engine::units::{Span, Timestamp};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::checkers::{self, Evidence, Violation};
+use crate::cluster::{Cluster, Due, Performed, tick};
+use crate::fault::Fault;
+use crate::manifest::{Id, Item, Kind, Plan};
+use crate::report::{End, Report, report};
+use crate::settings;
+
+/// How to run a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// When to stop; the scenario's word otherwise, or when nothing more can happen.
+    pub until: Option<Span>,
+    /// For what varies by chance: start-up jitter, if the scenario asks for it.
+    pub seed: u64,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Virtual time since the start.
+    pub at: Span,
+    /// When it will stop at the latest.
+    pub until: Span,
+    /// Scheduling cycles run so far.
+    pub cycles: u64,
+}
+
+/// Why a run gave no report.
+#[derive(Clone, Debug, Error)]
+pub enum Stop {
+    /// Something in the input cannot be used.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// Something that must always hold did not: a bug.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+}
+
+/// Time between two looks of the scheduler, as shipped.
+const PERIOD: Span = Span::seconds(1);
+
+/// A run without an end in sight stops here: a day shows whatever repeats.
+const UNTIL_MAX: Span = Span::seconds(24 * 3600);
+
+/// Runs a plan to its end.
+pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Report, Stop> {
+    let settings = settings::read(plan)?;
+    let start = start_time(plan);
+    let mut run = Run {
+        cluster: Cluster::new(plan, settings.grouper, options.seed, start),
+        settings: settings.scheduler,
+        last: Cycle::default(),
+        seen: 0,
+        last_cycle: None,
+        cycles: 0,
+        start,
+    };
+    let until = options.until.or(plan.scenario.until).unwrap_or(UNTIL_MAX);
+    run.cluster.found(&with_built_ins(plan))?;
+    for (index, step) in plan.steps.iter().enumerate() {
+        run.cluster.agenda.add(start.plus(step.at), Due::Step(index));
+    }
+    run.cluster.agenda.add_cycle(start);
+    let quiet = loop {
+        let Some(next) = run.cluster.agenda.next_time() else { break true };
+        if next > start.plus(until) {
+            break false;
+        }
+        let Some((at, due)) = run.cluster.agenda.take() else { break true };
+        run.cluster.now = at;
+        run.handle(&due, plan)?;
+        progress(Progress { at: at.since(start), until, cycles: run.cycles });
+    };
+    let end = if quiet { run.cluster.now } else { start.plus(until) };
+    let end = End { at: end.since(start), quiet, cycles: run.cycles };
+    Ok(report(&run.cluster, &run.last, &run.settings, end))
+}
+
+struct Run {
+    cluster: Cluster,
+    settings: Settings,
+    /// The last look of the scheduler.
+    last: Cycle,
+    /// State of the store that it has seen.
+    seen: u64,
+    last_cycle: Option<Timestamp>,
+    cycles: u64,
+    start: Timestamp,
+}
+
+impl Run {
+    fn handle(&mut self, due: &Due, plan: &Plan) -> Result<(), Violation> {
+        let mut performed = Performed::default();
+        match due {
+            Due::Step(index) => self.cluster.happen(&plan.steps[*index].happening),
+            Due::Cycle => performed = self.schedule(),
+            other => self.cluster.due(other),
+        }
+        let idle = Cycle::default();
+        let evidence = Evidence {
+            world: self.cluster.world(),
+            settings: &self.settings,
+            cycle: if *due == Due::Cycle { &self.last } else { &idle },
+            performed: &performed,
+        };
+        // Before controllers react, so that what is checked is what the scheduler left behind.
+        checkers::check(&evidence, self.cluster.now.since(self.start))?;
+        self.cluster.settle();
+        self.plan_next_cycle();
+        Ok(())
+    }
+
+    fn schedule(&mut self) -> Performed {
+        self.seen = self.cluster.store.version();
+        self.last_cycle = Some(self.cluster.now);
+        self.cycles += 1;
+        self.last = cycle(self.cluster.world(), &self.settings, &Usage::default(), self.cluster.now);
+        let cycle = self.last.clone();
+        self.cluster.perform(&cycle)
+    }
+
+    /// The scheduler looks again when something has changed since, when it has just changed something itself, or
+    /// when a waiting time runs out. Otherwise another look would show the same, so it is skipped.
+    fn plan_next_cycle(&mut self) {
+        let now = self.cluster.now;
+        let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
+        let soon = tick(self.start, PERIOD, now.max(earliest));
+        let acted = self.last_cycle == Some(now)
+            && self.last.effects.iter().any(|effect| !matches!(effect, Effect::NoteJob { .. } | Effect::MarkPod { .. }));
+        if self.cluster.store.version() != self.seen || acted {
+            self.cluster.agenda.add_cycle(soon);
+        } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {
+            self.cluster.agenda.add_cycle(tick(self.start, PERIOD, at.max(soon)));
+        }
+    }
+}
+
+/// The next time at which a rule about time changes its answer: a grace period, a delay or a minimum runtime ends.
+fn next_deadline(world: &World, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
+    let mut runtimes: Vec<Span> = Vec::new();
+    if let Some(rule) = &settings.policy.min_runtime {
+        runtimes.extend([rule.preempt_default, rule.reclaim_default]);
+    }
+    for queue in world.queues.values() {
+        runtimes.extend(queue.preempt_min_runtime);
+        runtimes.extend(queue.reclaim_min_runtime);
+    }
+    runtimes.retain(|runtime| runtime.0 > 0);
+    runtimes.sort();
+    runtimes.dedup();
+    let mut earliest: Option<Timestamp> = None;
+    let mut consider = |at: Timestamp| {
+        if at > now && earliest.is_none_or(|known| at < known) {
+            earliest = Some(at);
+        }
+    };
+    for group in world.pod_groups.values() {
+        let grace = group.staleness_grace.unwrap_or(settings.policy.staleness_grace);
+        if let (Some(since), Some(grace)) = (group.stale_since, grace) {
+            consider(since.plus(grace));
+        }
+        if group.preemption_delay.0 > 0 {
+            consider(group.last_eviction.unwrap_or(group.created).max(group.created).plus(group.preemption_delay));
+        }
+        if let Some(started) = group.last_start {
+            runtimes.iter().for_each(|runtime| consider(started.plus(*runtime)));
+        }
+    }
+    // Rules speak of "more than", and a cycle on the very moment may still see "not more".
+    earliest.map(|at| at.plus(Span(1)))
+}
+
+/// Virtual time zero: a fixed day, or later if the manifests remember a later one, so that nothing in a cluster is
+/// younger than the cluster.
+fn start_time(plan: &Plan) -> Timestamp {
+    // 2026-01-01T00:00:00Z.
+    const DAY: i64 = 1_767_225_600;
+    let written = |item: &Item| {
+        let text = item.value.pointer("/metadata/creationTimestamp").and_then(Value::as_str)?;
+        text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+    };
+    let latest = plan.initial.iter().filter_map(written).max().unwrap_or(DAY).max(DAY);
+    Timestamp(latest * 1_000_000)
+}
+
+/// What an installation brings along: four priority classes, and a queue where nobody describes any.
+fn with_built_ins(plan: &Plan) -> Vec<Item> {
+    const CLASSES: [(&str, i32); 4] = [("train", 50), ("build-preemptible", 75), ("build", 100), ("inference", 125)];
+    const PARENT: &str = "default-parent-queue";
+    let mut items = Vec::new();
+    let mut add = |kind: Kind, name: &str, value: Value| {
+        let id = Id::cluster(kind, name);
+        if plan.initial.iter().all(|item| item.id != id) {
+            items.push(Item { place: crate::fault::Place::default(), id, value });
+        }
+    };
+    for (name, value) in CLASSES {
+        add(Kind::PriorityClass, name, json!({"value": value}));
+    }
+    let described = plan.all_items().any(|item| item.id.kind == Kind::Queue);
+    if !described {
+        let open = json!({"quota": 0, "limit": -1, "overQuotaWeight": 1});
+        let resources = json!({"gpu": open, "cpu": open, "memory": open});
+        add(Kind::Queue, PARENT, json!({"spec": {"resources": resources}}));
+        add(Kind::Queue, "default-queue", json!({"spec": {"parentQueue": PARENT, "resources": resources}}));
+    }
+    items.extend(plan.initial.iter().cloned());
+    items.sort_by_key(|item| item.id.kind);
+    items
+}
