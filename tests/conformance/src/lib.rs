@@ -5,6 +5,7 @@
 
 pub mod actions;
 pub mod corpus;
+pub mod fairshare;
 pub mod known;
 pub mod report;
 pub mod run;

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::actions;
 use crate::corpus::{Recorded, Suite};
+use crate::fairshare;
 use crate::known::Known;
 use crate::verdict::{Difference, Fault, Part, Verdict};
 
@@ -40,7 +41,7 @@ fn one(case: &Recorded, known: Option<&Known>, verbose: bool) -> Outcome {
                 needs = actions::needs(&case);
                 actions::run(&case, log)
             }
-            Suite::Fairshare => Ok(Verdict::Skipped("fair share is not wired yet")),
+            Suite::Fairshare => fairshare::run(&parse(case)?),
             Suite::Podgrouper => Ok(Verdict::Skipped("workload grouping is not wired yet")),
             Suite::Topology => Ok(Verdict::Skipped("topology domains are not wired yet")),
         }

@@ -86,7 +86,8 @@ impl Judge<'_> {
         }
         self.amounts(name, wanted, tasks);
         self.last_start(name, wanted, job);
-        if let Some(zones) = &wanted.numa_zones {
+        // An empty list asks for no placement at all.
+        if let Some(zones) = wanted.numa_zones.as_ref().filter(|zones| !zones.is_empty()) {
             self.differs(name, format!("NUMA zones {zones:?}"), "no zones: NUMA is not placed");
         }
         if let Some(error) = &wanted.fit_error {
