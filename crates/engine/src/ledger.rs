@@ -127,7 +127,7 @@ impl<'s> Ledger<'s> {
     /// The state when the cycle begins, fair shares included.
     pub fn open(snapshot: &'s Snapshot, k_value: i64) -> Self {
         let mut ledger = Self::empty(snapshot);
-        let reference = snapshot.device_memory_range().map(|(smallest, _)| smallest);
+        let reference = snapshot.device_memory_range().0;
         for index in 0..snapshot.tasks.len() {
             let id = TaskId::at(index);
             ledger.set(id, initial(snapshot, id));

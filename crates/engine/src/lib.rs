@@ -24,6 +24,7 @@ pub mod session;
 pub mod share;
 pub mod snapshot;
 pub mod solve;
+pub mod topology;
 pub mod units;
 
 pub use outcome::Outcome;

@@ -131,8 +131,8 @@ pub enum Reason {
         constraint: u32,
         /// Pods to place.
         wanted: u32,
-        /// Pods that the best domain could take, where they are alike.
-        best: Option<u32>,
+        /// Each domain that was looked at; none if all of them together are too small.
+        domains: Vec<DomainFit>,
     },
     /// A topology, or a level of it, does not exist.
     UnknownTopology {
@@ -159,6 +159,17 @@ pub enum Reason {
         /// Pods it needs.
         wanted: u32,
     },
+}
+
+/// How much of a group a topology domain could take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainFit {
+    /// Level of the topology.
+    pub level: u32,
+    /// The domain.
+    pub domain: u32,
+    /// Pods that it could take, where the pods are alike.
+    pub fits: Option<u32>,
 }
 
 /// How a search for victims ended.

@@ -1,6 +1,9 @@
 //! Gives a job's next pods their places, all or none.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
 
 use crate::capacity;
 use crate::explain;
@@ -13,6 +16,7 @@ use crate::order::jobs::requested;
 use crate::outcome::Reason;
 use crate::session::Session;
 use crate::snapshot::Member;
+use crate::topology;
 
 /// Pods to place, by pod set.
 type Chunk = BTreeMap<PodSetId, Vec<TaskId>>;
@@ -48,6 +52,7 @@ impl Session<'_> {
         for task in tasks {
             chunk.entry(self.snapshot.task(*task).pod_set).or_default().push(*task);
         }
+        self.merits.clear();
         self.place_group(job, self.snapshot.root(job), &chunk, nodes, attempt)
     }
 
@@ -56,39 +61,163 @@ impl Session<'_> {
         self.policy.proportion?;
         let row = self.snapshot.job(job);
         // The least that memory requests can cost; the node decides what they really do.
-        let reference = self.snapshot.device_memory_range().map(|(_, largest)| largest);
+        let reference = self.snapshot.device_memory_range().1;
         capacity::check(&self.ledger.book, row.queue?, row.preemptible, requested(&self.ledger, tasks, reference))
     }
 
+    /// Tries the group's members on each node set that its constraint allows.
     fn place_group(&mut self, job: JobId, group: GroupId, chunk: &Chunk, nodes: NodeSet<'_>, attempt: Attempt) -> bool {
-        let mark = self.ledger.mark();
-        for member in Gang::new(&self.ledger, job).ordered_members(group) {
-            let placed = match member {
-                Member::Group(group) => self.place_group(job, group, chunk, nodes, attempt),
-                Member::PodSet(pod_set) => {
-                    chunk.get(&pod_set).is_none_or(|tasks| self.place_pod_set(job, tasks, nodes, attempt))
-                }
-            };
-            if !placed {
-                self.ledger.rollback(mark);
-                return false;
-            }
+        if self.pod_sets_below(group).iter().all(|pod_set| !chunk.contains_key(pod_set)) {
+            return true;
         }
-        true
+        let constraint = self.snapshot.groups[group.index()].constraint;
+        self.on_each_set(job, Member::Group(group), constraint, chunk, nodes, attempt, |session, nodes| {
+            Gang::new(&session.ledger, job).ordered_members(group).into_iter().all(|member| match member {
+                Member::Group(group) => session.place_group(job, group, chunk, nodes, attempt),
+                Member::PodSet(pod_set) => session.place_pod_set(job, pod_set, chunk, nodes, attempt),
+            })
+        })
     }
 
-    fn place_pod_set(&mut self, job: JobId, tasks: &[TaskId], nodes: NodeSet<'_>, attempt: Attempt) -> bool {
+    /// Runs `place` on each allowed node set until it succeeds; undoes what failed.
+    #[expect(clippy::too_many_arguments, reason = "one attempt, spelled out")]
+    fn on_each_set(
+        &mut self,
+        job: JobId,
+        member: Member,
+        constraint: Option<u32>,
+        chunk: &Chunk,
+        nodes: NodeSet<'_>,
+        attempt: Attempt,
+        place: impl Fn(&mut Self, NodeSet<'_>) -> bool,
+    ) -> bool {
         let mark = self.ledger.mark();
+        let sets = match constraint.filter(|_| self.policy.topology) {
+            None => None,
+            Some(constraint) => match self.node_sets(job, member, constraint, chunk, nodes, attempt) {
+                Some(sets) => Some(sets),
+                None => return false,
+            },
+        };
+        let tries: Vec<NodeSet<'_>> =
+            sets.as_ref().map_or(vec![nodes], |sets| sets.iter().map(NodeSet::Only).collect());
+        for nodes in tries {
+            if place(self, nodes) {
+                return true;
+            }
+            self.ledger.rollback(mark);
+        }
+        false
+    }
+
+    /// The node sets that a constraint allows; `None`, explained, if there are none.
+    fn node_sets(
+        &mut self,
+        job: JobId,
+        member: Member,
+        constraint: u32,
+        chunk: &Chunk,
+        nodes: NodeSet<'_>,
+        attempt: Attempt,
+    ) -> Option<Vec<FixedBitSet>> {
+        let pod_sets = match member {
+            Member::Group(group) => self.pod_sets_below(group),
+            Member::PodSet(pod_set) => vec![pod_set],
+        };
+        let concerned: Vec<_> = pod_sets.into_iter().filter(|pod_set| chunk.contains_key(pod_set)).collect();
+        let tasks: Vec<_> = concerned.iter().flat_map(|pod_set| chunk[pod_set].iter().copied()).collect();
+        let running: Vec<NodeId> = concerned
+            .iter()
+            .flat_map(|pod_set| self.snapshot.tasks_of(*pod_set))
+            .map(|task| self.ledger.standing(task))
+            .filter(|standing| standing.is_active())
+            .filter_map(|standing| standing.spot().map(|spot| spot.node))
+            .collect();
+        let row = &self.snapshot.constraints[constraint as usize];
+        let wanted = tasks.len() as u32;
+        match topology::choose(&self.ledger, &self.trees, row, &tasks, nodes, &running) {
+            Ok(choice) => {
+                if let Some(merit) = choice.merit {
+                    self.merits.retain(|(known, _)| *known != member);
+                    self.merits.push((member, Arc::new(merit)));
+                }
+                Some(choice.sets)
+            }
+            Err(refusal) => {
+                if attempt == Attempt::Real {
+                    self.explain(
+                        job,
+                        match refusal {
+                            topology::Refusal::Unknown => Reason::UnknownTopology { constraint },
+                            topology::Refusal::TooSmall(domains) => Reason::NoDomain { constraint, wanted, domains },
+                        },
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn pod_sets_below(&self, group: GroupId) -> Vec<PodSetId> {
+        let members = &self.snapshot.members[self.snapshot.groups[group.index()].members.indices()];
+        let below = members.iter().map(|member| match member {
+            Member::Group(group) => self.pod_sets_below(*group),
+            Member::PodSet(pod_set) => vec![*pod_set],
+        });
+        below.flatten().collect()
+    }
+
+    /// Merit of nodes for pods of a pod set: its own, or that of the nearest group above.
+    fn merit_for(&self, job: JobId, pod_set: PodSetId) -> Option<Arc<DomainMerit>> {
+        if self.merits.is_empty() {
+            return None;
+        }
+        let mut member = Member::PodSet(pod_set);
+        loop {
+            if let Some((_, merit)) = self.merits.iter().find(|(known, _)| *known == member) {
+                return Some(Arc::clone(merit));
+            }
+            let groups = self.snapshot.job(job).groups.indices().map(GroupId::at);
+            let holds = |group: &GroupId| {
+                self.snapshot.members[self.snapshot.groups[group.index()].members.indices()].contains(&member)
+            };
+            member = Member::Group(groups.into_iter().find(holds)?);
+        }
+    }
+
+    fn place_pod_set(
+        &mut self,
+        job: JobId,
+        pod_set: PodSetId,
+        chunk: &Chunk,
+        nodes: NodeSet<'_>,
+        attempt: Attempt,
+    ) -> bool {
+        let Some(tasks) = chunk.get(&pod_set) else { return true };
+        let constraint = self.snapshot.pod_sets[pod_set.index()].constraint;
+        self.on_each_set(job, Member::PodSet(pod_set), constraint, chunk, nodes, attempt, |session, nodes| {
+            let merit = session.merit_for(job, pod_set);
+            session.place_tasks(job, tasks, nodes, merit.as_deref(), attempt)
+        })
+    }
+
+    fn place_tasks(
+        &mut self,
+        job: JobId,
+        tasks: &[TaskId],
+        nodes: NodeSet<'_>,
+        merit: Option<&DomainMerit>,
+        attempt: Attempt,
+    ) -> bool {
         for (index, task) in tasks.iter().enumerate() {
-            if self.place_task(*task, nodes, None, attempt) {
+            if self.place_task(*task, nodes, merit, attempt) {
                 continue;
             }
             if attempt == Attempt::Real {
                 let tally = explain::tally(&self.ledger, self.policy, *task, nodes);
                 let (placed, wanted) = (index as u32, tasks.len() as u32);
-                self.explain(job, Reason::NoRoom { task: *task, placed, wanted, nodes: tally });
+                self.explain_once(job, Reason::NoRoom { task: *task, placed, wanted, nodes: tally });
             }
-            self.ledger.rollback(mark);
             return false;
         }
         true

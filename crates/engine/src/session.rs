@@ -1,8 +1,9 @@
 //! One cycle in progress: the ledger, what was decided so far, and why jobs wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::finder::Finder;
+use crate::finder::{DomainMerit, Finder};
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::{Ledger, Mark, Spot, Standing};
@@ -10,7 +11,8 @@ use crate::outcome::{
     Cause, Decision, DeviceRef, JobNote, Outcome, Place, PodSetShortage, QueueState, Reason, Verdict,
 };
 use crate::policy::Policy;
-use crate::snapshot::{Snapshot, Status};
+use crate::snapshot::{Member, Snapshot, Status};
+use crate::topology::Tree;
 use crate::units::{Timestamp, Triple};
 
 /// A cycle in progress.
@@ -31,6 +33,10 @@ pub struct Session<'s> {
     pub last_eviction: Vec<Option<Timestamp>>,
     /// Since when each job lacks its minimum.
     pub stale_since: Vec<Option<Timestamp>>,
+    /// Domain trees of the snapshot's topologies.
+    pub(crate) trees: Vec<Tree>,
+    /// Merit of nodes for groups and pod sets of the job being placed.
+    pub(crate) merits: Vec<(Member, Arc<DomainMerit>)>,
     reasons: BTreeMap<JobId, Vec<Reason>>,
     decisions: Vec<Decision>,
 }
@@ -48,6 +54,8 @@ impl<'s> Session<'s> {
             last_start: snapshot.jobs.iter().map(|job| job.last_start).collect(),
             last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
             stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
+            trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
+            merits: Vec::new(),
             reasons: BTreeMap::new(),
             decisions: Vec::new(),
         }

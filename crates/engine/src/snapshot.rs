@@ -8,6 +8,7 @@ use fixedbitset::FixedBitSet;
 use crate::ids::{
     ClassId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId, TopologyId,
 };
+use crate::units::compat::DEVICE_MEMORY_DEFAULT;
 use crate::units::{Ceiling, GPU, Span, Timestamp, Triple};
 
 /// A cluster at one moment.
@@ -300,9 +301,9 @@ impl Shape {
     }
 
     /// The request with a memory request turned into GPUs of `reference` MiB each.
-    pub fn requested_with_memory(&self, reference: Option<i64>) -> Triple {
+    pub fn requested_with_memory(&self, reference: i64) -> Triple {
         let mut triple = self.requested();
-        if let (GpuAsk::Memory { devices, mib }, Some(reference)) = (self.gpu, reference) {
+        if let GpuAsk::Memory { devices, mib } = self.gpu {
             triple.0[2] += (i128::from(devices) * i128::from(mib) * i128::from(GPU) / i128::from(reference)) as i64;
         }
         triple
@@ -449,12 +450,12 @@ impl Snapshot {
         &column[node.index() * width..(node.index() + 1) * width]
     }
 
-    /// Smallest and largest GPU memory over nodes where it is known.
-    pub fn device_memory_range(&self) -> Option<(i64, i64)> {
-        let known = || {
-            self.nodes.device_memory.iter().copied().filter(|mib| *mib > crate::units::compat::DEVICE_MEMORY_DEFAULT)
-        };
-        Some((known().min()?, known().max()?))
+    /// Smallest and largest GPU memory over nodes where it is known, for turning memory into GPUs.
+    pub fn device_memory_range(&self) -> (i64, i64) {
+        let known = || self.nodes.device_memory.iter().copied().filter(|mib| *mib > DEVICE_MEMORY_DEFAULT);
+        // Where it is known nowhere, memory is written in percent of a device.
+        let percent = DEVICE_MEMORY_DEFAULT;
+        (known().min().unwrap_or(percent), known().max().unwrap_or(percent))
     }
 
     /// What the queues divide: ready nodes, less what pods of other schedulers ask for.

@@ -15,7 +15,7 @@ pub struct JobFacts {
     what_if: bool,
     by_priority: bool,
     by_need: bool,
-    reference: Option<i64>,
+    reference: i64,
     known: Vec<Option<(u32, Triple)>>,
 }
 
@@ -26,7 +26,7 @@ impl JobFacts {
             what_if,
             by_priority: policy.order_by_priority,
             by_need: policy.order_by_need,
-            reference: ledger.snapshot.device_memory_range().map(|(smallest, _)| smallest),
+            reference: ledger.snapshot.device_memory_range().0,
             known: vec![None; ledger.snapshot.jobs.len()],
         }
     }
@@ -66,7 +66,7 @@ impl Jobs for JobFacts {
 }
 
 /// What pods ask for together; memory requests are turned into GPUs of `reference` MiB.
-pub fn requested(ledger: &Ledger<'_>, tasks: &[TaskId], reference: Option<i64>) -> Triple {
+pub fn requested(ledger: &Ledger<'_>, tasks: &[TaskId], reference: i64) -> Triple {
     let snapshot = ledger.snapshot;
     tasks.iter().fold(Triple::ZERO, |sum, task| {
         sum + snapshot.shape(snapshot.task(*task).shape).requested_with_memory(reference)

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::queues::QueueRow;
-use crate::units::{Ceiling, GPU, QueueResource, Timestamp, Triple};
+use crate::units::{Ceiling, GPU, QueueResource, Ratio, Timestamp, Triple};
 
 /// A queue's place among its siblings, computed once and compared often.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ fn smaller_entitlement(left: [Ceiling; 3], right: [Ceiling; 3]) -> Ordering {
 
 /// The largest share of any resource, at least zero.
 fn dominant(held: Triple, allocatable: [Ceiling; 3], total: Triple) -> Ratio {
-    let mut largest = Ratio { part: 0, whole: 1 };
+    let mut largest = Ratio::new(0, 1);
     for resource in QueueResource::ALL {
         let index = resource as usize;
         let whole = match allocatable[index] {
@@ -88,40 +88,11 @@ fn dominant(held: Triple, allocatable: [Ceiling; 3], total: Triple) -> Ratio {
         let share = if whole == 0 {
             // Anything is far too much of nothing; in GPUs, not in our finer unit.
             let unit = if resource == QueueResource::Gpu { GPU } else { 1 };
-            Ratio { part: held.get(resource).saturating_mul(1000), whole: unit }
+            Ratio::new(held.get(resource).saturating_mul(1000), unit)
         } else {
-            Ratio { part: held.get(resource), whole }
+            Ratio::new(held.get(resource), whole)
         };
         largest = largest.max(share);
     }
     largest
 }
-
-/// An exact quotient, so that equal shares tie.
-#[derive(Clone, Copy, Debug)]
-struct Ratio {
-    part: i64,
-    whole: i64,
-}
-
-impl Ord for Ratio {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (left, right) =
-            (i128::from(self.part) * i128::from(other.whole), i128::from(other.part) * i128::from(self.whole));
-        left.cmp(&right)
-    }
-}
-
-impl PartialOrd for Ratio {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ratio {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Ratio {}

@@ -191,11 +191,12 @@ impl Search<'_> {
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
         let mut gathered = Gathered { recorded: recorded.to_vec(), potential: Vec::new() };
         let recorded_tasks = gathered.recorded_tasks();
+        let feasible = self.feasible_with(session, &recorded_tasks);
         let mut free = FreeGpus::new(&session.ledger, pending, recorded);
         // The order of victims depends on the ledger as it is now; every scenario is rolled back before the next.
         let mut tree = VictimTree::new(&session.ledger, session.policy, self.problem.candidates);
         loop {
-            let admitted = free.suffice() && nodes_admit(&session.ledger, pending, &self.feasible, &gathered);
+            let admitted = free.suffice() && nodes_admit(&session.ledger, pending, &feasible, &gathered);
             let scenarios = if !admitted {
                 Vec::new()
             } else if gathered.potential.is_empty() {
@@ -203,7 +204,7 @@ impl Search<'_> {
             } else {
                 match generator {
                     Generator::NodeLocalGreedy => gathered.node_local(&session.ledger),
-                    Generator::MultiNodeGang => gathered.multi_node(&session.ledger, &self.feasible, &demands),
+                    Generator::MultiNodeGang => gathered.multi_node(&session.ledger, &feasible, &demands),
                 }
             };
             self.step(1)?;
@@ -224,6 +225,13 @@ impl Search<'_> {
                 None => return Ok(Probe::Unsolved),
             }
         }
+    }
+
+    /// Feasible nodes and those where recorded victims make room.
+    fn feasible_with(&self, session: &Session<'_>, recorded: &BTreeSet<TaskId>) -> Vec<NodeId> {
+        let freed = recorded.iter().filter_map(|task| node_of(&session.ledger, *task));
+        let nodes: BTreeSet<_> = self.feasible.iter().copied().chain(freed).collect();
+        nodes.into_iter().collect()
     }
 
     fn step(&mut self, steps: u64) -> Result<(), SearchStop> {

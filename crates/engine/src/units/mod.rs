@@ -3,8 +3,11 @@
 //! CPU is counted in milli-cores, memory in bytes, GPUs in millionths of a device. Text becomes numbers outside.
 
 pub mod compat;
+mod ratio;
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+pub use ratio::Ratio;
 
 /// One whole GPU in the engine's unit (millionths of a device).
 pub const GPU: i64 = 1_000_000;

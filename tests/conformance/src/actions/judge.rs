@@ -174,7 +174,7 @@ impl Judge<'_> {
 
     /// Whether the reason is that no domain of the named level is large enough.
     fn speaks_of_domain(&self, reason: &Reason, error: &FitError) -> bool {
-        let Reason::NoDomain { constraint, wanted, best } = reason else { return false };
+        let Reason::NoDomain { constraint, wanted, domains } = reason else { return false };
         let constraint = &self.last.lowered.snapshot.constraints[*constraint as usize];
         let topology = constraint.topology.map(|id| &self.case.cluster.topologies[id.index()]);
         let level = [constraint.required, constraint.preferred].into_iter().flatten().find_map(|level| match level {
@@ -183,9 +183,11 @@ impl Judge<'_> {
         });
         let same_place =
             topology.map(|topology| &topology.name) == error.topology.as_ref() && level == error.level.as_ref();
-        let fits_max = error.domains.iter().map(|domain| domain.fits).max();
-        let same_need = error.domains.iter().all(|domain| domain.needs == *wanted);
-        same_place && same_need && (best.is_none() || fits_max.is_none() || *best == fits_max)
+        let mut expected: Vec<_> = error.domains.iter().map(|domain| Some(domain.fits)).collect();
+        let mut got: Vec<_> = domains.iter().map(|domain| domain.fits).collect();
+        expected.sort_unstable();
+        got.sort_unstable();
+        same_place && expected == got && error.domains.iter().all(|domain| domain.needs == *wanted)
     }
 
     fn nodes(&mut self) {
