@@ -8,7 +8,6 @@
 //! that feeds a [`World`] and performs [`scheduler::Effect`]s may be a cluster or a simulator.
 
 mod duration;
-mod keys;
 pub mod objects;
 pub mod quantity;
 pub mod scheduler;

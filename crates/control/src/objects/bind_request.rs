@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Malformed;
 use super::reader::Reader;
+use super::{Malformed, Pod};
 use crate::world::Key;
 
 /// What matters of a `BindRequest`.
@@ -14,6 +14,8 @@ pub struct BindRequest {
     pub key: Key,
     pub labels: BTreeMap<String, String>,
     pub pod: String,
+    /// Identity of the pod it was made for, if it says.
+    pub pod_uid: Option<String>,
     pub node: String,
     pub gpu_groups: Vec<String>,
     pub phase: BindPhase,
@@ -37,6 +39,12 @@ impl BindRequest {
         let name = root.object_name()?;
         Ok(Self {
             pod: spec.field("podName").name()?.unwrap_or_else(|| name.clone()),
+            pod_uid: root
+                .field("metadata")
+                .field("ownerReferences")
+                .items()?
+                .first()
+                .map_or(Ok(None), |owner| owner.field("uid").name())?,
             key: Key::new(root.object_namespace()?, name),
             labels: root.field("metadata").field("labels").texts()?,
             node: spec.field("selectedNode").text_or_empty()?,
@@ -49,6 +57,11 @@ impl BindRequest {
             failed_attempts: status.field("failedAttempts").count()?.unwrap_or(0),
             backoff_limit: spec.field("backoffLimit").count()?,
         })
+    }
+
+    /// Whether it was made for this very pod, and not for an earlier one of the same name.
+    pub fn is_for(&self, pod: &Pod) -> bool {
+        self.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid)
     }
 
     /// Whether the binder has given up, so that the pod waits again.

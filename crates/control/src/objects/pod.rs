@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use kai_api::keys::{annotation, label};
 use kai_engine::builder::{HostPort, Protocol};
 use kai_engine::units::Timestamp;
 use serde_json::Value;
@@ -12,7 +13,6 @@ use super::affinity::NodeTerm;
 use super::reader::{Reader, canonical};
 use super::request::Request;
 use super::taint::Toleration;
-use crate::keys;
 use crate::world::{GroupKey, PodKey};
 
 /// What matters of a `Pod`.
@@ -106,21 +106,21 @@ impl Pod {
 
     /// The pod group it says it belongs to.
     pub fn group(&self) -> Option<GroupKey> {
-        let name = self.annotations.get(keys::POD_GROUP).filter(|name| !name.is_empty())?;
+        let name = self.annotations.get(annotation::POD_GROUP_NAME).filter(|name| !name.is_empty())?;
         Some(GroupKey::new(self.key.namespace.clone(), name.clone()))
     }
 
     /// The leaf of its pod group's tree that it says it belongs to.
     pub fn sub_group(&self) -> Option<&str> {
-        self.labels.get(keys::SUB_GROUP).map(String::as_str)
+        self.labels.get(label::SUB_GROUP_NAME).map(String::as_str)
     }
 
     /// Shared GPUs that it holds, by name: one label for a single device, one label each for several.
     pub fn gpu_groups(&self) -> Vec<&str> {
         let several =
-            self.labels.iter().filter(|(key, _)| key.starts_with(keys::GPU_GROUP_PREFIX)).map(|(_, group)| group);
+            self.labels.iter().filter(|(key, _)| key.starts_with(label::GPU_GROUP_PREFIX)).map(|(_, group)| group);
         let mut groups: Vec<&str> =
-            self.labels.get(keys::GPU_GROUP).into_iter().chain(several).map(String::as_str).collect();
+            self.labels.get(label::GPU_GROUP).into_iter().chain(several).map(String::as_str).collect();
         groups.sort_unstable();
         groups.dedup();
         groups
@@ -128,15 +128,15 @@ impl Pod {
 
     /// Writes down which shared GPUs it holds, the way [`Pod::gpu_groups`] reads it.
     pub fn set_gpu_groups(&mut self, groups: &[String]) {
-        self.labels.retain(|key, _| key != keys::GPU_GROUP && !key.starts_with(keys::GPU_GROUP_PREFIX));
+        self.labels.retain(|key, _| key != label::GPU_GROUP && !key.starts_with(label::GPU_GROUP_PREFIX));
         match groups {
             [] => {}
             [group] => {
-                self.labels.insert(keys::GPU_GROUP.to_owned(), group.clone());
+                self.labels.insert(label::GPU_GROUP.to_owned(), group.clone());
             }
             several => {
                 for group in several {
-                    self.labels.insert(format!("{}{group}", keys::GPU_GROUP_PREFIX), group.clone());
+                    self.labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), group.clone());
                 }
             }
         }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::keys::annotation;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use super::Malformed;
 use super::reader::{Reader, parse_time};
-use crate::keys;
 use crate::world::GroupKey;
 
 /// What matters of a `PodGroup`.
@@ -85,9 +85,9 @@ impl PodGroup {
                 .field("stalenessGracePeriod")
                 .span()?
                 .map(|span| Some(span).filter(|span| span.0 >= 0)),
-            last_start: noted(keys::LAST_START)?,
-            stale_since: noted(keys::STALE_SINCE)?,
-            last_eviction: noted(keys::LAST_EVICTION)?,
+            last_start: noted(annotation::LAST_START_TIMESTAMP)?,
+            stale_since: noted(annotation::STALE_POD_GROUP_TIMESTAMP)?,
+            last_eviction: noted(annotation::LAST_EVICTION_TIMESTAMP)?,
             backed_off_on: backed_off_on(&root)?,
         })
     }

@@ -1,10 +1,11 @@
 //! What a pod asks for: the Kubernetes sum over its containers, then what its annotations say about GPUs.
 
+use kai_api::keys::resource;
+
 use super::Malformed;
 use super::reader::Reader;
 use super::resources::Resources;
 use super::sharing::{Sharing, legacy_mig};
-use crate::keys;
 
 /// What a pod asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ impl Request {
         if legacy_mig {
             // The annotation replaces whatever else the pod says about GPUs.
             resources.gpus = 0;
-            resources.scalars.retain(|name, _| !name.starts_with(keys::MIG_PREFIX));
+            resources.scalars.retain(|name, _| !name.starts_with(resource::MIG_PREFIX));
             resources.scalars.extend(legacy);
         }
         Ok(Self { resources, sharing: sharing.filter(|_| !legacy_mig), legacy_mig })
@@ -86,7 +87,7 @@ fn container(resources: &Reader<'_>) -> Result<Resources, Malformed> {
     if !asked("memory") {
         requests.memory_bytes = limits.memory_bytes;
     }
-    if !asked(keys::NVIDIA_GPU) && !asked(keys::AMD_GPU) {
+    if !asked(resource::NVIDIA_GPU) && !asked(resource::AMD_GPU) {
         requests.gpus = limits.gpus;
     }
     for (name, amount) in limits.scalars {
@@ -132,7 +133,7 @@ fn pod_level(spec: &Reader<'_>, containers: &Resources) -> Result<PodLevel, Malf
 fn has_gpu_limit(spec: &Reader<'_>) -> Result<bool, Malformed> {
     let mut all = spec.field("containers").items()?;
     all.extend(spec.field("initContainers").items()?);
-    Ok(all.iter().any(|place| place.field("resources").field("limits").field(keys::NVIDIA_GPU).exists()))
+    Ok(all.iter().any(|place| place.field("resources").field("limits").field(resource::NVIDIA_GPU).exists()))
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::keys::resource;
 use serde_json::Value;
 
 use super::Malformed;
 use super::reader::Reader;
-use crate::keys;
 use crate::quantity::Quantity;
 
 /// Amounts of resources.
@@ -44,7 +44,7 @@ impl Resources {
             "memory" => (Some(&mut self.memory_bytes), quantity.units()),
             "pods" => (Some(&mut self.pods), quantity.units()),
             // GPUs of other vendors stay ordinary resources: nothing is known of how they are shared.
-            keys::NVIDIA_GPU | keys::AMD_GPU => (Some(&mut self.gpus), quantity.units()),
+            resource::NVIDIA_GPU | resource::AMD_GPU => (Some(&mut self.gpus), quantity.units()),
             _ => match scalar_unit(name) {
                 Some(ScalarUnit::Plain) => (Some(self.scalars.entry(name.to_owned()).or_default()), quantity.units()),
                 Some(ScalarUnit::Milli) => (Some(self.scalars.entry(name.to_owned()).or_default()), quantity.milli()),
@@ -57,7 +57,7 @@ impl Resources {
     pub fn migs(&self) -> impl Iterator<Item = (&str, i64)> {
         self.scalars
             .iter()
-            .filter(|(name, count)| name.starts_with(keys::MIG_PREFIX) && **count > 0)
+            .filter(|(name, count)| name.starts_with(resource::MIG_PREFIX) && **count > 0)
             .map(|(name, count)| (name.as_str(), *count))
     }
 
@@ -89,8 +89,8 @@ impl Resources {
 fn amount_max(name: &str) -> i64 {
     match name {
         "cpu" | "memory" => 100_000_000_000_000,
-        keys::NVIDIA_GPU | keys::AMD_GPU | "pods" => 1_000_000,
-        _ if name.starts_with(keys::MIG_PREFIX) => 1_000_000,
+        resource::NVIDIA_GPU | resource::AMD_GPU | "pods" => 1_000_000,
+        _ if name.starts_with(resource::MIG_PREFIX) => 1_000_000,
         _ => 1_000_000_000_000_000,
     }
 }
@@ -106,7 +106,7 @@ pub(crate) enum ScalarUnit {
 pub(crate) fn scalar_unit(name: &str) -> Option<ScalarUnit> {
     // Bytes have no thousandths worth counting.
     let bytes = matches!(name, "ephemeral-storage" | "storage") || name.starts_with("hugepages-");
-    if bytes || name.starts_with(keys::MIG_PREFIX) {
+    if bytes || name.starts_with(resource::MIG_PREFIX) {
         Some(ScalarUnit::Plain)
     } else if name.contains('/') || name.starts_with("attachable-volumes-") {
         Some(ScalarUnit::Milli)
@@ -118,7 +118,7 @@ pub(crate) fn scalar_unit(name: &str) -> Option<ScalarUnit> {
 /// Slices and memory units of a MIG profile, from a name such as `nvidia.com/mig-3g.20gb`; zeros for other names.
 pub(crate) fn mig_profile(name: &str) -> (u32, u32) {
     let parse = || {
-        let (slices, memory) = name.strip_prefix(keys::MIG_PREFIX)?.split_once("g.")?;
+        let (slices, memory) = name.strip_prefix(resource::MIG_PREFIX)?.split_once("g.")?;
         let number = |text: &str| {
             let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             plain.then(|| text.parse().ok()).flatten()

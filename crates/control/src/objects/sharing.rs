@@ -2,8 +2,8 @@
 
 use super::Malformed;
 use super::reader::Reader;
-use crate::keys;
 use crate::quantity::Quantity;
+use kai_api::keys::{annotation, resource};
 use kai_engine::units::GPU;
 
 /// A part of one or more GPUs.
@@ -24,12 +24,12 @@ const DEVICE_MIB_MAX: i64 = 1 << 20;
 impl Sharing {
     /// `whole_gpus`: the containers ask for GPUs as well.
     pub(super) fn read(annotations: &Reader<'_>, whole_gpus: bool) -> Result<Option<Self>, Malformed> {
-        let fraction = annotations.field(keys::GPU_FRACTION);
-        let memory = annotations.field(keys::GPU_MEMORY);
-        let devices = annotations.field(keys::GPU_FRACTION_DEVICES);
+        let fraction = annotations.field(annotation::GPU_FRACTION);
+        let memory = annotations.field(annotation::GPU_MEMORY);
+        let devices = annotations.field(annotation::GPU_FRACTION_NUM_DEVICES);
         if !fraction.exists() && !memory.exists() {
-            if annotations.field(keys::MPS).text()? == Some("true") {
-                let place = annotations.field(keys::MPS);
+            if annotations.field(annotation::MPS).text()? == Some("true") {
+                let place = annotations.field(annotation::MPS);
                 return Err(place.wrong("MPS needs a GPU fraction", "add the annotation gpu-fraction, or remove mps"));
             }
             if devices.exists() {
@@ -110,7 +110,7 @@ fn plain_number(text: &str) -> Option<i64> {
 pub(super) fn legacy_mig(annotations: &Reader<'_>) -> Result<Vec<(String, i64)>, Malformed> {
     let mut found = Vec::new();
     for (key, place) in annotations.entries()? {
-        if key.starts_with(keys::MIG_PREFIX)
+        if key.starts_with(resource::MIG_PREFIX)
             && let Some(count) = plain_number(&place.text_or_empty()?)
         {
             found.push((key.to_owned(), count));

@@ -1,10 +1,11 @@
 //! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, raises the outcome.
 
 mod effect;
+mod lower;
 mod settings;
 
 pub use effect::{Cycle, Effect, GpuGroup, PendingJob, Problem, QueueView, Received, ResourceType, Words};
-pub use settings::{Settings, Usage};
+pub use settings::{Settings, TaskOrder, Usage};
 
 use kai_engine::units::Timestamp;
 
@@ -12,6 +13,8 @@ use crate::world::World;
 
 /// Runs one scheduling cycle over everything known of the cluster.
 pub fn cycle(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) -> Cycle {
-    let _ = (world, settings, usage, now);
-    Cycle::default()
+    let lowered = lower::lower(world, settings, usage, now);
+    let outcome = kai_engine::cycle(&lowered.snapshot, &settings.policy, now);
+    let _ = outcome;
+    Cycle { effects: lowered.effects, problems: lowered.problems, ..Cycle::default() }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::keys::{label, name, node_label};
 use kai_engine::policy::Policy;
 use kai_engine::units::Span;
 
@@ -27,23 +28,42 @@ pub struct Settings {
     pub stuck_in_releasing_threshold: Span,
     /// `app` label of pods that hold a GPU for sharing.
     pub reservation_app_label: String,
+    pub task_order: TaskOrder,
+}
+
+/// What decides which pods of a job come first, before their age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskOrder {
+    /// Masters and launchers of Kubeflow jobs.
+    pub kubeflow: bool,
+    /// Heads of Ray clusters.
+    pub ray: bool,
+    /// The label `kai.scheduler/task-priority`.
+    pub label: bool,
+}
+
+impl Default for TaskOrder {
+    fn default() -> Self {
+        Self { kubeflow: true, ray: true, label: true }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             policy: Policy::default(),
-            scheduler_name: "kai-scheduler".to_owned(),
-            node_pool_label_key: "kai.scheduler/node-pool".to_owned(),
+            scheduler_name: name::SCHEDULER.to_owned(),
+            node_pool_label_key: label::NODE_POOL.to_owned(),
             node_pool_value: None,
-            queue_label_key: "kai.scheduler/queue".to_owned(),
+            queue_label_key: label::QUEUE.to_owned(),
             restrict_node_scheduling: false,
-            cpu_worker_label_key: "node-role.kubernetes.io/cpu-worker".to_owned(),
-            gpu_worker_label_key: "node-role.kubernetes.io/gpu-worker".to_owned(),
-            mig_worker_label_key: "node-role.kubernetes.io/mig-enabled".to_owned(),
+            cpu_worker_label_key: node_label::CPU_WORKER.to_owned(),
+            gpu_worker_label_key: node_label::GPU_WORKER.to_owned(),
+            mig_worker_label_key: node_label::MIG_ENABLED.to_owned(),
             full_hierarchy_fairness: true,
             stuck_in_releasing_threshold: Span::seconds(120),
-            reservation_app_label: "kai-resource-reservation".to_owned(),
+            reservation_app_label: name::RESOURCE_RESERVATION.to_owned(),
+            task_order: TaskOrder::default(),
         }
     }
 }

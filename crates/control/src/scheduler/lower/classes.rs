@@ -1,0 +1,281 @@
+//! Rules about nodes that hold whatever else runs there, one node set per distinct set of rules.
+//!
+//! A node counts for the first rule it fails, in the order in which KAI's filters ask.
+
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+use kai_engine::builder::Builder;
+use kai_engine::ids::ClassId;
+use kai_engine::snapshot::{Class, NodeRule};
+
+use super::nodes::{Facts, Mig, Selected};
+use crate::objects::{NodeTerm, Pod, Request, Sharing, Toleration};
+
+/// What a request is about, as far as rules care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Cpu,
+    WholeGpu,
+    Fraction,
+    GpuMemory,
+    Mig,
+    LegacyMig,
+}
+
+impl Kind {
+    fn of(request: &Request) -> Self {
+        match request.sharing {
+            _ if request.legacy_mig => Self::LegacyMig,
+            Some(Sharing::Fraction { .. }) => Self::Fraction,
+            Some(Sharing::Memory { .. }) => Self::GpuMemory,
+            None if request.is_mig() => Self::Mig,
+            None if request.resources.gpus > 0 => Self::WholeGpu,
+            None => Self::Cpu,
+        }
+    }
+}
+
+/// Pods with equal keys may run on the same nodes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ClassKey<'w> {
+    kind: Kind,
+    selector: &'w BTreeMap<String, String>,
+    affinity: Option<&'w [NodeTerm]>,
+    tolerations: &'w [Toleration],
+}
+
+/// Classes by key.
+pub(super) struct Classes<'w> {
+    known: BTreeMap<ClassKey<'w>, ClassId>,
+    /// Nodes that still hold pods of the retired MIG mechanism.
+    legacy_mig_nodes: FixedBitSet,
+    /// Only nodes labelled for the kind of pod are used.
+    restricted: bool,
+}
+
+impl<'w> Classes<'w> {
+    pub(super) fn new(legacy_mig_nodes: FixedBitSet, restricted: bool) -> Self {
+        Self { known: BTreeMap::new(), legacy_mig_nodes, restricted }
+    }
+
+    pub(super) fn id(&mut self, pod: &'w Pod, nodes: &Selected<'_>, builder: &mut Builder) -> ClassId {
+        let key = ClassKey {
+            kind: Kind::of(&pod.request),
+            selector: &pod.node_selector,
+            affinity: pod.node_affinity.as_deref(),
+            tolerations: &pod.tolerations,
+        };
+        if let Some(id) = self.known.get(&key) {
+            return *id;
+        }
+        let id = builder.class(self.sort(&key, nodes));
+        self.known.insert(key, id);
+        id
+    }
+
+    /// Sorts all nodes by the first rule they fail.
+    fn sort(&self, key: &ClassKey<'_>, nodes: &Selected<'_>) -> Class {
+        let count = nodes.list.len();
+        let mut admitted = FixedBitSet::with_capacity(count);
+        let mut excluded: BTreeMap<NodeRule, FixedBitSet> = BTreeMap::new();
+        for (index, facts) in nodes.list.iter().enumerate() {
+            match self.first_failed(key, facts, self.legacy_mig_nodes.contains(index)) {
+                None => admitted.insert(index),
+                Some(rule) => {
+                    excluded.entry(rule).or_insert_with(|| FixedBitSet::with_capacity(count)).insert(index);
+                }
+            }
+        }
+        Class { admitted, excluded: excluded.into_iter().collect() }
+    }
+
+    fn first_failed(&self, key: &ClassKey<'_>, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule> {
+        gpu_kind(key.kind, facts, legacy_mig)
+            .or(facts.unfit)
+            .or_else(|| tainted(key.tolerations, facts).then_some(NodeRule::Taint))
+            .or_else(|| (!wanted(key, facts)).then_some(NodeRule::Affinity))
+            .or_else(|| self.wrong_worker(key.kind, facts))
+    }
+
+    fn wrong_worker(&self, kind: Kind, facts: &Facts<'_>) -> Option<NodeRule> {
+        if !self.restricted {
+            None
+        } else if kind == Kind::Cpu {
+            (!facts.cpu_worker).then_some(NodeRule::NotCpuWorker)
+        } else {
+            (!facts.gpu_worker).then_some(NodeRule::NotGpuWorker)
+        }
+    }
+}
+
+fn gpu_kind(kind: Kind, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule> {
+    match (kind, facts.mig) {
+        (Kind::LegacyMig, _) => Some(NodeRule::LegacyMig),
+        (Kind::Cpu, _) => None,
+        (Kind::Mig, Mig::Off) => Some(NodeRule::MigOnly),
+        (Kind::Mig, _) if legacy_mig => Some(NodeRule::LegacyMigNeighbour),
+        (Kind::Mig | Kind::Fraction | Kind::GpuMemory, Mig::Single) => Some(NodeRule::MigSingle),
+        (Kind::WholeGpu | Kind::Fraction | Kind::GpuMemory, Mig::Mixed) => Some(NodeRule::MigMixed),
+        (Kind::GpuMemory, _) if facts.device_memory.is_none() => Some(NodeRule::DeviceMemoryUnknown),
+        _ => None,
+    }
+}
+
+fn tainted(tolerations: &[Toleration], facts: &Facts<'_>) -> bool {
+    let mut taints = facts.node.taints.iter().filter(|taint| taint.repels());
+    taints.any(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+}
+
+fn wanted(key: &ClassKey<'_>, facts: &Facts<'_>) -> bool {
+    let labels = &facts.node.labels;
+    key.selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+        && key.affinity.is_none_or(|terms| terms.iter().any(|term| term.holds(&facts.node.name, labels)))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::objects::{Node, Object};
+    use crate::scheduler::lower::nodes;
+    use crate::scheduler::settings::Settings;
+    use crate::world::World;
+
+    /// Nodes that differ in one thing each.
+    fn zoo() -> World {
+        let mut world = World::default();
+        let mig = json!({"nvidia.com/mig-1g.5gb": 7});
+        for (name, labels, spec, status) in [
+            ("cordoned", json!({}), json!({"unschedulable": true}), json!({})),
+            ("cpu-only", json!({"node-role.kubernetes.io/cpu-worker": ""}), json!({}), json!({})),
+            ("down", json!({}), json!({}), json!({"conditions": [{"type": "Ready", "status": "Unknown"}]})),
+            ("full-disk", json!({}), json!({}), json!({"conditions": [{"type": "DiskPressure", "status": "True"}]})),
+            ("gpu", json!({"nvidia.com/gpu.memory": "40000", "zone": "a"}), json!({}), json!({})),
+            ("mig-mixed", json!({"nvidia.com/mig.strategy": "mixed"}), json!({}), json!({"allocatable": mig})),
+            ("mig-single", json!({"nvidia.com/mig.strategy": "single"}), json!({}), json!({"allocatable": mig})),
+            ("tainted", json!({}), json!({"taints": [{"key": "a", "effect": "NoExecute"}]}), json!({})),
+            ("warned", json!({}), json!({"taints": [{"key": "a", "effect": "PreferNoSchedule"}]}), json!({})),
+        ] {
+            let node = json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status});
+            world.apply(Object::Node(Box::new(Node::parse(&node).unwrap())));
+        }
+        world
+    }
+
+    fn check(annotations: &Value, spec: &Value, restricted: bool, want: &Expect) {
+        let (world, mut settings) = (zoo(), Settings::default());
+        settings.cpu_worker_label_key = "node-role.kubernetes.io/cpu-worker".to_owned();
+        let nodes = nodes::select(&world, &settings);
+        let pod = json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec});
+        let pod = Pod::parse(&pod).unwrap();
+        let classes = Classes::new(FixedBitSet::with_capacity(nodes.list.len()), restricted);
+        let key = ClassKey {
+            kind: Kind::of(&pod.request),
+            selector: &pod.node_selector,
+            affinity: pod.node_affinity.as_deref(),
+            tolerations: &pod.tolerations,
+        };
+        let class = classes.sort(&key, &nodes);
+        let list = |set: &FixedBitSet| -> String {
+            set.ones().map(|index| nodes.list[index].node.name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        let mut text = format!("admitted: {}", list(&class.admitted));
+        for (rule, set) in &class.excluded {
+            text += &format!("\n{rule:?}: {}", list(set));
+        }
+        want.assert_eq(&text);
+    }
+
+    #[test]
+    fn conditions_and_taints_keep_every_pod_away() {
+        check(
+            &json!({}),
+            &json!({}),
+            false,
+            &expect![[r"
+                admitted: cpu-only gpu mig-mixed mig-single warned
+                Cordoned: cordoned
+                NotReady: down
+                DiskPressure: full-disk
+                Taint: tainted"]],
+        );
+    }
+
+    #[test]
+    fn selectors_and_affinity_narrow_what_is_left() {
+        check(
+            &json!({}),
+            &json!({"nodeSelector": {"zone": "a"}, "tolerations": [{"operator": "Exists"}]}),
+            false,
+            &expect![[r"
+                admitted: gpu
+                Cordoned: cordoned
+                NotReady: down
+                DiskPressure: full-disk
+                Affinity: cpu-only mig-mixed mig-single tainted warned"]],
+        );
+        let required = json!({"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]},
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu"]}]},
+        ]});
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+        check(
+            &json!({}),
+            &json!({"affinity": affinity, "nodeSelector": {"zone": "a"}}),
+            false,
+            &expect![[r"
+                admitted: gpu
+                Cordoned: cordoned
+                NotReady: down
+                DiskPressure: full-disk
+                Taint: tainted
+                Affinity: cpu-only mig-mixed mig-single warned"]],
+        );
+    }
+
+    #[test]
+    fn shared_gpus_need_known_memory_and_no_mig() {
+        check(
+            &json!({"gpu-memory": "4000"}),
+            &json!({}),
+            false,
+            &expect![[r"
+                admitted: gpu
+                MigSingle: mig-single
+                MigMixed: mig-mixed
+                DeviceMemoryUnknown: cordoned cpu-only down full-disk tainted warned"]],
+        );
+    }
+
+    #[test]
+    fn mig_pods_go_to_mig_nodes() {
+        let containers = json!([{"resources": {"requests": {"nvidia.com/mig-1g.5gb": 1}}}]);
+        check(
+            &json!({}),
+            &json!({"containers": containers}),
+            false,
+            &expect![[r"
+                admitted: mig-mixed
+                MigOnly: cordoned cpu-only down full-disk gpu tainted warned
+                MigSingle: mig-single"]],
+        );
+    }
+
+    #[test]
+    fn restriction_asks_for_the_worker_label() {
+        check(
+            &json!({}),
+            &json!({"tolerations": [{"operator": "Exists"}]}),
+            true,
+            &expect![[r"
+                admitted: cpu-only
+                Cordoned: cordoned
+                NotReady: down
+                DiskPressure: full-disk
+                NotCpuWorker: gpu mig-mixed mig-single tainted warned"]],
+        );
+    }
+}

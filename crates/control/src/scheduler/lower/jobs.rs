@@ -1,0 +1,304 @@
+//! Jobs with their trees and pods.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+use kai_api::keys::{label, priority};
+use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
+use kai_engine::ids::{DeviceId, NodeId, QueueId};
+use kai_engine::snapshot::Status;
+use kai_engine::units::{Span, Timestamp};
+
+use super::classes::Classes;
+use super::roster::{Member, Members, Roster};
+use super::shapes::{ExtraColumn, Shapes};
+use super::signatures::Signatures;
+use super::topologies::Topologies;
+use super::tree::{Branch, Limb};
+use super::{Names, TreeFault, nodes};
+use crate::objects::{Pod, PodGroup, TopologyConstraint};
+use crate::scheduler::settings::{Settings, TaskOrder};
+use crate::world::World;
+
+/// Everything that turning a job into rows needs.
+struct Maker<'a, 'w> {
+    settings: &'a Settings,
+    nodes: &'a nodes::Selected<'w>,
+    columns: &'a [ExtraColumn<'w>],
+    devices: BTreeMap<(NodeId, &'w str), DeviceId>,
+    topologies: Topologies<'w>,
+    classes: Classes<'w>,
+    shapes: Shapes<'w>,
+    signatures: Signatures<'w>,
+    builder: &'a mut Builder,
+    names: &'a mut Names<'w>,
+}
+
+/// Adds all jobs. Answers with the jobs whose trees are broken.
+#[expect(clippy::too_many_arguments, reason = "the last step brings together what the others made")]
+pub(super) fn add<'w>(
+    world: &'w World,
+    settings: &Settings,
+    nodes: &nodes::Selected<'w>,
+    roster: &Roster<'w>,
+    columns: &[ExtraColumn<'w>],
+    queues: &BTreeMap<&'w str, QueueId>,
+    builder: &mut Builder,
+    names: &mut Names<'w>,
+) -> Vec<(usize, TreeFault)> {
+    let devices = devices(roster, builder, names);
+    let topologies = Topologies::add(world, nodes, builder);
+    let mut maker = Maker {
+        settings,
+        nodes,
+        columns,
+        devices,
+        topologies,
+        classes: Classes::new(legacy_mig_nodes(nodes, roster), settings.restrict_node_scheduling),
+        shapes: Shapes::default(),
+        signatures: Signatures::default(),
+        builder,
+        names,
+    };
+    if !roster.sharing.is_empty() {
+        maker.stand_in(&roster.sharing);
+    }
+    let mut faults = Vec::new();
+    let standard = default_priority(world);
+    for job in &roster.jobs {
+        if let Some(fault) = &job.plan.fault {
+            faults.push((maker.names.jobs.len(), fault.clone()));
+        }
+        let queue = queues.get(job.group.queue.as_str()).copied();
+        let value = job.group.priority_class.as_ref().and_then(|name| world.priority_classes.get(name));
+        maker.job(job, queue, value.map_or(standard, |class| class.value));
+    }
+    faults
+}
+
+/// Priority of jobs that name no class, or one that does not exist.
+fn default_priority(world: &World) -> i32 {
+    // Of several global defaults Kubernetes takes the lowest.
+    let defaults = world.priority_classes.values().filter(|class| class.global_default);
+    defaults.map(|class| class.value).min().unwrap_or(priority::DEFAULT)
+}
+
+/// Every shared GPU that somebody holds, by node and name.
+fn devices<'w>(
+    roster: &Roster<'w>,
+    builder: &mut Builder,
+    names: &mut Names<'w>,
+) -> BTreeMap<(NodeId, &'w str), DeviceId> {
+    let members = roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&roster.sharing);
+    let mut devices: BTreeMap<(NodeId, &str), DeviceId> = BTreeMap::new();
+    for member in members {
+        let Some(node) = member.node else { continue };
+        devices.extend(member.gpu_groups.iter().map(|group| ((node, *group), DeviceId(0))));
+    }
+    for ((node, group), id) in &mut devices {
+        *id = builder.device(*node);
+        names.devices.push(group);
+    }
+    devices
+}
+
+fn legacy_mig_nodes(nodes: &nodes::Selected<'_>, roster: &Roster<'_>) -> FixedBitSet {
+    let mut set = FixedBitSet::with_capacity(nodes.list.len());
+    for (index, loose) in roster.loose.iter().enumerate() {
+        set.set(index, loose.iter().any(|loose| loose.pod.request.legacy_mig));
+    }
+    for member in roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten()) {
+        if let Some(node) =
+            member.node.filter(|_| member.pod.request.legacy_mig && super::status::holds_room(member.status))
+        {
+            set.insert(node.index());
+        }
+    }
+    set
+}
+
+impl<'w> Maker<'_, 'w> {
+    /// A job that is never scheduled nor evicted, for pods that hold shared GPUs and belong to no job here.
+    fn stand_in(&mut self, members: &[Member<'w>]) {
+        let tasks = members.iter().map(|member| self.task(member, false)).collect();
+        self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
+        self.names.pod_sets.push("");
+        self.names.jobs.push(None);
+        let leaf = PodSetRow { min: 0, constraint: None, tasks };
+        let root = GroupRow { members: vec![MemberRow::PodSet(leaf)], ..GroupRow::default() };
+        self.builder.job(JobRow {
+            queue: None,
+            priority: 0,
+            preemptible: false,
+            created: Timestamp::EARLIEST,
+            last_start: None,
+            stale_since: None,
+            last_eviction: None,
+            preemption_delay: Span(0),
+            staleness_grace: Some(None),
+            signature: 0,
+            root,
+        });
+    }
+
+    fn job(&mut self, job: &Members<'w>, queue: Option<QueueId>, value: i32) {
+        let mut leaves = Vec::new();
+        let root = self.group(job, &job.plan.root, &mut Vec::new(), &mut leaves);
+        let group = job.group;
+        self.names.jobs.push(Some(group));
+        let signature = self.signatures.job(leaves);
+        self.builder.job(JobRow {
+            queue,
+            // Without a queue there is nothing to be ordered or reclaimed in.
+            priority: queue.map_or(0, |_| value),
+            preemptible: queue.is_some() && preemptible(group, value),
+            created: group.created,
+            last_start: group.last_start,
+            stale_since: group.stale_since,
+            last_eviction: group.last_eviction,
+            preemption_delay: group.preemption_delay,
+            staleness_grace: group.staleness_grace,
+            signature,
+            root,
+        });
+    }
+
+    /// `above` holds the constraints of the groups around this one.
+    fn group(
+        &mut self,
+        job: &Members<'w>,
+        branch: &Branch<'w>,
+        above: &mut Vec<Option<&'w TopologyConstraint>>,
+        leaves: &mut Vec<u32>,
+    ) -> GroupRow {
+        let constraint = self.topologies.constraint(branch.constraint, self.builder, self.names);
+        above.push(branch.constraint);
+        let members = branch
+            .members
+            .iter()
+            .map(|limb| match limb {
+                Limb::Branch(inner) => MemberRow::Group(self.group(job, inner, above, leaves)),
+                Limb::Leaf { index, min, constraint } => {
+                    MemberRow::PodSet(self.pod_set(job, *index, *min, *constraint, above, leaves))
+                }
+            })
+            .collect();
+        above.pop();
+        GroupRow { need: branch.need, constraint, members }
+    }
+
+    fn pod_set(
+        &mut self,
+        job: &Members<'w>,
+        index: usize,
+        min: u32,
+        constraint: Option<&'w TopologyConstraint>,
+        above: &[Option<&'w TopologyConstraint>],
+        leaves: &mut Vec<u32>,
+    ) -> PodSetRow {
+        let mut members = job.leaves[index].clone();
+        members.sort_by(|left, right| task_order(left.pod, right.pod, self.settings.task_order));
+        let around = [constraint].into_iter().chain(above.iter().rev().copied()).collect();
+        leaves.push(self.signatures.leaf(around, &members));
+        self.names.pod_sets.push(job.plan.leaves[index]);
+        self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
+        PodSetRow {
+            min,
+            constraint: self.topologies.constraint(constraint, self.builder, self.names),
+            tasks: members.iter().map(|member| self.task(member, job.plan.fault.is_some())).collect(),
+        }
+    }
+
+    fn task(&mut self, member: &Member<'w>, held_back: bool) -> TaskRow {
+        let Member { pod, status, node, gpu_groups } = member;
+        let ports = pod.host_ports.iter().map(|port| self.builder.port(*port)).collect();
+        let devices = gpu_groups.iter().filter_map(|group| Some(self.devices[&((*node)?, *group)])).collect();
+        TaskRow {
+            shape: self.shapes.id(&pod.request, self.columns, self.builder),
+            class: self.classes.id(pod, self.nodes, self.builder),
+            status: if held_back && *status == Status::Pending { Status::Gated } else { *status },
+            node: *node,
+            devices,
+            ports: self.builder.port_set(ports),
+            nominated: pod.nominated_node.as_deref().and_then(|name| self.nodes.id(name)),
+        }
+    }
+}
+
+fn preemptible(group: &PodGroup, value: i32) -> bool {
+    group.preemptible.unwrap_or(value < priority::NON_PREEMPTIBLE_MIN)
+}
+
+const KUBEFLOW_ROLE: &str = "training.kubeflow.org/job-role";
+const RAY_NODE_TYPE: &str = "ray.io/node-type";
+
+/// Leaders first, then by the label made for it, then by age.
+fn task_order(left: &Pod, right: &Pod, order: TaskOrder) -> Ordering {
+    let is = |pod: &Pod, key: &str, values: &[&str]| {
+        pod.labels.get(key).is_some_and(|value| values.contains(&value.as_str()))
+    };
+    let follows = |pod: &Pod| {
+        (
+            order.kubeflow && !is(pod, KUBEFLOW_ROLE, &["master", "launcher"]),
+            order.ray && !is(pod, RAY_NODE_TYPE, &["head"]),
+            if order.label { label_rank(pod) } else { LabelRank::Absent },
+        )
+    };
+    follows(left)
+        .cmp(&follows(right))
+        .then_with(|| left.created.cmp(&right.created))
+        .then_with(|| left.uid.cmp(&right.uid))
+        .then_with(|| left.key.cmp(&right.key))
+}
+
+/// Where the priority label puts a pod, in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LabelRank {
+    /// Higher first.
+    Number(Reverse<i64>),
+    NotANumber,
+    Absent,
+}
+
+fn label_rank(pod: &Pod) -> LabelRank {
+    match pod.labels.get(label::TASK_PRIORITY).map(|text| text.parse()) {
+        Some(Ok(number)) => LabelRank::Number(Reverse(number)),
+        Some(Err(_)) => LabelRank::NotANumber,
+        None => LabelRank::Absent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, labels: Value, created: &str) -> Pod {
+        let metadata = json!({"name": name, "labels": labels, "creationTimestamp": created});
+        Pod::parse(&json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn leaders_then_labels_then_age() {
+        let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let mut pods = [
+            pod("young", json!({}), new),
+            pod("old-b", json!({}), old),
+            pod("old-a", json!({}), old),
+            pod("odd", json!({"kai.scheduler/task-priority": "high"}), new),
+            pod("five", json!({"kai.scheduler/task-priority": "5"}), new),
+            pod("ten", json!({"kai.scheduler/task-priority": "10"}), new),
+            pod("head", json!({"ray.io/node-type": "head"}), new),
+            pod("master", json!({"training.kubeflow.org/job-role": "master"}), new),
+        ];
+        let mut order = |order: TaskOrder| {
+            pods.sort_by(|left, right| task_order(left, right, order));
+            pods.iter().map(|pod| pod.key.name.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(order(TaskOrder::default()), "master head ten five odd old-a old-b young");
+        let by_age = TaskOrder { kubeflow: false, ray: false, label: false };
+        assert_eq!(order(by_age), "old-a old-b five head master odd ten young");
+    }
+}

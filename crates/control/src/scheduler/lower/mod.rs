@@ -1,0 +1,123 @@
+//! From a [`World`] to a snapshot: text becomes numbers, names become ids, rules become node sets.
+//!
+//! ```text
+//!   nodes, queues of the shard ──▶ rows          pods ──▶ tasks of jobs     (their group is in the shard)
+//!   bind requests ──▶ pods under way                 └──▶ taken, leaving    (everybody else on our nodes)
+//! ```
+//!
+//! Everything is visited in name order, so equal worlds give equal snapshots. What cannot be used is left out
+//! and reported, never guessed at.
+
+mod classes;
+mod jobs;
+mod nodes;
+mod queues;
+mod roster;
+mod shapes;
+mod signatures;
+mod status;
+mod topologies;
+mod tree;
+
+pub(crate) use tree::TreeFault;
+
+use kai_engine::Snapshot;
+use kai_engine::builder::Builder;
+use kai_engine::units::Timestamp;
+
+use super::effect::{Effect, Problem};
+use super::settings::{Settings, Usage};
+use crate::objects::{PodGroup, Queue, TopologyConstraint};
+use crate::world::{GroupKey, PodKey, World};
+
+/// A snapshot and what its ids stand for.
+#[derive(Debug)]
+pub(crate) struct Lowered<'w> {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) names: Names<'w>,
+    /// Jobs that cannot be scheduled as written, by id.
+    pub(crate) faults: Vec<(usize, TreeFault)>,
+    /// Things to do that follow from the objects alone.
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// What the ids of a snapshot stand for; every list is indexed by id.
+#[derive(Debug, Default)]
+pub(crate) struct Names<'w> {
+    pub(crate) nodes: Vec<&'w str>,
+    pub(crate) queues: Vec<QueueName<'w>>,
+    /// `None` is the stand-in for pods that hold shared GPUs but belong to no job here.
+    pub(crate) jobs: Vec<Option<&'w PodGroup>>,
+    pub(crate) pod_sets: Vec<&'w str>,
+    pub(crate) tasks: Vec<&'w PodKey>,
+    /// Group names of shared GPUs.
+    pub(crate) devices: Vec<&'w str>,
+    pub(crate) columns: Vec<&'w str>,
+    pub(crate) constraints: Vec<&'w TopologyConstraint>,
+}
+
+/// A queue of the cluster, or the one that flattening puts above all others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QueueName<'w> {
+    Real(&'w Queue),
+    Synthetic,
+}
+
+/// Name of the queue that flattening puts above all others.
+pub(crate) const SYNTHETIC_QUEUE: &str = "default";
+
+impl<'w> QueueName<'w> {
+    pub(crate) fn name(self) -> &'w str {
+        match self {
+            Self::Real(queue) => &queue.name,
+            Self::Synthetic => SYNTHETIC_QUEUE,
+        }
+    }
+
+    /// What people call it.
+    pub(crate) fn shown(self) -> &'w str {
+        match self {
+            Self::Real(queue) => queue.shown(),
+            Self::Synthetic => SYNTHETIC_QUEUE,
+        }
+    }
+}
+
+impl<'w> Names<'w> {
+    pub(crate) fn job(&self, index: usize) -> Option<&'w GroupKey> {
+        self.jobs[index].map(|group| &group.key)
+    }
+}
+
+/// Makes the snapshot of one shard.
+pub(crate) fn lower<'w>(world: &'w World, settings: &Settings, usage: &Usage, now: Timestamp) -> Lowered<'w> {
+    let queues = queues::select(world, settings);
+    let nodes = nodes::select(world, settings);
+    let roster = roster::call(world, settings, &nodes, now);
+    let columns = shapes::columns(&nodes, &roster);
+
+    let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());
+    let mut names = Names {
+        nodes: nodes.list.iter().map(|facts| facts.node.name.as_str()).collect(),
+        columns: shapes::FIXED_NAMES.into_iter().chain(columns.iter().map(|column| column.name)).collect(),
+        ..Names::default()
+    };
+    let mut problems = queues.problems;
+    problems.extend(roster.problems.iter().cloned());
+    let queue_ids = queues::add(queues.rows, usage, now, &mut builder, &mut names);
+    nodes::add(&nodes, &roster, &columns, settings, &mut builder);
+    let faults = jobs::add(world, settings, &nodes, &roster, &columns, &queue_ids, &mut builder, &mut names);
+    for (job, fault) in &faults {
+        let group = names.jobs[*job].expect("only real groups have trees");
+        problems.push(Problem { object: format!("pod group {}", group.key), words: fault.words() });
+    }
+    problems.sort_by(|left, right| left.object.cmp(&right.object));
+    Lowered { snapshot: builder.finish(), names, faults, effects: roster.effects, problems }
+}
+
+/// Whether an object with these labels belongs to the shard.
+fn in_shard(labels: &std::collections::BTreeMap<String, String>, settings: &Settings) -> bool {
+    let key = &settings.node_pool_label_key;
+    key.is_empty() || labels.get(key) == settings.node_pool_value.as_ref()
+}

@@ -1,0 +1,206 @@
+//! Nodes of the shard: what is known of each, and what pods outside of our jobs hold there.
+
+use std::collections::BTreeMap;
+
+use kai_engine::builder::{Builder, NodeRow};
+use kai_engine::ids::NodeId;
+use kai_engine::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS};
+use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, floor_device_memory};
+use kai_engine::units::{GPU, Triple};
+
+use super::in_shard;
+use super::roster::{Loose, Roster};
+use super::shapes::{ExtraColumn, quota_gpu, vector};
+use crate::objects::{Node, PRESSURES};
+use crate::scheduler::settings::Settings;
+use crate::world::World;
+use kai_api::keys::{node_label, resource};
+
+/// Nodes in name order, which is the order of their ids.
+pub(super) struct Selected<'w> {
+    pub(super) list: Vec<Facts<'w>>,
+    ids: BTreeMap<&'w str, NodeId>,
+}
+
+impl Selected<'_> {
+    pub(super) fn id(&self, name: &str) -> Option<NodeId> {
+        self.ids.get(name).copied()
+    }
+}
+
+/// What every rule about a node goes by.
+pub(super) struct Facts<'w> {
+    pub(super) node: &'w Node,
+    /// MiB of each GPU; `None` if the node does not say.
+    pub(super) device_memory: Option<i64>,
+    pub(super) mig: Mig,
+    /// The first condition that keeps every pod away.
+    pub(super) unfit: Option<NodeRule>,
+    pub(super) cpu_worker: bool,
+    pub(super) gpu_worker: bool,
+}
+
+/// How the GPUs of a node are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mig {
+    Off,
+    /// Split, without a strategy that restricts who may come.
+    Any,
+    Single,
+    Mixed,
+}
+
+pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> {
+    let list: Vec<Facts<'w>> = world
+        .nodes
+        .values()
+        .filter(|node| in_shard(&node.labels, settings))
+        .map(|node| facts(node, settings))
+        .filter(|facts| !settings.restrict_node_scheduling || facts.cpu_worker || facts.gpu_worker)
+        .collect();
+    let ids = list.iter().enumerate().map(|(index, facts)| (facts.node.name.as_str(), NodeId::at(index))).collect();
+    Selected { list, ids }
+}
+
+fn facts<'w>(node: &'w Node, settings: &Settings) -> Facts<'w> {
+    Facts {
+        node,
+        device_memory: device_memory(node),
+        mig: mig(node, &settings.mig_worker_label_key),
+        unfit: unfit(node),
+        cpu_worker: node.labels.contains_key(&settings.cpu_worker_label_key),
+        gpu_worker: node.labels.contains_key(&settings.gpu_worker_label_key),
+    }
+}
+
+/// Some exporters write bytes; no GPU has a million MiB.
+const BYTES_FROM: i64 = 1 << 20;
+
+fn device_memory(node: &Node) -> Option<i64> {
+    let number: i64 = node.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
+    let mib = if number >= BYTES_FROM { number / BYTES_FROM } else { number };
+    Some(floor_device_memory(mib))
+}
+
+fn mig(node: &Node, enabled_key: &str) -> Mig {
+    let enabled = match node.labels.get(enabled_key) {
+        Some(text) => matches!(text.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        None => node.allocatable.scalars.keys().any(|name| name.starts_with(resource::MIG_PREFIX)),
+    };
+    if !enabled {
+        return Mig::Off;
+    }
+    match node.labels.get(node_label::MIG_STRATEGY).map(String::as_str) {
+        Some("single") => Mig::Single,
+        Some("mixed") => Mig::Mixed,
+        _ => Mig::Any,
+    }
+}
+
+fn unfit(node: &Node) -> Option<NodeRule> {
+    if node.unschedulable {
+        return Some(NodeRule::Cordoned);
+    }
+    if !node.condition_is("Ready", "True") {
+        return Some(NodeRule::NotReady);
+    }
+    let rules = [NodeRule::MemoryPressure, NodeRule::DiskPressure, NodeRule::PidPressure, NodeRule::NetworkUnavailable];
+    PRESSURES.iter().zip(rules).find(|(kind, _)| !node.condition_is(kind, "False")).map(|(_, rule)| rule)
+}
+
+pub(super) fn add(
+    nodes: &Selected<'_>,
+    roster: &Roster<'_>,
+    columns: &[ExtraColumn<'_>],
+    settings: &Settings,
+    builder: &mut Builder,
+) {
+    for (facts, loose) in nodes.list.iter().zip(&roster.loose) {
+        let allocatable = vector(&facts.node.allocatable, columns);
+        let mut row = NodeRow {
+            ready: facts.node.is_ready(),
+            device_memory: facts.device_memory.unwrap_or(DEVICE_MEMORY_DEFAULT),
+            ..NodeRow::idle(allocatable)
+        };
+        for pod in loose {
+            hold(&mut row, pod, columns, builder);
+        }
+        if settings.restrict_node_scheduling && !facts.gpu_worker {
+            // GPUs that no pod may use are nobody's to share: they are taken out of the capacity again.
+            row.foreign += Triple::new(0, 0, capacity_gpus(&row.allocatable, columns));
+        }
+        builder.node(row);
+    }
+}
+
+fn capacity_gpus(allocatable: &[i64], columns: &[ExtraColumn<'_>]) -> i64 {
+    let extra = columns.iter().zip(&allocatable[PODS + 1..]);
+    Column::Gpu.quota_gpu(allocatable[GPUS]) + extra.map(|(column, amount)| column.kind.quota_gpu(*amount)).sum::<i64>()
+}
+
+/// Books a pod that belongs to no job. What the node has none of is not charged: it comes from elsewhere.
+fn hold(row: &mut NodeRow, loose: &Loose<'_>, columns: &[ExtraColumn<'_>], builder: &mut Builder) {
+    let request = &loose.pod.request;
+    if loose.foreign {
+        let resources = &request.resources;
+        row.foreign += Triple::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
+    }
+    if !loose.charged_here {
+        return;
+    }
+    let mut amounts = vector(&request.resources, columns);
+    if loose.reserves_gpu || request.is_mig() {
+        amounts[GPUS] = 0;
+    }
+    for (index, amount) in amounts.into_iter().enumerate().filter(|(index, _)| row.allocatable[*index] != 0) {
+        row.taken[index] += amount;
+        if loose.leaving {
+            row.leaving[index] += amount;
+        }
+    }
+    row.ports.extend(loose.pod.host_ports.iter().map(|port| builder.port(*port)));
+}
+
+/// The fixed part of a resource vector.
+pub(super) fn fixed_columns(resources: &crate::objects::Resources) -> [i64; 4] {
+    let mut fixed = [0; 4];
+    fixed[CPU] = resources.cpu_milli;
+    fixed[MEMORY] = resources.memory_bytes;
+    fixed[GPUS] = resources.gpus * GPU;
+    fixed[PODS] = resources.pods;
+    fixed
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(labels: &Value, allocatable: &Value) -> Node {
+        Node::parse(&json!({"metadata": {"name": "a", "labels": labels}, "status": {"allocatable": allocatable}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn device_memory_is_read_in_mib_or_bytes() {
+        let memory = |text: &str| device_memory(&node(&json!({"nvidia.com/gpu.memory": text}), &json!({})));
+        assert_eq!(memory("81559"), Some(81_500));
+        assert_eq!(memory("85520809984"), Some(81_500));
+        assert_eq!(memory("plenty"), None);
+    }
+
+    #[test]
+    fn mig_follows_the_label_then_the_resources() {
+        let key = node_label::MIG_ENABLED;
+        let profile = json!({"nvidia.com/mig-1g.5gb": 1});
+        assert_eq!(mig(&node(&json!({}), &json!({})), key), Mig::Off);
+        assert_eq!(mig(&node(&json!({}), &profile), key), Mig::Any);
+        assert_eq!(mig(&node(&json!({"nvidia.com/mig.strategy": "mixed"}), &profile), key), Mig::Mixed);
+        assert_eq!(mig(&node(&json!({ key: "false" }), &profile), key), Mig::Off);
+        assert_eq!(
+            mig(&node(&json!({ key: "true", "nvidia.com/mig.strategy": "single" }), &json!({})), key),
+            Mig::Single
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! The queue tree of the shard, cleaned: orphans and cycles are taken out and reported.
+
+use std::collections::BTreeMap;
+
+use kai_engine::builder::Builder;
+use kai_engine::ids::QueueId;
+use kai_engine::snapshot::Queue as QueueRow;
+use kai_engine::units::{Ceiling, ONE, Timestamp};
+
+use super::{Names, QueueName, SYNTHETIC_QUEUE, in_shard};
+use crate::objects::Queue;
+use crate::scheduler::effect::{Problem, Words};
+use crate::scheduler::settings::{Settings, Usage};
+use crate::world::World;
+
+/// Queues that may hold work, and why others may not.
+pub(super) struct Selected<'w> {
+    pub(super) rows: Rows<'w>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Queues by name with the name of the parent.
+pub(super) type Rows<'w> = BTreeMap<&'w str, (QueueName<'w>, Option<&'w str>)>;
+
+/// Why a queue is left out.
+enum Flaw<'w> {
+    ParentMissing(&'w str),
+    Circle,
+    /// Some queue above it is left out.
+    Above(&'w str),
+}
+
+pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> {
+    let shard: BTreeMap<&str, &Queue> = world
+        .queues
+        .values()
+        .filter(|queue| in_shard(&queue.labels, settings))
+        .map(|queue| (queue.name.as_str(), queue))
+        .collect();
+    let mut rows = Rows::new();
+    let mut problems = Vec::new();
+    for (name, queue) in &shard {
+        match flaw(queue, &shard) {
+            None => {
+                rows.insert(name, (QueueName::Real(queue), queue.parent.as_deref()));
+            }
+            Some(flaw) => problems.push(Problem { object: format!("queue {name}"), words: flaw.words() }),
+        }
+    }
+    if !settings.full_hierarchy_fairness {
+        rows = flatten(rows);
+    }
+    Selected { rows, problems }
+}
+
+fn flaw<'w>(queue: &'w Queue, shard: &BTreeMap<&str, &'w Queue>) -> Option<Flaw<'w>> {
+    let mut at = queue;
+    // A path without a circle is no longer than the list.
+    for _ in 0..=shard.len() {
+        let parent = at.parent.as_deref()?;
+        let Some(above) = shard.get(parent) else {
+            return Some(if at.name == queue.name { Flaw::ParentMissing(parent) } else { Flaw::Above(&at.name) });
+        };
+        if above.name == queue.name {
+            return Some(Flaw::Circle);
+        }
+        at = above;
+    }
+    Some(Flaw::Above(queue.parent.as_deref().unwrap_or_default()))
+}
+
+impl Flaw<'_> {
+    fn words(&self) -> Words {
+        let (code, message) = match self {
+            Self::ParentMissing(parent) => (
+                "OrphanQueue",
+                format!(
+                    "Its parent queue {parent} does not exist, so that jobs of this queue and of those below it wait. \
+                     Create {parent}, or change spec.parentQueue."
+                ),
+            ),
+            Self::Circle => (
+                "QueueCycle",
+                "It is its own ancestor, so that jobs of this queue wait. Clear spec.parentQueue of one queue of the \
+                 circle."
+                    .to_owned(),
+            ),
+            Self::Above(queue) => (
+                "OrphanQueue",
+                format!(
+                    "Queue {queue} above it cannot be used, so that jobs of this queue wait. Repair {queue} first."
+                ),
+            ),
+        };
+        Words { code, message }
+    }
+}
+
+/// One level: every queue that has a parent hangs from one synthetic queue, top-level queues go.
+fn flatten(rows: Rows<'_>) -> Rows<'_> {
+    let mut flat: Rows<'_> = rows
+        .into_iter()
+        .filter(|(_, (_, parent))| parent.is_some())
+        .map(|(name, (queue, _))| (name, (queue, Some(SYNTHETIC_QUEUE))))
+        .collect();
+    flat.insert(SYNTHETIC_QUEUE, (QueueName::Synthetic, None));
+    flat
+}
+
+/// Adds the rows and answers with their ids.
+pub(super) fn add<'w>(
+    rows: Rows<'w>,
+    usage: &Usage,
+    now: Timestamp,
+    builder: &mut Builder,
+    names: &mut Names<'w>,
+) -> BTreeMap<&'w str, QueueId> {
+    let ids: BTreeMap<&str, QueueId> =
+        rows.keys().enumerate().map(|(index, name)| (*name, QueueId::at(index))).collect();
+    for (name, (queue, parent)) in rows {
+        let parent = parent.map(|parent| ids[parent]);
+        let usage = usage.queues.get(name).copied().unwrap_or_default();
+        builder.queue(match queue {
+            QueueName::Real(queue) => real(queue, parent, usage),
+            QueueName::Synthetic => synthetic(now),
+        });
+        names.queues.push(queue);
+    }
+    ids
+}
+
+fn real(queue: &Queue, parent: Option<QueueId>, usage: [i64; 3]) -> QueueRow {
+    let amounts = queue.amounts();
+    QueueRow {
+        parent,
+        priority: queue.priority,
+        created: queue.created,
+        quota: amounts.map(|amount| amount.quota),
+        limit: amounts.map(|amount| amount.limit),
+        weight: amounts.map(|amount| amount.weight),
+        usage,
+        preempt_min_runtime: queue.preempt_min_runtime,
+        reclaim_min_runtime: queue.reclaim_min_runtime,
+    }
+}
+
+fn synthetic(now: Timestamp) -> QueueRow {
+    QueueRow {
+        parent: None,
+        priority: 100,
+        created: now,
+        quota: [Ceiling::Unlimited; 3],
+        limit: [Ceiling::Unlimited; 3],
+        weight: [ONE; 3],
+        usage: [0; 3],
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::Object;
+
+    /// Queues as `name<parent`, separated by spaces.
+    fn check(queues: &str, settings: &Settings, want: &Expect) {
+        let mut world = World::default();
+        for text in queues.split_whitespace() {
+            let (name, parent) = text.split_once('<').unwrap_or((text, ""));
+            let queue = Queue::parse(&json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}})).unwrap();
+            world.apply(Object::Queue(Box::new(queue)));
+        }
+        let selected = select(&world, settings);
+        let mut text: Vec<String> = selected
+            .rows
+            .iter()
+            .map(|(name, (_, parent))| {
+                parent.map_or_else(|| (*name).to_owned(), |parent| format!("{name} below {parent}"))
+            })
+            .collect();
+        text.extend(selected.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.words.code)));
+        want.assert_eq(&text.join("\n"));
+    }
+
+    #[test]
+    fn orphans_and_circles_are_left_out() {
+        check(
+            "team<dept dept lost<nowhere deep<lost a<b b<a under<a self<self",
+            &Settings::default(),
+            &expect![[r"
+                dept
+                team below dept
+                queue a: QueueCycle
+                queue b: QueueCycle
+                queue deep: OrphanQueue
+                queue lost: OrphanQueue
+                queue self: QueueCycle
+                queue under: OrphanQueue"]],
+        );
+    }
+
+    #[test]
+    fn flattening_leaves_one_level() {
+        check(
+            "dept team<dept sub<team lonely",
+            &Settings { full_hierarchy_fairness: false, ..Settings::default() },
+            &expect![[r"
+                default
+                sub below default
+                team below default"]],
+        );
+    }
+}

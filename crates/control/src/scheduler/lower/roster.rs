@@ -1,0 +1,213 @@
+//! Who is where: each pod is a member of a job here, or merely takes up room on a node.
+
+use std::collections::BTreeMap;
+
+use kai_api::keys::label;
+use kai_engine::ids::NodeId;
+use kai_engine::snapshot::Status;
+use kai_engine::units::Timestamp;
+
+use super::tree::Plan;
+use super::{in_shard, nodes, status};
+use crate::objects::{BindRequest, Pod, PodGroup, Request};
+use crate::scheduler::effect::{Effect, Problem, Words};
+use crate::scheduler::settings::Settings;
+use crate::world::World;
+
+/// `app` label of pods that only wake the autoscaler.
+const SCALING_APP: &str = "scaling-pod";
+
+/// All pods that matter, sorted into where they matter.
+pub(super) struct Roster<'w> {
+    /// Pod groups of the shard with their pods, in name order.
+    pub(super) jobs: Vec<Members<'w>>,
+    /// Pods outside of jobs, by node.
+    pub(super) loose: Vec<Vec<Loose<'w>>>,
+    /// Pods outside of jobs that hold shared GPUs on a node: they are accounted for like members of a job.
+    pub(super) sharing: Vec<Member<'w>>,
+    pub(super) effects: Vec<Effect>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// A job with its pods, by leaf of its tree.
+pub(super) struct Members<'w> {
+    pub(super) group: &'w PodGroup,
+    pub(super) plan: Plan<'w>,
+    pub(super) leaves: Vec<Vec<Member<'w>>>,
+}
+
+/// A pod of a job.
+#[derive(Clone)]
+pub(super) struct Member<'w> {
+    pub(super) pod: &'w Pod,
+    pub(super) status: Status,
+    pub(super) node: Option<NodeId>,
+    /// Names of the shared GPUs it holds; empty unless it has a node.
+    pub(super) gpu_groups: Vec<&'w str>,
+}
+
+/// A pod outside of jobs that takes up room on a node.
+pub(super) struct Loose<'w> {
+    pub(super) pod: &'w Pod,
+    pub(super) leaving: bool,
+    /// Belongs to another scheduler, so that what it asks for is not divided among queues.
+    pub(super) foreign: bool,
+    /// Holds a whole GPU on behalf of the pods that share it; these are charged instead.
+    pub(super) reserves_gpu: bool,
+    /// `false` if it is charged as one of [`Roster::sharing`].
+    pub(super) charged_here: bool,
+}
+
+impl<'w> Roster<'w> {
+    /// Requests of all pods that matter.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &'w Request> {
+        let members = self.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&self.sharing);
+        let loose = self.loose.iter().flatten().map(|loose| loose.pod);
+        members.map(|member| member.pod).chain(loose).map(|pod| &pod.request)
+    }
+}
+
+pub(super) fn call<'w>(
+    world: &'w World,
+    settings: &Settings,
+    nodes: &nodes::Selected<'w>,
+    now: Timestamp,
+) -> Roster<'w> {
+    let (jobs, job_of) = jobs(world, settings);
+    let mut roster = Roster {
+        jobs,
+        loose: nodes.list.iter().map(|_| Vec::new()).collect(),
+        sharing: Vec::new(),
+        effects: Vec::new(),
+        problems: Vec::new(),
+    };
+    let requests = live_requests(world, settings, nodes, &mut roster.effects);
+    for pod in world.pods.values() {
+        let request = requests.get(&(pod.key.namespace.as_str(), pod.key.name.as_str())).copied();
+        let request = request.filter(|request| request.is_for(pod));
+        let Some(status) = status::of(pod, request.is_some(), settings.stuck_in_releasing_threshold, now) else {
+            continue;
+        };
+        let member = member(pod, status, request, nodes);
+        if let Some((job, leaf)) = seat(&member, settings, &job_of, &mut roster) {
+            roster.jobs[job].leaves[leaf].push(member);
+        } else if let Some(node) = member.node.filter(|_| status::holds_room(status)) {
+            let app = pod.labels.get(label::APP).map(String::as_str);
+            let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
+            let shares = !member.gpu_groups.is_empty();
+            roster.loose[node.index()].push(Loose {
+                pod,
+                leaving: status == Status::Releasing,
+                foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(SCALING_APP),
+                reserves_gpu,
+                charged_here: !shares,
+            });
+            if shares {
+                roster.sharing.push(member);
+            }
+        }
+    }
+    roster
+}
+
+/// Position of a job by namespace and name.
+type JobIndex<'w> = BTreeMap<(&'w str, &'w str), usize>;
+
+fn jobs<'w>(world: &'w World, settings: &Settings) -> (Vec<Members<'w>>, JobIndex<'w>) {
+    let mut jobs = Vec::new();
+    let mut index = JobIndex::new();
+    for group in world.pod_groups.values() {
+        if !in_shard(&group.labels, settings) || gave_up_here(group, settings) {
+            continue;
+        }
+        let plan = Plan::of(group);
+        let leaves = plan.leaves.iter().map(|_| Vec::new()).collect();
+        index.insert((&group.key.namespace, &group.key.name), jobs.len());
+        jobs.push(Members { group, plan, leaves });
+    }
+    (jobs, index)
+}
+
+/// Whether the group asked not to be tried again on the node pool that it is labelled with.
+fn gave_up_here(group: &PodGroup, settings: &Settings) -> bool {
+    let pool = group.labels.get(&settings.node_pool_label_key).map_or("default", String::as_str);
+    group.backed_off_on.as_deref() == Some(pool)
+}
+
+/// The job and leaf of a pod. Reports pods that belong to us and can belong nowhere.
+fn seat(
+    member: &Member<'_>,
+    settings: &Settings,
+    jobs: &JobIndex<'_>,
+    roster: &mut Roster<'_>,
+) -> Option<(usize, usize)> {
+    let pod = member.pod;
+    if pod.scheduler != settings.scheduler_name {
+        return None;
+    }
+    let group = pod.annotations.get(kai_api::keys::annotation::POD_GROUP_NAME).filter(|name| !name.is_empty())?;
+    let waits = matches!(member.status, Status::Pending | Status::Gated);
+    let Some(job) = jobs.get(&(pod.key.namespace.as_str(), group.as_str())).copied() else {
+        if waits {
+            let message = format!(
+                "Pod group {}/{group} does not exist in this node pool, so that the pod waits. Create it, or correct \
+                 the annotation pod-group-name.",
+                pod.key.namespace
+            );
+            let words = Words { code: "PodGroupDoesNotExist", message };
+            roster.problems.push(Problem { object: format!("pod {}", pod.key), words });
+        }
+        return None;
+    };
+    let leaf = roster.jobs[job].plan.leaf_of(pod);
+    if leaf.is_none() && waits {
+        let plan = &roster.jobs[job].plan;
+        roster.effects.push(Effect::MarkPod { pod: pod.key.clone(), words: plan.no_leaf(pod, group) });
+    }
+    leaf.map(|leaf| (job, leaf))
+}
+
+fn member<'w>(
+    pod: &'w Pod,
+    status: Status,
+    request: Option<&'w BindRequest>,
+    nodes: &nodes::Selected<'w>,
+) -> Member<'w> {
+    let name = pod.node.as_deref().or(request.map(|request| request.node.as_str()));
+    let waits = matches!(status, Status::Pending | Status::Gated);
+    let node = name.filter(|_| !waits).and_then(|name| nodes.id(name));
+    let shares = pod.request.sharing.is_some() && node.is_some() && status::holds_room(status);
+    let gpu_groups = match request {
+        _ if !shares => Vec::new(),
+        Some(request) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
+        _ => pod.gpu_groups(),
+    };
+    Member { pod, status, node, gpu_groups }
+}
+
+/// Bind requests under way, by pod. Those that can no longer succeed are to be deleted; their pods wait again.
+fn live_requests<'w>(
+    world: &'w World,
+    settings: &Settings,
+    nodes: &nodes::Selected<'w>,
+    effects: &mut Vec<Effect>,
+) -> BTreeMap<(&'w str, &'w str), &'w BindRequest> {
+    let mut live = BTreeMap::new();
+    for request in world.bind_requests.values() {
+        let known = nodes.id(&request.node).is_some();
+        if !known && !in_shard(&request.labels, settings) {
+            continue;
+        }
+        if !known || request.given_up() {
+            let why = if known {
+                format!("binding to node {} failed {} times", request.node, request.failed_attempts.max(1))
+            } else {
+                format!("node {} no longer exists", request.node)
+            };
+            effects.push(Effect::DeleteBindRequest { request: request.key.clone(), why });
+        } else {
+            live.insert((request.key.namespace.as_str(), request.pod.as_str()), request);
+        }
+    }
+    live
+}

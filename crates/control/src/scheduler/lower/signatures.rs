@@ -1,0 +1,72 @@
+//! Numbers for jobs that are alike in everything but amounts, queue and priority.
+//!
+//! If such a job failed, an equal one that asks for no less need not be tried.
+
+use std::collections::BTreeMap;
+
+use super::roster::Member;
+use super::status::is_placed;
+use crate::objects::{HostPort, NodeTerm, Pod, Toleration, TopologyConstraint};
+
+/// Two pods with equal keys are held to the same rules.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PodKey<'w> {
+    selector: &'w BTreeMap<String, String>,
+    affinity: Option<&'w [NodeTerm]>,
+    tolerations: &'w [Toleration],
+    class: Option<&'w str>,
+    priority: Option<i32>,
+    ports: &'w [HostPort],
+    other: &'w str,
+}
+
+/// Constraints from a leaf up to the root, and the numbers of the pods that still need a place.
+type LeafKey<'w> = (Vec<Option<&'w TopologyConstraint>>, Vec<u32>);
+
+/// Numbers given out so far.
+#[derive(Default)]
+pub(super) struct Signatures<'w> {
+    pods: BTreeMap<PodKey<'w>, u32>,
+    leaves: BTreeMap<LeafKey<'w>, u32>,
+    jobs: BTreeMap<Vec<u32>, u32>,
+}
+
+impl<'w> Signatures<'w> {
+    /// The number of a leaf; 0 if all its pods have a place.
+    pub(super) fn leaf(&mut self, constraints: Vec<Option<&'w TopologyConstraint>>, members: &[Member<'w>]) -> u32 {
+        let mut pods: Vec<u32> = members
+            .iter()
+            .filter(|member| !is_placed(member.status))
+            .map(|member| number(&mut self.pods, pod_key(member.pod)))
+            .collect();
+        if pods.is_empty() {
+            return 0;
+        }
+        pods.sort_unstable();
+        number(&mut self.leaves, (constraints, pods))
+    }
+
+    /// The number of a job, from those of its leaves.
+    pub(super) fn job(&mut self, mut leaves: Vec<u32>) -> u32 {
+        leaves.sort_unstable();
+        number(&mut self.jobs, leaves)
+    }
+}
+
+fn pod_key(pod: &Pod) -> PodKey<'_> {
+    PodKey {
+        selector: &pod.node_selector,
+        affinity: pod.node_affinity.as_deref(),
+        tolerations: &pod.tolerations,
+        class: pod.priority_class.as_deref(),
+        priority: pod.priority,
+        ports: &pod.host_ports,
+        other: &pod.other_rules,
+    }
+}
+
+/// Numbers start at 1.
+fn number<K: Ord>(known: &mut BTreeMap<K, u32>, key: K) -> u32 {
+    let next = u32::try_from(known.len() + 1).expect("a snapshot has fewer than 2³² rows");
+    *known.entry(key).or_insert(next)
+}

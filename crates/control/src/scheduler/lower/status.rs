@@ -1,0 +1,66 @@
+//! Where a pod stands, from its phase and what else is known of it.
+
+use kai_engine::snapshot::Status;
+use kai_engine::units::{Span, Timestamp};
+
+use crate::objects::{Phase, Pod};
+
+/// `None` for failed pods, which are as good as gone.
+pub(super) fn of(pod: &Pod, being_bound: bool, stuck_after: Span, now: Timestamp) -> Option<Status> {
+    Some(match (pod.phase, pod.deletion) {
+        (Phase::Failed, _) => return None,
+        (Phase::Succeeded, _) => Status::Succeeded,
+        (Phase::Unknown, _) => Status::Gone,
+        (Phase::Running, None) => Status::Running,
+        // The deletion time already contains the grace period: past it, the pod should be gone.
+        (Phase::Running, Some(due)) if now.since(due) > stuck_after => Status::StuckInReleasing,
+        (Phase::Running | Phase::Pending, Some(_)) => Status::Releasing,
+        (Phase::Pending, None) if pod.node.is_some() => Status::Bound,
+        (Phase::Pending, None) if being_bound => Status::Binding,
+        (Phase::Pending, None) if pod.gated => Status::Gated,
+        (Phase::Pending, None) => Status::Pending,
+    })
+}
+
+/// Whether a pod of this status takes up room on its node.
+pub(super) fn holds_room(status: Status) -> bool {
+    is_placed(status) || matches!(status, Status::Releasing | Status::StuckInReleasing)
+}
+
+/// Whether a pod of this status has a place and means to keep it.
+pub(super) fn is_placed(status: Status) -> bool {
+    matches!(status, Status::Binding | Status::Bound | Status::Running | Status::Pipelined)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status(phase: &str, deletion: Value, spec: &Value, being_bound: bool) -> Option<Status> {
+        let metadata = json!({"name": "a", "deletionTimestamp": deletion});
+        let pod = Pod::parse(&json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}})).unwrap();
+        of(&pod, being_bound, Span::seconds(120), Timestamp(1_000_000_000))
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let (none, nothing) = (Value::Null, json!({}));
+        let gated = json!({"schedulingGates": [{"name": "quota"}]});
+        let placed = json!({"nodeName": "n", "schedulingGates": []});
+        // The clock stands at 00:16:40.
+        let (recent, long_ago) = (json!("1970-01-01T00:16:00Z"), json!("1970-01-01T00:14:00Z"));
+        assert_eq!(status("Running", none.clone(), &placed, false), Some(Status::Running));
+        assert_eq!(status("Running", recent.clone(), &placed, false), Some(Status::Releasing));
+        assert_eq!(status("Running", long_ago.clone(), &placed, false), Some(Status::StuckInReleasing));
+        assert_eq!(status("Pending", long_ago, &placed, false), Some(Status::Releasing));
+        assert_eq!(status("Pending", none.clone(), &placed, true), Some(Status::Bound));
+        assert_eq!(status("Pending", none.clone(), &gated, true), Some(Status::Binding));
+        assert_eq!(status("Pending", none.clone(), &gated, false), Some(Status::Gated));
+        assert_eq!(status("Pending", none.clone(), &nothing, false), Some(Status::Pending));
+        assert_eq!(status("Succeeded", none.clone(), &placed, false), Some(Status::Succeeded));
+        assert_eq!(status("Unknown", none.clone(), &placed, false), Some(Status::Gone));
+        assert_eq!(status("Failed", none, &placed, false), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! The tree of sub-groups that a pod group describes, checked.
+
+use std::collections::BTreeMap;
+
+use kai_api::keys::name::DEFAULT_SUB_GROUP;
+
+use crate::objects::{Pod, PodGroup, SubGroup, TopologyConstraint};
+use crate::scheduler::effect::Words;
+
+/// A checked tree. Leaves are numbered in the order in which the tree is walked, members in name order.
+pub(super) struct Plan<'w> {
+    pub(super) root: Branch<'w>,
+    pub(super) leaves: Vec<&'w str>,
+    /// The tree cannot be used. Then all pods are in one leaf, and none may be scheduled.
+    pub(super) fault: Option<TreeFault>,
+    named: bool,
+}
+
+/// An inner group.
+pub(super) struct Branch<'w> {
+    pub(super) need: Option<u32>,
+    pub(super) constraint: Option<&'w TopologyConstraint>,
+    pub(super) members: Vec<Limb<'w>>,
+}
+
+/// A member of an inner group.
+pub(super) enum Limb<'w> {
+    Branch(Branch<'w>),
+    Leaf { index: usize, min: u32, constraint: Option<&'w TopologyConstraint> },
+}
+
+/// What is wrong with a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TreeFault {
+    Duplicate { name: String },
+    UnknownParent { name: String, parent: String },
+    Circle { name: String },
+}
+
+impl<'w> Plan<'w> {
+    pub(super) fn of(group: &'w PodGroup) -> Self {
+        let fault = fault(&group.sub_groups);
+        let mut leaves = Vec::new();
+        let named = !group.sub_groups.is_empty() && fault.is_none();
+        let members = if named {
+            limbs(None, &children(&group.sub_groups), &mut leaves)
+        } else {
+            leaves.push(DEFAULT_SUB_GROUP);
+            // A broken tree is never short of pods: what is reported is the tree itself.
+            let min = if fault.is_some() { 0 } else { group.min_member.unwrap_or(1) };
+            vec![Limb::Leaf { index: 0, min, constraint: None }]
+        };
+        let need = group.min_sub_group.filter(|_| fault.is_none());
+        Self { root: Branch { need, constraint: group.constraint.as_ref(), members }, leaves, fault, named }
+    }
+
+    /// The leaf that a pod belongs to.
+    pub(super) fn leaf_of(&self, pod: &Pod) -> Option<usize> {
+        if self.fault.is_some() {
+            return Some(0);
+        }
+        let name = pod.sub_group().unwrap_or(DEFAULT_SUB_GROUP);
+        self.leaves.iter().position(|leaf| *leaf == name)
+    }
+
+    /// Why a pod belongs to no leaf.
+    pub(super) fn no_leaf(&self, pod: &Pod, group: &str) -> Words {
+        let namespace = &pod.key.namespace;
+        let known = if self.named { self.leaves.join(", ") } else { "none".to_owned() };
+        let message = match pod.sub_group() {
+            Some(name) => format!(
+                "Sub-group \"{name}\" does not exist in PodGroup {namespace}/{group}, so that the pod is ignored. \
+                 Label it with one of its leaves: {known}."
+            ),
+            None => format!(
+                "The pod names no sub-group, but PodGroup {namespace}/{group} has some, so that the pod is ignored. \
+                 Label it {} with one of its leaves: {known}.",
+                kai_api::keys::label::SUB_GROUP_NAME
+            ),
+        };
+        Words { code: kai_api::keys::reason::UNSCHEDULABLE, message }
+    }
+}
+
+/// Sub-groups below each parent, by name.
+type Children<'w> = BTreeMap<Option<&'w str>, BTreeMap<&'w str, &'w SubGroup>>;
+
+fn children(sub_groups: &[SubGroup]) -> Children<'_> {
+    let mut children = Children::new();
+    for sub_group in sub_groups {
+        children.entry(sub_group.parent.as_deref()).or_default().insert(&sub_group.name, sub_group);
+    }
+    children
+}
+
+/// The tree has no circles, so this ends.
+fn limbs<'w>(parent: Option<&'w str>, children: &Children<'w>, leaves: &mut Vec<&'w str>) -> Vec<Limb<'w>> {
+    let mut limbs_here = Vec::new();
+    for (name, sub_group) in children.get(&parent).into_iter().flatten() {
+        let constraint = sub_group.constraint.as_ref();
+        limbs_here.push(if children.contains_key(&Some(name)) {
+            let members = limbs(Some(name), children, leaves);
+            Limb::Branch(Branch { need: sub_group.min_sub_group, constraint, members })
+        } else {
+            leaves.push(name);
+            Limb::Leaf { index: leaves.len() - 1, min: sub_group.min_member.unwrap_or(0), constraint }
+        });
+    }
+    limbs_here
+}
+
+fn fault(sub_groups: &[SubGroup]) -> Option<TreeFault> {
+    let mut parents: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    for sub_group in sub_groups {
+        if parents.insert(&sub_group.name, sub_group.parent.as_deref()).is_some() {
+            return Some(TreeFault::Duplicate { name: sub_group.name.clone() });
+        }
+    }
+    for (name, parent) in &parents {
+        if let Some(parent) = parent.filter(|parent| !parents.contains_key(parent)) {
+            return Some(TreeFault::UnknownParent { name: (*name).to_owned(), parent: parent.to_owned() });
+        }
+    }
+    let endless = |start: &&str| {
+        let mut at = Some(*start);
+        // A path without a circle is no longer than the list.
+        (0..=parents.len()).all(|_| {
+            at = at.and_then(|name| parents[name]);
+            at.is_some()
+        })
+    };
+    parents.keys().copied().find(endless).map(|name| TreeFault::Circle { name: name.to_owned() })
+}
+
+impl TreeFault {
+    pub(crate) fn words(&self) -> Words {
+        let message = match self {
+            Self::Duplicate { name } => format!(
+                "Two sub-groups are called {name}, so that nothing of the job is scheduled. Give each a name of its own."
+            ),
+            Self::UnknownParent { name, parent } => format!(
+                "Sub-group {name} names parent {parent}, which does not exist, so that nothing of the job is \
+                 scheduled. Add {parent} to spec.subGroups, or remove the parent."
+            ),
+            Self::Circle { name } => format!(
+                "Sub-group {name} is below itself, so that nothing of the job is scheduled. Remove one parent of the \
+                 circle."
+            ),
+        };
+        Words { code: "InvalidPodGroup", message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn group(spec: &Value) -> PodGroup {
+        PodGroup::parse(&json!({"metadata": {"name": "g"}, "spec": spec})).unwrap()
+    }
+
+    fn draw(branch: &Branch<'_>, leaves: &[&str]) -> String {
+        let need = branch.need.map_or_else(|| "all".to_owned(), |need| need.to_string());
+        let members: Vec<String> = branch
+            .members
+            .iter()
+            .map(|limb| match limb {
+                Limb::Branch(inner) => draw(inner, leaves),
+                Limb::Leaf { index, min, .. } => format!("{}:{min}", leaves[*index]),
+            })
+            .collect();
+        format!("{need}({})", members.join(" "))
+    }
+
+    fn check(spec: &Value, want: &Expect) {
+        let group = group(spec);
+        let plan = Plan::of(&group);
+        let fault = plan.fault.as_ref().map_or_else(String::new, |fault| format!(" {fault:?}"));
+        want.assert_eq(&(draw(&plan.root, &plan.leaves) + &fault));
+    }
+
+    #[test]
+    fn a_group_without_sub_groups_has_one_leaf() {
+        check(&json!({}), &expect!["all(default:1)"]);
+        check(&json!({"minMember": 0}), &expect!["all(default:0)"]);
+        check(&json!({"minMember": 4, "minSubGroup": 2}), &expect!["2(default:4)"]);
+    }
+
+    #[test]
+    fn sub_groups_nest_in_name_order() {
+        check(
+            &json!({"minMember": 9, "minSubGroup": 1, "subGroups": [
+                {"name": "workers", "minMember": 4},
+                {"name": "b", "parent": "left", "minMember": 2},
+                {"name": "left", "minSubGroup": 1, "minMember": 7},
+                {"name": "a", "parent": "left"},
+            ]}),
+            &expect!["1(1(a:0 b:2) workers:4)"],
+        );
+    }
+
+    #[test]
+    fn broken_trees_are_named_not_guessed() {
+        let twice = json!([{"name": "a", "minMember": 1}, {"name": "a", "minMember": 2}]);
+        check(&json!({"subGroups": twice}), &expect![[r#"all(default:0) Duplicate { name: "a" }"#]]);
+        let orphan = json!([{"name": "a", "parent": "b"}]);
+        check(
+            &json!({"subGroups": orphan, "minSubGroup": 3}),
+            &expect![[r#"all(default:0) UnknownParent { name: "a", parent: "b" }"#]],
+        );
+        let circle = json!([{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}, {"name": "c"}]);
+        check(&json!({"subGroups": circle}), &expect![[r#"all(default:0) Circle { name: "a" }"#]]);
+    }
+
+    #[test]
+    fn pods_find_their_leaf_by_label() {
+        let pod = |labels: Value| Pod::parse(&json!({"metadata": {"name": "p", "labels": labels}})).unwrap();
+        let (plain, labelled) = (pod(json!({})), pod(json!({"kai.scheduler/subgroup-name": "b"})));
+        let (flat, tree) = (group(&json!({})), group(&json!({"subGroups": [{"name": "a"}, {"name": "b"}]})));
+        assert_eq!(Plan::of(&flat).leaf_of(&plain), Some(0));
+        assert_eq!(Plan::of(&flat).leaf_of(&labelled), None);
+        assert_eq!(Plan::of(&tree).leaf_of(&labelled), Some(1));
+        assert_eq!(Plan::of(&tree).leaf_of(&plain), None);
+        expect![[r#"The pod names no sub-group, but PodGroup default/g has some, so that the pod is ignored. Label it kai.scheduler/subgroup-name with one of its leaves: a, b."#]]
+            .assert_eq(&Plan::of(&tree).no_leaf(&plain, "g").message);
+    }
+}
