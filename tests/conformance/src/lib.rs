@@ -9,6 +9,7 @@ pub mod fairshare;
 pub mod known;
 pub mod report;
 pub mod run;
+pub mod topology;
 pub mod verdict;
 
 use std::path::{Path, PathBuf};

@@ -7,6 +7,7 @@ use crate::actions;
 use crate::corpus::{Recorded, Suite};
 use crate::fairshare;
 use crate::known::Known;
+use crate::topology;
 use crate::verdict::{Difference, Fault, Part, Verdict};
 
 /// A case with its result.
@@ -43,7 +44,7 @@ fn one(case: &Recorded, known: Option<&Known>, verbose: bool) -> Outcome {
             }
             Suite::Fairshare => fairshare::run(&parse(case)?),
             Suite::Podgrouper => Ok(Verdict::Skipped("workload grouping is not wired yet")),
-            Suite::Topology => Ok(Verdict::Skipped("topology domains are not wired yet")),
+            Suite::Topology => topology::run(&parse(case)?),
         }
     }));
     let verdict = match caught {

@@ -1,5 +1,7 @@
 //! Compares a session with what a case expects.
 
+use std::collections::BTreeMap;
+
 use kai_engine::ids::{JobId, TaskId};
 use kai_engine::outcome::Reason;
 use kai_engine::snapshot::{GpuAsk, LevelRef};
@@ -175,19 +177,25 @@ impl Judge<'_> {
     /// Whether the reason is that no domain of the named level is large enough.
     fn speaks_of_domain(&self, reason: &Reason, error: &FitError) -> bool {
         let Reason::NoDomain { constraint, wanted, domains } = reason else { return false };
-        let constraint = &self.last.lowered.snapshot.constraints[*constraint as usize];
-        let topology = constraint.topology.map(|id| &self.case.cluster.topologies[id.index()]);
-        let level = [constraint.required, constraint.preferred].into_iter().flatten().find_map(|level| match level {
-            LevelRef::At(index) => topology?.levels.get(index as usize),
-            LevelRef::Unknown => None,
-        });
-        let same_place =
-            topology.map(|topology| &topology.name) == error.topology.as_ref() && level == error.level.as_ref();
-        let mut expected: Vec<_> = error.domains.iter().map(|domain| Some(domain.fits)).collect();
-        let mut got: Vec<_> = domains.iter().map(|domain| domain.fits).collect();
-        expected.sort_unstable();
-        got.sort_unstable();
-        same_place && expected == got && error.domains.iter().all(|domain| domain.needs == *wanted)
+        let lowered = &self.last.lowered;
+        let constraint = &lowered.snapshot.constraints[*constraint as usize];
+        let Some(id) = constraint.topology else { return false };
+        let topology = &self.case.cluster.topologies[id.index()];
+        let level = match constraint.required.or(constraint.preferred) {
+            Some(LevelRef::At(index)) => topology.levels.get(index as usize),
+            Some(LevelRef::Unknown) | None => None,
+        };
+        let same_place = Some(&topology.name) == error.topology.as_ref() && level == error.level.as_ref();
+        let same_scope = domains.is_empty() == (error.reason == "cluster_capacity");
+        let fits: BTreeMap<&str, Option<u32>> = domains
+            .iter()
+            .map(|fit| (lowered.domains[id.index()][fit.level as usize][fit.domain as usize].as_str(), fit.fits))
+            .collect();
+        let same_fit = error
+            .domains
+            .iter()
+            .all(|domain| domain.needs == *wanted && fits.get(domain.domain.as_str()) == Some(&Some(domain.fits)));
+        same_place && same_scope && same_fit
     }
 
     fn nodes(&mut self) {

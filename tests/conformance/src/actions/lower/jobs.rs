@@ -1,7 +1,7 @@
 //! Jobs, their trees and their pods.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{ShapeId, TopologyId};
@@ -20,15 +20,24 @@ use super::nodes::profile;
 use super::{NOW, Names};
 use crate::verdict::Fault;
 
-/// Adds all jobs; returns jobs and tasks by id.
+/// Names of jobs, tasks and domains by their ids.
+pub(super) struct Added<'a> {
+    pub(super) jobs: Vec<&'a Job>,
+    pub(super) tasks: Vec<&'a Task>,
+    /// Domain names by topology, level and number.
+    pub(super) domains: Vec<Vec<Vec<String>>>,
+}
+
+/// Adds all jobs, and the topologies that they name.
 pub(super) fn add<'a>(
     builder: &mut Builder,
     case: &'a Case,
     state: &State,
     names: &Names<'a>,
     nodes: &[&'a Node],
-) -> Result<(Vec<&'a Job>, Vec<&'a Task>), Fault> {
-    let topologies = add_topologies(builder, case, nodes);
+) -> Result<Added<'a>, Fault> {
+    let domains: Vec<_> = case.cluster.topologies.iter().map(|topology| domains(topology, nodes)).collect();
+    let topologies = add_topologies(builder, case, nodes, &domains);
     let classes = Classes::new(case, state, nodes);
     let mut lowering = Lowering { builder, case, state, names, topologies, classes, tasks: Vec::new() };
     // Of jobs with equal age the one listed first is older, by microseconds.
@@ -37,7 +46,7 @@ pub(super) fn add<'a>(
     for (listed, job) in &jobs {
         lowering.job(job, Span(i64::try_from(*listed).expect("jobs are few")))?;
     }
-    Ok((jobs.into_iter().map(|(_, job)| job).collect(), lowering.tasks))
+    Ok(Added { jobs: jobs.into_iter().map(|(_, job)| job).collect(), tasks: lowering.tasks, domains })
 }
 
 struct Lowering<'a, 'b> {
@@ -209,30 +218,35 @@ fn engine_status(status: Status) -> EngineStatus {
     }
 }
 
-/// Domains are numbered by their path of label values, because the path breaks ties.
+/// Names of the domains of each level, in order: the names break ties, so numbers must follow them.
+fn domains(topology: &case::Topology, nodes: &[&Node]) -> Vec<Vec<String>> {
+    let paths: Vec<Vec<String>> = nodes.iter().filter_map(|node| path(topology, node)).collect();
+    let level =
+        |level: usize| paths.iter().map(|path| path[level].clone()).collect::<BTreeSet<_>>().into_iter().collect();
+    (0..topology.levels.len()).map(level).collect()
+}
+
 fn add_topologies<'a>(
     builder: &mut Builder,
     case: &'a Case,
     nodes: &[&Node],
+    domains: &[Vec<Vec<String>>],
 ) -> BTreeMap<&'a str, (TopologyId, &'a [String])> {
-    let add = |topology: &'a case::Topology| {
-        let paths: Vec<Option<Vec<String>>> = nodes.iter().map(|node| paths(topology, node)).collect();
-        let levels = (0..topology.levels.len()).map(|level| {
-            let mut numbers: BTreeMap<&str, u32> =
-                paths.iter().flatten().map(|path| (path[level].as_str(), 0)).collect();
-            for (number, (_, slot)) in (0..).zip(&mut numbers) {
-                *slot = number;
-            }
-            paths.iter().map(|path| path.as_ref().map(|path| numbers[path[level].as_str()])).collect()
-        });
-        let id = builder.topology(Topology { levels: levels.collect() });
+    let mut add = |(topology, domains): (&'a case::Topology, &Vec<Vec<String>>)| {
+        let number = |node: &Node, level: usize| {
+            let position =
+                domains[level].binary_search(&path(topology, node)?[level]).expect("made from the same nodes");
+            Some(u32::try_from(position).expect("domains are few"))
+        };
+        let level = |level: usize| nodes.iter().map(|node| number(node, level)).collect();
+        let id = builder.topology(Topology { levels: (0..topology.levels.len()).map(level).collect() });
         (topology.name.as_str(), (id, topology.levels.as_slice()))
     };
-    case.cluster.topologies.iter().map(add).collect()
+    case.cluster.topologies.iter().zip(domains).map(&mut add).collect()
 }
 
-/// The node's domain at each level, unless it lacks a label.
-fn paths(topology: &case::Topology, node: &Node) -> Option<Vec<String>> {
+/// Names of the node's domain at each level, unless it lacks a label: label values from the top, joined.
+fn path(topology: &case::Topology, node: &Node) -> Option<Vec<String>> {
     let values: Vec<&str> =
         topology.levels.iter().map(|label| node.labels.get(label).map(String::as_str)).collect::<Option<_>>()?;
     Some((1..=values.len()).map(|length| values[..length].join(".")).collect())

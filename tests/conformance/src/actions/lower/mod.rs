@@ -12,6 +12,7 @@ use kai_engine::builder::Builder;
 use kai_engine::ids::{DeviceId, NodeId, QueueId};
 use kai_engine::units::Timestamp;
 
+use self::jobs::Added;
 use super::case::{Case, Job, Node, Task};
 use super::state::State;
 use crate::verdict::Fault;
@@ -32,6 +33,8 @@ pub(super) struct Lowered<'a> {
     pub(super) tasks: Vec<&'a Task>,
     /// Labels by device id.
     pub(super) devices: Vec<&'a str>,
+    /// Domain names by topology, level and number.
+    pub(super) domains: Vec<Vec<Vec<String>>>,
 }
 
 /// Ids by name, while rows are made.
@@ -58,9 +61,9 @@ pub(super) fn lower<'a>(case: &'a Case, state: &'a State) -> Result<Lowered<'a>,
     }
     let queues = queues::add(&mut builder, case, &mut names);
     add_devices(&mut builder, state, &mut names)?;
-    let (jobs, tasks) = jobs::add(&mut builder, case, state, &names, &nodes)?;
+    let Added { jobs, tasks, domains } = jobs::add(&mut builder, case, state, &names, &nodes)?;
     let devices = names.devices.iter().map(|((_, label), _)| *label).collect();
-    Ok(Lowered { snapshot: builder.finish(), nodes, queues, jobs, tasks, devices })
+    Ok(Lowered { snapshot: builder.finish(), nodes, queues, jobs, tasks, devices, domains })
 }
 
 /// One device per node and label, in that order, so that device ids follow labels within a node.
