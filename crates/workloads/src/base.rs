@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::duration::Span;
+use kai_api::Duration;
+use kai_api::keys::{annotation, label};
+
 use crate::group::{GroupSpec, Minimum, Note, OwnerRef};
-use crate::keys;
 use crate::object::Object;
 use crate::workload::Workload;
 use crate::{preemptibility, priority, queue, record, topology};
@@ -26,8 +27,8 @@ pub(crate) fn group(
         queue: queue::of(object, *pod, settings),
         priority_class: priority::of(workload, lineage, default_class, &mut notes),
         preemptibility: preemptibility::of(lineage, *pod, settings, &mut notes),
-        preemption_delay: span(lineage, *pod, keys::PREEMPTION_DELAY, |span| span.nanos >= 0, &mut notes),
-        staleness_grace_period: span(lineage, *pod, keys::STALENESS_GRACE_PERIOD, |_| true, &mut notes),
+        preemption_delay: span(lineage, *pod, annotation::PREEMPTION_DELAY, |span| span.as_nanos() >= 0, &mut notes),
+        staleness_grace_period: span(lineage, *pod, annotation::STALENESS_GRACE_PERIOD, |_| true, &mut notes),
         minimum: Minimum::Members(1),
         owner: OwnerRef::of(object),
         labels: labels(object, *pod),
@@ -43,14 +44,14 @@ pub(crate) fn group_name(object: Object<'_>) -> String {
 }
 
 fn labels(object: Object<'_>, pod: Object<'_>) -> BTreeMap<String, String> {
-    let user = pod.label(keys::USER).map(|user| (keys::USER, user));
+    let user = pod.label(label::USER).map(|user| (label::USER, user));
     owned(user.into_iter().chain(object.labels()))
 }
 
 fn annotations(object: Object<'_>, pod: Object<'_>) -> BTreeMap<String, String> {
     let record = record::of(object);
-    let user = pod.annotation(keys::USER).map(|user| (keys::USER, user));
-    owned(user.into_iter().chain([(keys::TOP_OWNER, record.as_str())]).chain(object.annotations()))
+    let user = pod.annotation(label::USER).map(|user| (label::USER, user));
+    owned(user.into_iter().chain([(annotation::TOP_OWNER_METADATA, record.as_str())]).chain(object.annotations()))
 }
 
 /// Later pairs replace earlier ones.
@@ -63,12 +64,12 @@ fn span(
     lineage: &[Object<'_>],
     pod: Object<'_>,
     key: &'static str,
-    usable: fn(&Span) -> bool,
+    usable: fn(&Duration) -> bool,
     notes: &mut Vec<Note>,
-) -> Option<Span> {
+) -> Option<Duration> {
     for object in lineage.iter().chain([&pod]) {
         let Some(text) = object.annotation(key) else { continue };
-        if let Some(span) = Span::parse(text).filter(usable) {
+        if let Some(span) = text.parse().ok().filter(usable) {
             return Some(span);
         }
         notes.push(Note::InvalidDuration { object: object.reference(), key, value: text.to_owned() });
@@ -103,8 +104,8 @@ mod tests {
     #[test]
     fn durations_pass_over_what_they_cannot_read() {
         let owner = json!({"kind": "X", "metadata": {"annotations": {
-            keys::PREEMPTION_DELAY: "-5s", keys::STALENESS_GRACE_PERIOD: "-1s"}}});
-        let pod = json!({"metadata": {"annotations": {keys::PREEMPTION_DELAY: "5s"}}});
+            annotation::PREEMPTION_DELAY: "-5s", annotation::STALENESS_GRACE_PERIOD: "-1s"}}});
+        let pod = json!({"metadata": {"annotations": {annotation::PREEMPTION_DELAY: "5s"}}});
         let spec = check_group(&[owner], &pod);
         assert_eq!(spec.preemption_delay.unwrap().to_string(), "5s");
         assert_eq!(spec.staleness_grace_period.unwrap().to_string(), "-1s");

@@ -9,7 +9,8 @@ use crate::object::ObjectRef;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{object}: {field} {fault}")]
 pub struct GroupError {
-    pub object: ObjectRef,
+    /// Boxed, as the next one: errors travel through every rule and should stay small.
+    pub object: Box<ObjectRef>,
     pub field: String,
     pub fault: Fault,
 }
@@ -22,7 +23,7 @@ pub enum Fault {
     Malformed { expected: String, found: String },
     /// The caller may know that the object was never asked for, and fetch it.
     #[error("refers to {0}, which does not exist")]
-    NotFound(ObjectRef),
+    NotFound(Box<ObjectRef>),
 }
 
 /// Names a JSON value in an error, without pouring whole objects into an event.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::duration::Span;
+use kai_api::Duration;
+
 use crate::object::{Object, ObjectRef};
 use crate::preemptibility::Preemptibility;
 
@@ -14,8 +15,8 @@ pub struct GroupSpec {
     pub priority_class: String,
     /// `None` leaves it to the priority value.
     pub preemptibility: Option<Preemptibility>,
-    pub preemption_delay: Option<Span>,
-    pub staleness_grace_period: Option<Span>,
+    pub preemption_delay: Option<Duration>,
+    pub staleness_grace_period: Option<Duration>,
     pub minimum: Minimum,
     pub owner: OwnerRef,
     pub labels: BTreeMap<String, String>,

@@ -28,10 +28,9 @@
 //! ```
 
 mod base;
-mod duration;
 mod error;
 mod group;
-pub mod keys;
+mod jq;
 pub mod kinds;
 mod object;
 pub mod owners;
@@ -47,9 +46,9 @@ mod testing;
 mod topology;
 mod workload;
 
+use kai_api::keys::annotation;
 use serde_json::Value;
 
-pub use crate::duration::Span;
 pub use crate::error::{Fault, GroupError};
 pub use crate::group::{GroupSpec, Minimum, Note, OwnerRef, SubGroupSpec, TopologyConstraint};
 pub use crate::object::{Object, ObjectRef, Part};
@@ -119,11 +118,11 @@ pub fn left_alone(pod: &Value, settings: &Settings) -> Option<LeftAlone> {
         return Some(LeftAlone::OptedOut(object.reference()));
     }
     let bare = owners::references(pod).next().is_none();
-    (bare && object.annotation(keys::POD_GROUP).is_some()).then_some(LeftAlone::AlreadyLinked)
+    (bare && object.annotation(annotation::POD_GROUP_NAME).is_some()).then_some(LeftAlone::AlreadyLinked)
 }
 
 fn opts_out(object: Object<'_>) -> bool {
-    object.annotation(keys::SKIP) == Some("true")
+    object.annotation(annotation::SKIP_POD_GROUPER) == Some("true")
 }
 
 /// Shards pick their groups by this label, which often stands on the pod template only.
@@ -139,6 +138,7 @@ fn inherit_node_pool(spec: &mut GroupSpec, pod: Object<'_>, settings: &Settings)
 
 #[cfg(test)]
 mod tests {
+    use kai_api::keys::label;
     use serde_json::json;
 
     use super::*;
@@ -162,19 +162,19 @@ mod tests {
 
     #[test]
     fn the_annotation_opts_out_on_the_pod_and_on_any_owner() {
-        let out = json!({"metadata": {"name": "o", "annotations": {keys::SKIP: "true"}}});
-        let on = json!({"metadata": {"name": "x", "annotations": {keys::SKIP: "yes"}}});
+        let out = json!({"metadata": {"name": "o", "annotations": {annotation::SKIP_POD_GROUPER: "true"}}});
+        let on = json!({"metadata": {"name": "x", "annotations": {annotation::SKIP_POD_GROUPER: "yes"}}});
         assert!(matches!(check(&[&out, &on], &pod()), Grouping::LeftAlone(LeftAlone::OptedOut(_))));
         assert!(matches!(check(&[&on], &pod()), Grouping::Grouped(_)));
         let mut skipped = pod();
-        skipped["metadata"]["annotations"] = json!({keys::SKIP: "true"});
+        skipped["metadata"]["annotations"] = json!({annotation::SKIP_POD_GROUPER: "true"});
         assert!(matches!(check(&[&on], &skipped), Grouping::LeftAlone(LeftAlone::OptedOut(_))));
     }
 
     #[test]
     fn a_linked_pod_is_left_alone_only_without_owners() {
         let mut linked = pod();
-        linked["metadata"]["annotations"] = json!({keys::POD_GROUP: "duo"});
+        linked["metadata"]["annotations"] = json!({annotation::POD_GROUP_NAME: "duo"});
         assert_eq!(check(&[], &linked), Grouping::LeftAlone(LeftAlone::AlreadyLinked));
         linked["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "j"}]);
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": "k"}});
@@ -184,11 +184,11 @@ mod tests {
     #[test]
     fn the_node_pool_of_the_pod_reaches_the_group() {
         let mut pooled = pod();
-        pooled["metadata"]["labels"] = json!({keys::NODE_POOL: "a100"});
+        pooled["metadata"]["labels"] = json!({label::NODE_POOL: "a100"});
         let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
             "metadata": {"name": "db", "uid": "s", "labels": {"project": "ml"}}});
         let spec = check(&[&set], &pooled).grouped().unwrap();
         assert_eq!((spec.name.as_str(), spec.queue.as_str()), ("pg-db-s", "ml-a100"));
-        assert_eq!(spec.labels[keys::NODE_POOL], "a100");
+        assert_eq!(spec.labels[label::NODE_POOL], "a100");
     }
 }

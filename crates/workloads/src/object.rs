@@ -125,7 +125,7 @@ impl<'a> Object<'a> {
     }
 
     pub(crate) fn fault(&self, field: impl Into<String>, fault: Fault) -> GroupError {
-        GroupError { object: self.reference(), field: field.into(), fault }
+        GroupError { object: Box::new(self.reference()), field: field.into(), fault }
     }
 
     pub(crate) fn malformed(&self, field: impl Into<String>, expected: impl Into<String>, found: &str) -> GroupError {

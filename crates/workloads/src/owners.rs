@@ -53,11 +53,11 @@ pub enum WalkError {
     #[error("{object} has more than one owner: {}", .owners.join(", "))]
     SeveralOwners { object: ObjectRef, owners: Vec<String> },
     #[error("owner {} with uid {} does not exist", .0.object, .0.uid)]
-    Missing(OwnerQuery),
+    Missing(Box<OwnerQuery>),
     #[error("owner {} is not the one referred to: uid {found} instead of {}", .wanted.object, .wanted.uid)]
-    Replaced { wanted: OwnerQuery, found: String },
+    Replaced { wanted: Box<OwnerQuery>, found: String },
     #[error("owner {} has not been read yet", .0.object)]
-    Unread(OwnerQuery),
+    Unread(Box<OwnerQuery>),
     #[error("{0} has owners more than {HOPS_MAX} levels up")]
     Endless(ObjectRef),
 }
@@ -75,7 +75,7 @@ pub fn walk<'a>(pod: &Value, mut read: impl FnMut(&OwnerQuery) -> Lookup<'a>) ->
         if owners.chain.len() == HOPS_MAX {
             return Err(WalkError::Endless(Object::new(pod).reference()));
         }
-        let query = query(reference, namespace);
+        let query = Box::new(query(reference, namespace));
         let owner = match read(&query) {
             Lookup::Found(owner) => owner,
             Lookup::Forbidden => break,

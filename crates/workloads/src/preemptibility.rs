@@ -1,7 +1,8 @@
 //! Whether running pods of the group may be taken away for others.
 
+use kai_api::keys::label;
+
 use crate::group::Note;
-use crate::keys;
 use crate::object::Object;
 use crate::settings::Settings;
 
@@ -39,7 +40,7 @@ pub(crate) fn of(
     notes: &mut Vec<Note>,
 ) -> Option<Preemptibility> {
     for object in lineage.iter().chain([&pod]) {
-        let Some(value) = object.label(keys::PREEMPTIBILITY) else { continue };
+        let Some(value) = object.label(label::PREEMPTIBILITY) else { continue };
         if let Some(known) = Preemptibility::parse(value) {
             return known;
         }
@@ -57,7 +58,7 @@ mod tests {
     use crate::settings::KindDefaults;
 
     fn labelled(value: &str) -> Value {
-        json!({"kind": "Job", "metadata": {"labels": {keys::PREEMPTIBILITY: value}}})
+        json!({"kind": "Job", "metadata": {"labels": {label::PREEMPTIBILITY: value}}})
     }
 
     fn check(owner: &Value, pod: &Value, types: &str) -> Option<Preemptibility> {

@@ -1,13 +1,14 @@
 //! Which priority class the group gets.
 
+use kai_api::keys::{label, priority as classes};
+
 use crate::group::Note;
-use crate::keys;
 use crate::object::Object;
 use crate::workload::Workload;
 
-pub(crate) const TRAIN: &str = "train";
-pub(crate) const INFERENCE: &str = "inference";
-pub(crate) const BUILD: &str = "build";
+pub(crate) const TRAIN: &str = classes::TRAIN.0;
+pub(crate) const INFERENCE: &str = classes::INFERENCE.0;
+pub(crate) const BUILD: &str = classes::BUILD.0;
 
 /// Asks the owners, nearest first, each together with the pod; then the defaults of their kinds; then
 /// the rule's own default, which need not exist.
@@ -31,7 +32,7 @@ pub(crate) fn of(workload: &Workload<'_>, lineage: &[Object<'_>], fallback: &str
 
 /// What the owner asks for, or else the pod: an owner's label hides the pod's, even empty or unknown.
 fn wish<'a>(owner: Object<'a>, pod: Object<'a>) -> Option<(Object<'a>, &'a str)> {
-    let label = |object: Object<'a>| Some((object, object.label(keys::PRIORITY_CLASS)?));
+    let label = |object: Object<'a>| Some((object, object.label(label::PRIORITY_CLASS_NAME)?));
     let spec = || Some((pod, pod.value["spec"]["priorityClassName"].as_str()?));
     label(owner).or_else(|| label(pod)).or_else(spec)
 }
@@ -45,7 +46,7 @@ mod tests {
     use crate::settings::{KindDefaults, Settings};
 
     fn owner(class: &str) -> Value {
-        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"labels": {keys::PRIORITY_CLASS: class}}})
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"labels": {label::PRIORITY_CLASS_NAME: class}}})
     }
 
     fn check(owners: &[Value], pod: &Value) -> String {

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::keys::{annotation, label};
 use serde_json::Value;
 
-use crate::keys;
 use crate::object::{Object, ObjectRef};
 
 pub trait Related {
@@ -100,7 +100,7 @@ impl Related for Objects {
             .filter(|pod| pod.namespace() == namespace)
             .filter(|pod| labels.iter().all(|(key, value)| pod.label(key) == Some(value)))
             .map(|pod| RelatedPod {
-                pod_group: pod.annotation(keys::POD_GROUP).map(ToOwned::to_owned),
+                pod_group: pod.annotation(annotation::POD_GROUP_NAME).map(ToOwned::to_owned),
                 terminating: !pod.value["metadata"]["deletionTimestamp"].is_null(),
             })
             .collect()
@@ -120,9 +120,9 @@ impl Related for Objects {
     fn kartas(&self, api_version: &str, kind: &str) -> Vec<&Value> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.of_kind(KARTA_API, "Karta")
-            .filter(|karta| karta.label("run.ai/karta-group").unwrap_or_default() == group)
-            .filter(|karta| karta.label("run.ai/karta-version") == Some(version))
-            .filter(|karta| karta.label("run.ai/karta-kind") == Some(kind))
+            .filter(|karta| karta.label(label::KARTA_GROUP).unwrap_or_default() == group)
+            .filter(|karta| karta.label(label::KARTA_VERSION) == Some(version))
+            .filter(|karta| karta.label(label::KARTA_KIND) == Some(kind))
             .map(|karta| karta.value)
             .collect()
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::keys::{label, name};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::{Fault, GroupError};
-use crate::keys;
 use crate::object::Object;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            scheduler_name: "kai-scheduler".to_owned(),
-            queue_label_key: keys::QUEUE.to_owned(),
-            node_pool_label_key: keys::NODE_POOL.to_owned(),
+            scheduler_name: name::SCHEDULER.to_owned(),
+            queue_label_key: label::QUEUE.to_owned(),
+            node_pool_label_key: label::NODE_POOL.to_owned(),
             search_legacy_pod_groups: true,
             knative_gang_schedule: true,
             karta_fallback: true,

@@ -1,5 +1,7 @@
 //! One way to call a rule in the tests of this crate.
 
+use std::fmt::Write;
+
 use serde_json::Value;
 
 use crate::error::GroupError;
@@ -42,15 +44,15 @@ pub(crate) fn outline(spec: &GroupSpec) -> String {
     for sub_group in &spec.sub_groups {
         let mut line = format!("{} {}", sub_group.name, minimum(sub_group.minimum));
         if let Some(parent) = &sub_group.parent {
-            line += &format!(" < {parent}");
+            let _ = write!(line, " < {parent}");
         }
         if let Some(topology) = &sub_group.topology {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             let (required, preferred) = (text(&topology.required_level), text(&topology.preferred_level));
-            line += &format!(" @{}:{required}:{preferred}", text(&topology.topology));
+            let _ = write!(line, " @{}:{required}:{preferred}", text(&topology.topology));
         }
         if !sub_group.pods.is_empty() {
-            line += &format!(" [{}]", sub_group.pods.join(" "));
+            let _ = write!(line, " [{}]", sub_group.pods.join(" "));
         }
         lines.push(line);
     }

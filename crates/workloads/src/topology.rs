@@ -1,7 +1,8 @@
 //! Topology constraints written as annotations.
 
+use kai_api::keys::annotation;
+
 use crate::group::TopologyConstraint;
-use crate::keys;
 use crate::object::{Object, Part};
 
 impl TopologyConstraint {
@@ -26,18 +27,18 @@ impl TopologyConstraint {
 /// Of a whole group: the three annotations as they stand; what they mean is checked elsewhere.
 pub(crate) fn of_object(object: Object<'_>) -> Option<TopologyConstraint> {
     TopologyConstraint::new(
-        object.annotation(keys::TOPOLOGY),
-        object.annotation(keys::TOPOLOGY_REQUIRED),
-        object.annotation(keys::TOPOLOGY_PREFERRED),
+        object.annotation(annotation::TOPOLOGY),
+        object.annotation(annotation::TOPOLOGY_REQUIRED),
+        object.annotation(annotation::TOPOLOGY_PREFERRED),
     )
 }
 
 /// Of a pod or job template, possibly incomplete.
 pub(crate) fn of_template(template: &Part<'_>) -> Option<TopologyConstraint> {
     TopologyConstraint::new(
-        template.annotation(keys::TOPOLOGY),
-        template.annotation(keys::TOPOLOGY_REQUIRED),
-        template.annotation(keys::TOPOLOGY_PREFERRED),
+        template.annotation(annotation::TOPOLOGY),
+        template.annotation(annotation::TOPOLOGY_REQUIRED),
+        template.annotation(annotation::TOPOLOGY_PREFERRED),
     )
 }
 
@@ -52,7 +53,11 @@ pub(crate) fn of_segment(
         let templated = || template.and_then(|template| template.annotation(key)).filter(filled);
         pod.annotation(key).filter(filled).or_else(templated)
     };
-    let topology = nearest(keys::TOPOLOGY).or_else(|| owner.annotation(keys::TOPOLOGY));
-    TopologyConstraint::new(topology, nearest(keys::SEGMENT_REQUIRED), nearest(keys::SEGMENT_PREFERRED))
-        .filter(TopologyConstraint::is_complete)
+    let topology = nearest(annotation::TOPOLOGY).or_else(|| owner.annotation(annotation::TOPOLOGY));
+    TopologyConstraint::new(
+        topology,
+        nearest(annotation::SEGMENT_TOPOLOGY_REQUIRED),
+        nearest(annotation::SEGMENT_TOPOLOGY_PREFERRED),
+    )
+    .filter(TopologyConstraint::is_complete)
 }

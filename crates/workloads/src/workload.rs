@@ -1,5 +1,7 @@
 //! Everything a rule may look at.
 
+use serde_json::Value;
+
 use crate::base;
 use crate::error::{Fault, GroupError};
 use crate::group::GroupSpec;
@@ -52,7 +54,7 @@ impl<'a> Workload<'a> {
     }
 
     /// Reads an object named by `field` of `by`.
-    pub(crate) fn read(&self, at: ObjectRef, by: Object<'_>, field: &str) -> Result<&'a serde_json::Value, GroupError> {
-        self.related.object(&at).ok_or_else(|| by.fault(field, Fault::NotFound(at)))
+    pub(crate) fn read(&self, at: ObjectRef, by: Object<'_>, field: &str) -> Result<&'a Value, GroupError> {
+        self.related.object(&at).ok_or_else(|| by.fault(field, Fault::NotFound(Box::new(at))))
     }
 }

@@ -1,5 +1,6 @@
 //! Runs the pod-grouper cases: one rule, called on given objects, compared with the recorded pod group.
 
+use kai_api::keys::annotation;
 use kai_workloads::kinds::{
     aml_job, cron_job, deployment, grove, job, job_set, karta, knative, kubeflow, leader_worker_set, plain, pod, ray,
     runai_job, spot_request, wrapper,
@@ -7,18 +8,18 @@ use kai_workloads::kinds::{
 use kai_workloads::table::{self, Row, Rule};
 use kai_workloads::{
     GroupError, GroupSpec, KindDefaults, Minimum, Object, ObjectRef, Objects, Related, Settings, TopologyConstraint,
-    Workload, keys,
+    Workload,
 };
 use serde_json::{Value, json};
 
 /// Every case of the file by its id, with what was wrong.
-pub fn run(file: &Value) -> Vec<(String, Result<(), String>)> {
+pub(crate) fn run(file: &Value) -> Vec<(String, Result<(), String>)> {
     let cases = file["cases"].as_array().into_iter().flatten();
     cases.map(|case| (case["id"].as_str().unwrap_or("?").to_owned(), check_case(case))).collect()
 }
 
 /// Names the first field that differs.
-pub fn check_case(case: &Value) -> Result<(), String> {
+pub(crate) fn check_case(case: &Value) -> Result<(), String> {
     let (input, expect) = (&case["input"], &case["expect"]);
     let expects_error = expect["error"] == true;
     match (group(input)?, expects_error) {
@@ -144,18 +145,22 @@ const KNOWN_SETTINGS: [&str; 6] = [
 /// Our group in the words of the recording.
 fn described(spec: &GroupSpec) -> Result<Value, String> {
     let mut annotations = spec.annotations.clone();
-    let record = annotations.remove(keys::TOP_OWNER).ok_or("no record of the top owner")?;
+    let record = annotations.remove(annotation::TOP_OWNER_METADATA).ok_or("no record of the top owner")?;
     let record: Value = serde_norway::from_str(&record).map_err(|error| error.to_string())?;
-    let sub_groups: Vec<Value> = spec.sub_groups.iter().map(|sub_group| {
-        let mut described = json!({
-            "name": sub_group.name,
-            "parent": sub_group.parent,
-            "pods": sub_group.pods,
-            "topology_constraint": topology(sub_group.topology.as_ref()),
-        });
-        describe_minimum(&mut described, sub_group.minimum);
-        described
-    }).collect();
+    let sub_groups: Vec<Value> = spec
+        .sub_groups
+        .iter()
+        .map(|sub_group| {
+            let mut described = json!({
+                "name": sub_group.name,
+                "parent": sub_group.parent,
+                "pods": sub_group.pods,
+                "topology_constraint": topology(sub_group.topology.as_ref()),
+            });
+            describe_minimum(&mut described, sub_group.minimum);
+            described
+        })
+        .collect();
     let mut described = json!({
         "error": false,
         "name": spec.name,

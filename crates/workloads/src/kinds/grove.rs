@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::duration::Span;
+use kai_api::Duration;
+use kai_api::keys::{annotation, label};
+
 use crate::error::{Fault, GroupError};
 use crate::group::{GroupSpec, Minimum, Note, SubGroupSpec, TopologyConstraint};
-use crate::keys;
 use crate::object::{Object, ObjectRef, Part};
 use crate::preemptibility::Preemptibility;
 use crate::priority::TRAIN;
@@ -25,7 +26,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let at = ObjectRef::new(API, "PodGang", pod.namespace(), pod.label_required(POD_GANG)?);
     let gang = Object::read_as(workload.read(at, pod, &format!("label {POD_GANG}"))?, API, "PodGang");
     let body = gang.root();
-    let topology = gang.annotation(TOPOLOGY_NAME).or_else(|| gang.annotation(keys::TOPOLOGY)).unwrap_or_default();
+    let topology = gang.annotation(TOPOLOGY_NAME).or_else(|| gang.annotation(annotation::TOPOLOGY)).unwrap_or_default();
 
     let mut spec = workload.base_on(gang, TRAIN);
     if let Some(constraint) = pack_constraint(&body, "spec.topologyConstraint", topology)? {
@@ -106,23 +107,23 @@ fn inherit(spec: &mut GroupSpec, top: Object<'_>, gang: Object<'_>) -> Result<()
     for (key, value) in top.annotations() {
         spec.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
-    if let Some(class) = spec.labels.get(keys::PRIORITY_CLASS) {
+    if let Some(class) = spec.labels.get(label::PRIORITY_CLASS_NAME) {
         spec.priority_class.clone_from(class);
     }
-    if let Some(value) = spec.labels.get(keys::PREEMPTIBILITY) {
+    if let Some(value) = spec.labels.get(label::PREEMPTIBILITY) {
         spec.preemptibility = Preemptibility::parse(value).ok_or_else(|| {
             let expected = "preemptible, non-preemptible or empty";
             let fault = Fault::Malformed { expected: expected.to_owned(), found: value.clone() };
-            let object = if gang.label(keys::PREEMPTIBILITY).is_some() { gang } else { top };
-            object.fault(format!("label {}", keys::PREEMPTIBILITY), fault)
+            let object = if gang.label(label::PREEMPTIBILITY).is_some() { gang } else { top };
+            object.fault(format!("label {}", label::PREEMPTIBILITY), fault)
         })?;
     }
-    if let Some(text) = spec.annotations.get(keys::PREEMPTION_DELAY) {
-        match Span::parse(text).filter(|span| span.nanos >= 0) {
+    if let Some(text) = spec.annotations.get(annotation::PREEMPTION_DELAY) {
+        match text.parse().ok().filter(|delay: &Duration| delay.as_nanos() >= 0) {
             Some(delay) => spec.preemption_delay = Some(delay),
             None => spec.notes.push(Note::InvalidDuration {
                 object: top.reference(),
-                key: keys::PREEMPTION_DELAY,
+                key: annotation::PREEMPTION_DELAY,
                 value: text.clone(),
             }),
         }
@@ -130,9 +131,9 @@ fn inherit(spec: &mut GroupSpec, top: Object<'_>, gang: Object<'_>) -> Result<()
     let found = spec.topology.take().unwrap_or_default();
     let annotation = |key: &str| spec.annotations.get(key).map(String::as_str);
     spec.topology = TopologyConstraint::new(
-        found.topology.as_deref().or(annotation(keys::TOPOLOGY)),
-        found.required_level.as_deref().or(annotation(keys::TOPOLOGY_REQUIRED)),
-        found.preferred_level.as_deref().or(annotation(keys::TOPOLOGY_PREFERRED)),
+        found.topology.as_deref().or(annotation(annotation::TOPOLOGY)),
+        found.required_level.as_deref().or(annotation(annotation::TOPOLOGY_REQUIRED)),
+        found.preferred_level.as_deref().or(annotation(annotation::TOPOLOGY_PREFERRED)),
     );
     Ok(())
 }
@@ -185,14 +186,14 @@ mod tests {
 
     #[test]
     fn the_top_owner_fills_in_but_does_not_choose_the_queue() {
-        let labels = json!({"priorityClassName": "high", keys::PREEMPTIBILITY: "preemptible", keys::QUEUE: "q"});
+        let labels = json!({"priorityClassName": "high", label::PREEMPTIBILITY: "preemptible", label::QUEUE: "q"});
         let mut with_class = gang();
         with_class["spec"]["priorityClassName"] = json!("low");
         let spec = group(with_class.clone(), top(&labels)).unwrap();
         assert_eq!((spec.priority_class.as_str(), spec.queue.as_str()), ("high", "default-queue"));
         assert_eq!(spec.preemptibility, Some(Preemptibility::Preemptible));
         assert_eq!(group(with_class, top(&json!({}))).unwrap().priority_class, "low");
-        assert!(group(gang(), top(&json!({keys::PREEMPTIBILITY: "maybe"}))).is_err());
+        assert!(group(gang(), top(&json!({label::PREEMPTIBILITY: "maybe"}))).is_err());
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! Parallelism, completions and suspension do not matter.
 
+use kai_api::keys::annotation;
+
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
-use crate::keys;
 use crate::workload::Workload;
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
@@ -13,7 +14,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
         spec.name = name;
         return Ok(spec);
     }
-    if let Some(members) = workload.object.annotation_int(keys::BATCH_MIN_MEMBER)? {
+    if let Some(members) = workload.object.annotation_int(annotation::BATCH_MIN_MEMBER)? {
         spec.minimum = Minimum::Members(members);
     }
     Ok(spec)

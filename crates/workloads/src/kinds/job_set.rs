@@ -9,9 +9,10 @@
 //! └ worker-replica-1   4 pods
 //! ```
 
+use kai_api::keys::annotation;
+
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
-use crate::keys;
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
 use crate::topology;
@@ -85,11 +86,11 @@ fn replicated_jobs(set: Object<'_>) -> Result<Vec<ReplicatedJob<'_>>, GroupError
 
 fn members(entry: &Part<'_>, template: Option<&Part<'_>>) -> Result<i32, GroupError> {
     let parallelism = entry.int("template.spec.parallelism")?.unwrap_or(1);
-    let annotated = template.and_then(|template| Some((template, template.annotation(keys::BATCH_MIN_MEMBER)?)));
+    let annotated = template.and_then(|template| Some((template, template.annotation(annotation::BATCH_MIN_MEMBER)?)));
     match annotated {
         None | Some((_, "")) => Ok(parallelism),
         Some((template, text)) => positive(text)
-            .ok_or_else(|| template.malformed_annotation(keys::BATCH_MIN_MEMBER, "an integer above 0", text)),
+            .ok_or_else(|| template.malformed_annotation(annotation::BATCH_MIN_MEMBER, "an integer above 0", text)),
     }
 }
 
@@ -109,8 +110,8 @@ fn in_order(set: Object<'_>) -> Result<bool, GroupError> {
 }
 
 fn annotated_minimum(set: Object<'_>) -> Result<Option<i32>, GroupError> {
-    let Some(text) = set.annotation(keys::BATCH_MIN_MEMBER) else { return Ok(None) };
-    let error = || set.malformed(format!("annotation {}", keys::BATCH_MIN_MEMBER), "an integer above 0", text);
+    let Some(text) = set.annotation(annotation::BATCH_MIN_MEMBER) else { return Ok(None) };
+    let error = || set.malformed(format!("annotation {}", annotation::BATCH_MIN_MEMBER), "an integer above 0", text);
     positive(text).map(Some).ok_or_else(error)
 }
 
@@ -192,14 +193,14 @@ mod tests {
     #[test]
     fn annotations_set_the_minimums() {
         let mut jobs = driver_and_workers();
-        jobs[1]["template"]["metadata"] = json!({"annotations": {keys::BATCH_MIN_MEMBER: "9"}});
+        jobs[1]["template"]["metadata"] = json!({"annotations": {annotation::BATCH_MIN_MEMBER: "9"}});
         let mut annotated = set(&json!({"replicatedJobs": jobs}));
-        annotated["metadata"]["annotations"] = json!({keys::BATCH_MIN_MEMBER: "7"});
+        annotated["metadata"]["annotations"] = json!({annotation::BATCH_MIN_MEMBER: "7"});
         let spec = group(&annotated, &pod("driver", "0")).unwrap();
         assert!(spec.starts_with("* 2!"), "capped at the number of jobs: {spec}");
         assert!(spec.contains("worker-replica-0 9"), "may exceed parallelism: {spec}");
         for text in ["0", "x", ""] {
-            annotated["metadata"]["annotations"] = json!({keys::BATCH_MIN_MEMBER: text});
+            annotated["metadata"]["annotations"] = json!({annotation::BATCH_MIN_MEMBER: text});
             assert!(group(&annotated, &pod("driver", "0")).is_err(), "{text}");
         }
     }

@@ -11,9 +11,10 @@
 //!   └ workers   2   < segment-0
 //! ```
 
+use kai_api::keys::annotation;
+
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec};
-use crate::keys;
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
 use crate::topology;
@@ -155,12 +156,12 @@ fn segment_size(set: Object<'_>, template: &Part<'_>) -> Result<Option<i32>, Gro
     if let Some(size) = template.int("subGroupPolicy.subGroupSize")? {
         return Ok(Some(size));
     }
-    if let Some(size) = set.annotation_int(keys::SEGMENT_SIZE)? {
+    if let Some(size) = set.annotation_int(annotation::SEGMENT_SIZE)? {
         return Ok(Some(size));
     }
     let Some(worker) = template.part("workerTemplate")? else { return Ok(None) };
-    let Some(text) = worker.annotation(keys::SEGMENT_SIZE) else { return Ok(None) };
-    let error = |_| worker.malformed_annotation(keys::SEGMENT_SIZE, "an integer", text);
+    let Some(text) = worker.annotation(annotation::SEGMENT_SIZE) else { return Ok(None) };
+    let error = |_| worker.malformed_annotation(annotation::SEGMENT_SIZE, "an integer", text);
     text.parse().map(Some).map_err(error)
 }
 
@@ -301,7 +302,7 @@ mod tests {
         let unlabelled = json!({"metadata": {"name": "p"}});
         assert!(group(&set(5, &json!({"subGroupSize": 2})), &unlabelled).is_err());
         let mut annotated = set(5, &Value::Null);
-        annotated["metadata"]["annotations"] = json!({keys::SEGMENT_SIZE: ""});
+        annotated["metadata"]["annotations"] = json!({annotation::SEGMENT_SIZE: ""});
         assert!(group(&annotated, &pod(0)).is_err());
     }
 }

@@ -3,15 +3,15 @@
 //! The minimum of a worker group is its `minReplicas`, so an autoscaled cluster starts at its smallest size;
 //! further replicas are elastic pods of the same leaf.
 
+use kai_api::keys::{annotation, label};
+
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
-use crate::keys;
 use crate::object::{Object, ObjectRef, Part};
 use crate::topology;
 use crate::workload::Workload;
 
 const GROUP: &str = "ray.io/group";
-const PRIORITY_CLASS: &str = "ray.io/priority-class-name";
 const HEAD_LEAF: &str = "headgroup";
 /// Home of pods that belong to no group of the cluster, such as the submitter of a `RayJob`.
 const STRAY_LEAF: &str = "other";
@@ -19,7 +19,7 @@ const STRAY_LEAF: &str = "other";
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let cluster = cluster_of(workload)?;
     let mut spec = workload.base();
-    if let Some(class) = workload.object.label(PRIORITY_CLASS) {
+    if let Some(class) = workload.object.label(label::RAY_PRIORITY_CLASS_NAME) {
         class.clone_into(&mut spec.priority_class);
     }
     let mine = workload.pod.label(GROUP);
@@ -53,26 +53,16 @@ pub fn adopt_strays(workload: &Workload<'_>, spec: &mut GroupSpec) -> Result<(),
     }
     let pod = workload.pod;
     let stored = workload.related.pod_group(&spec.namespace, &spec.name).unwrap_or_default();
-    let is_stored = |leaf: &str| stored.sub_groups.iter().any(|name| name == leaf);
-    let mut adopt = |leaf: &str, belongs: bool| {
-        let taken = spec.sub_groups.iter().any(|sub_group| sub_group.name == leaf);
-        if (belongs || is_stored(leaf)) && !taken {
+    let idle = worker_groups(cluster_of(workload)?)?.into_iter().filter(|workers| workers.minimum.is_none());
+    for leaf in idle.map(|workers| workers.name).chain([STRAY_LEAF.to_owned()]) {
+        let homeless = spec.leaf_of(pod.name()).is_none();
+        let belongs = homeless && (leaf == STRAY_LEAF || pod.label(GROUP) == Some(&leaf));
+        if let Some(taken) = spec.sub_groups.iter_mut().find(|sub_group| sub_group.name == leaf) {
+            taken.pods.extend(belongs.then(|| pod.name().to_owned()));
+        } else if belongs || stored.sub_groups.contains(&leaf) {
             spec.sub_groups.push(SubGroupSpec::leaf(leaf, 0).holding(pod, belongs));
         }
-    };
-    let idle = worker_groups(cluster_of(workload)?)?.into_iter().filter(|workers| workers.minimum.is_none());
-    for workers in idle {
-        adopt(&workers.name, pod.label(GROUP) == Some(&workers.name));
     }
-    let homeless = spec.leaf_of(pod.name()).is_none();
-    let mut adopt_other = |belongs: bool| {
-        if let Some(other) = spec.sub_groups.iter_mut().find(|sub_group| sub_group.name == STRAY_LEAF) {
-            other.pods.extend(belongs.then(|| pod.name().to_owned()));
-        } else if belongs || is_stored(STRAY_LEAF) {
-            spec.sub_groups.push(SubGroupSpec::leaf(STRAY_LEAF, 0).holding(pod, belongs));
-        }
-    };
-    adopt_other(homeless);
     Ok(())
 }
 
@@ -139,7 +129,7 @@ fn leaf_topology(template: Option<&Part<'_>>) -> Result<Option<TopologyConstrain
         return Ok(None);
     };
     if constraint.topology.is_none() {
-        return Err(template.missing(&format!("annotation {}", keys::TOPOLOGY)));
+        return Err(template.missing(&format!("annotation {}", annotation::TOPOLOGY)));
     }
     Ok(Some(constraint))
 }
@@ -164,7 +154,7 @@ mod tests {
             "RayCluster",
             &json!({"spec": {"workerGroupSpecs": [
                 {"groupName": "gpu", "replicas": 3, "minReplicas": 1, "numOfHosts": 2, "template": {"metadata": {
-                    "annotations": {keys::TOPOLOGY: "dc", keys::TOPOLOGY_REQUIRED: "rack"}}}},
+                    "annotations": {annotation::TOPOLOGY: "dc", annotation::TOPOLOGY_REQUIRED: "rack"}}}},
                 {"replicas": 2},
                 {"groupName": "spare", "replicas": 0},
                 {"groupName": "paused", "replicas": 4, "suspend": true},
@@ -235,7 +225,7 @@ mod tests {
         for workers in [
             json!({"replicas": 1, "minReplicas": 2}),
             json!({"replicas": "1"}),
-            json!({"replicas": 1, "template": {"metadata": {"annotations": {keys::TOPOLOGY_REQUIRED: "rack"}}}}),
+            json!({"replicas": 1, "template": {"metadata": {"annotations": {annotation::TOPOLOGY_REQUIRED: "rack"}}}}),
             json!(7),
         ] {
             let broken = object("RayCluster", &json!({"spec": {"workerGroupSpecs": [workers]}}));

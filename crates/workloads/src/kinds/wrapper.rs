@@ -3,11 +3,11 @@
 //! Argo Workflow, `TrainJob`, Dynamo graphs and Run:ai workloads. The next lower owner, or the pod itself,
 //! takes over every label and annotation of the wrapper that it lacks, and then follows its own rule.
 
+use kai_api::keys::label;
 use serde_json::{Map, Value};
 
 use crate::error::GroupError;
 use crate::group::GroupSpec;
-use crate::keys;
 use crate::kinds::pod;
 use crate::object::Object;
 use crate::table;
@@ -38,10 +38,10 @@ fn with_inheritance(inner: &Value, workload: &Workload<'_>) -> Value {
     let mut labels: Vec<(&str, String)> = wrapper.labels().map(|(key, value)| (key, value.to_owned())).collect();
     if let Some(defaults) = workload.settings.kind_defaults.of(wrapper) {
         if workload.related.has_priority_class(&defaults.priority_name) {
-            labels.push((keys::PRIORITY_CLASS, defaults.priority_name.clone()));
+            labels.push((label::PRIORITY_CLASS_NAME, defaults.priority_name.clone()));
         }
         if !defaults.preemptibility.is_empty() {
-            labels.push((keys::PREEMPTIBILITY, defaults.preemptibility.to_lowercase()));
+            labels.push((label::PREEMPTIBILITY, defaults.preemptibility.to_lowercase()));
         }
     }
     add_missing(&mut inner, "labels", labels);
@@ -121,7 +121,7 @@ mod tests {
         let spec = group(json!({}));
         assert_eq!(spec.priority_class, "low");
         assert_eq!(spec.preemptibility, Some(Preemptibility::Preemptible), "whatever its case");
-        assert_eq!(group(json!({keys::PRIORITY_CLASS: "high"})).priority_class, "high");
+        assert_eq!(group(json!({label::PRIORITY_CLASS_NAME: "high"})).priority_class, "high");
     }
 
     #[test]

@@ -17,7 +17,8 @@ mod tests {
     use crate::testing::{outline, try_group};
 
     fn job(specs: &Value) -> Value {
-        json!({"apiVersion": "kubeflow.org/v1", "kind": "JAXJob", "metadata": {"name": "j"}, "spec": {"jaxReplicaSpecs": specs}})
+        json!({"apiVersion": "kubeflow.org/v1", "kind": "JAXJob", "metadata": {"name": "j"},
+            "spec": {"jaxReplicaSpecs": specs}})
     }
 
     #[test]

@@ -10,10 +10,11 @@
 //!   └ worker-1  2                                           └ worker-1  0   grows pod by pod
 //! ```
 
+use kai_api::keys::annotation;
+
 use super::{min_available, replica_specs_of, replicas_sum};
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec};
-use crate::keys;
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
 use crate::topology;
@@ -86,13 +87,15 @@ fn workers(
 fn segment_size(pod: Object<'_>, template: Option<&Part<'_>>) -> Result<Option<i32>, GroupError> {
     let expected = "an integer above 0";
     let parse = |text: &str| text.parse().ok().filter(|size: &i32| *size > 0);
-    if let Some(text) = pod.annotation(keys::SEGMENT_SIZE).filter(|text| !text.is_empty()) {
-        let error = || pod.malformed(format!("annotation {}", keys::SEGMENT_SIZE), expected, text);
+    if let Some(text) = pod.annotation(annotation::SEGMENT_SIZE).filter(|text| !text.is_empty()) {
+        let error = || pod.malformed(format!("annotation {}", annotation::SEGMENT_SIZE), expected, text);
         return parse(text).map(Some).ok_or_else(error);
     }
     let Some(template) = template else { return Ok(None) };
-    let Some(text) = template.annotation(keys::SEGMENT_SIZE).filter(|text| !text.is_empty()) else { return Ok(None) };
-    parse(text).map(Some).ok_or_else(|| template.malformed_annotation(keys::SEGMENT_SIZE, expected, text))
+    let Some(text) = template.annotation(annotation::SEGMENT_SIZE).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    parse(text).map(Some).ok_or_else(|| template.malformed_annotation(annotation::SEGMENT_SIZE, expected, text))
 }
 
 fn replica_index(pod: Object<'_>) -> Result<i32, GroupError> {
@@ -124,7 +127,7 @@ mod tests {
             "spec": {"pytorchReplicaSpecs": {
                 "Master": {"replicas": 1},
                 "Worker": {"replicas": 6, "template": {"metadata": {"annotations": {
-                    keys::SEGMENT_SIZE: segment_size, keys::SEGMENT_REQUIRED: "rack"}}}}}}})
+                    annotation::SEGMENT_SIZE: segment_size, annotation::SEGMENT_TOPOLOGY_REQUIRED: "rack"}}}}}}})
     }
 
     fn group(job: &Value, pod: &Value) -> Result<String, GroupError> {
@@ -179,7 +182,7 @@ mod tests {
         for size in ["0", "-1", "four", "1.5"] {
             assert!(group(&job(size), &pod("worker", "0")).is_err(), "{size}");
             let mut sized = pod("worker", "0");
-            sized["metadata"]["annotations"] = json!({keys::SEGMENT_SIZE: size});
+            sized["metadata"]["annotations"] = json!({annotation::SEGMENT_SIZE: size});
             assert!(group(&job("4"), &sized).is_err(), "{size} on the pod");
         }
         for index in ["-1", "x", ""] {

@@ -17,7 +17,8 @@ mod tests {
     use crate::testing::{outline, try_group};
 
     fn job(specs: &Value) -> Value {
-        json!({"apiVersion": "kubeflow.org/v1", "kind": "XGBoostJob", "metadata": {"name": "j"}, "spec": {"xgbReplicaSpecs": specs}})
+        json!({"apiVersion": "kubeflow.org/v1", "kind": "XGBoostJob", "metadata": {"name": "j"},
+            "spec": {"xgbReplicaSpecs": specs}})
     }
 
     #[test]
