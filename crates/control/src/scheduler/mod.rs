@@ -1,8 +1,19 @@
 //! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, raises the outcome.
 
+mod amounts;
 mod effect;
+mod gpu_groups;
 mod lower;
+mod obstacles;
+mod raise;
 mod settings;
+mod victims;
+mod words;
+
+#[cfg(test)]
+mod picture;
+#[cfg(test)]
+mod tests;
 
 pub use effect::{Cycle, Effect, GpuGroup, PendingJob, Problem, QueueView, Received, ResourceType, Words};
 pub use settings::{Settings, TaskOrder, Usage};
@@ -15,6 +26,5 @@ use crate::world::World;
 pub fn cycle(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) -> Cycle {
     let lowered = lower::lower(world, settings, usage, now);
     let outcome = kai_engine::cycle(&lowered.snapshot, &settings.policy, now);
-    let _ = outcome;
-    Cycle { effects: lowered.effects, problems: lowered.problems, ..Cycle::default() }
+    raise::raise(world, lowered, &outcome, now)
 }

@@ -48,7 +48,7 @@ pub(super) fn add<'w>(
     names: &mut Names<'w>,
 ) -> Vec<(usize, TreeFault)> {
     let devices = devices(roster, builder, names);
-    let topologies = Topologies::add(world, nodes, builder);
+    let topologies = Topologies::add(world, nodes, builder, names);
     let mut maker = Maker {
         settings,
         nodes,

@@ -21,6 +21,8 @@ mod tree;
 
 pub(crate) use tree::TreeFault;
 
+use std::collections::BTreeMap;
+
 use kai_engine::Snapshot;
 use kai_engine::builder::Builder;
 use kai_engine::units::Timestamp;
@@ -54,7 +56,9 @@ pub(crate) struct Names<'w> {
     /// Group names of shared GPUs.
     pub(crate) devices: Vec<&'w str>,
     pub(crate) columns: Vec<&'w str>,
-    pub(crate) constraints: Vec<&'w TopologyConstraint>,
+    /// Numbers of constraints as users wrote them; several may share one.
+    pub(crate) constraints: BTreeMap<&'w TopologyConstraint, u32>,
+    pub(crate) domains: Vec<topologies::DomainNames>,
 }
 
 /// A queue of the cluster, or the one that flattening puts above all others.
@@ -117,7 +121,7 @@ pub(crate) fn lower<'w>(world: &'w World, settings: &Settings, usage: &Usage, no
 }
 
 /// Whether an object with these labels belongs to the shard.
-fn in_shard(labels: &std::collections::BTreeMap<String, String>, settings: &Settings) -> bool {
+fn in_shard(labels: &BTreeMap<String, String>, settings: &Settings) -> bool {
     let key = &settings.node_pool_label_key;
     key.is_empty() || labels.get(key) == settings.node_pool_value.as_ref()
 }

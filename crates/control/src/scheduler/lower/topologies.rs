@@ -6,8 +6,9 @@ use kai_engine::builder::Builder;
 use kai_engine::ids::TopologyId;
 use kai_engine::snapshot::{Constraint, LevelRef, Topology as Tree};
 
+use super::nodes::Facts;
 use super::{Names, nodes};
-use crate::objects::{Topology, TopologyConstraint};
+use crate::objects::{Level, Topology, TopologyConstraint};
 use crate::world::World;
 
 /// Topologies by name.
@@ -16,10 +17,19 @@ pub(super) struct Topologies<'w> {
 }
 
 impl<'w> Topologies<'w> {
-    pub(super) fn add(world: &'w World, nodes: &nodes::Selected<'_>, builder: &mut Builder) -> Self {
-        let row =
-            |topology: &'w Topology| (topology.name.as_str(), (builder.topology(tree(topology, nodes)), topology));
-        Self { known: world.topologies.values().map(row).collect() }
+    pub(super) fn add(
+        world: &'w World,
+        nodes: &nodes::Selected<'w>,
+        builder: &mut Builder,
+        names: &mut Names<'w>,
+    ) -> Self {
+        let mut known = BTreeMap::new();
+        for topology in world.topologies.values() {
+            let (tree, domains) = tree(topology, nodes);
+            known.insert(topology.name.as_str(), (builder.topology(tree), topology));
+            names.domains.push(domains);
+        }
+        Self { known }
     }
 
     /// The number of a constraint. Levels are named by alias or by node label.
@@ -41,35 +51,29 @@ impl<'w> Topologies<'w> {
             required: level(&constraint.required),
             preferred: level(&constraint.preferred),
         });
-        if number as usize == names.constraints.len() {
-            names.constraints.push(constraint);
-        }
+        names.constraints.insert(constraint, number);
         Some(number)
     }
 }
 
+/// For each level, the names of its domains.
+pub(crate) type DomainNames = Vec<Vec<String>>;
+
 /// A node belongs to the tree if it has the labels of all levels. A domain is known by the values down to it.
-fn tree(topology: &Topology, nodes: &nodes::Selected<'_>) -> Tree {
-    let paths: Vec<Option<Vec<&str>>> = nodes
-        .list
-        .iter()
-        .map(|facts| {
-            topology.levels.iter().map(|level| facts.node.labels.get(&level.node_label).map(String::as_str)).collect()
-        })
-        .collect();
-    let levels = (1..=topology.levels.len())
-        .map(|depth| {
-            let mut domains: BTreeMap<&[&str], u32> = BTreeMap::new();
-            for path in paths.iter().flatten() {
-                domains.insert(&path[..depth], 0);
-            }
-            for (id, number) in domains.values_mut().zip(0..) {
-                *id = number;
-            }
-            paths.iter().map(|path| path.as_ref().map(|path| domains[&path[..depth]])).collect()
-        })
-        .collect();
-    Tree { levels }
+fn tree(topology: &Topology, nodes: &nodes::Selected<'_>) -> (Tree, DomainNames) {
+    let label = |facts: &Facts<'_>, level: &Level| facts.node.labels.get(&level.node_label).cloned();
+    let path = |facts: &Facts<'_>| topology.levels.iter().map(|level| label(facts, level)).collect();
+    let paths: Vec<Option<Vec<String>>> = nodes.list.iter().map(path).collect();
+    let (mut levels, mut names) = (Vec::new(), Vec::new());
+    for depth in 1..=topology.levels.len() {
+        let mut domains: BTreeMap<&[String], u32> = paths.iter().flatten().map(|path| (&path[..depth], 0)).collect();
+        for (id, number) in domains.values_mut().zip(0..) {
+            *id = number;
+        }
+        levels.push(paths.iter().map(|path| path.as_ref().map(|path| domains[&path[..depth]])).collect());
+        names.push(domains.keys().map(|path| path.join("/")).collect());
+    }
+    (Tree { levels }, names)
 }
 
 #[cfg(test)]
@@ -94,8 +98,9 @@ mod tests {
         }
         let levels = json!([{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]);
         let topology = Topology::parse(&json!({"metadata": {"name": "dc"}, "spec": {"levels": levels}})).unwrap();
-        let tree = tree(&topology, &nodes::select(&world, &Settings::default()));
+        let (tree, names) = tree(&topology, &nodes::select(&world, &Settings::default()));
         assert_eq!(tree.levels[0], [Some(1), Some(0), None, Some(0)]);
         assert_eq!(tree.levels[1], [Some(2), Some(1), None, Some(0)]);
+        assert_eq!(names, [vec!["a", "b"], vec!["a/0", "a/1", "b/1"]]);
     }
 }

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(Plan::of(&flat).leaf_of(&labelled), None);
         assert_eq!(Plan::of(&tree).leaf_of(&labelled), Some(1));
         assert_eq!(Plan::of(&tree).leaf_of(&plain), None);
-        expect![[r#"The pod names no sub-group, but PodGroup default/g has some, so that the pod is ignored. Label it kai.scheduler/subgroup-name with one of its leaves: a, b."#]]
+        expect!["The pod names no sub-group, but PodGroup default/g has some, so that the pod is ignored. Label it kai.scheduler/subgroup-name with one of its leaves: a, b."]
             .assert_eq(&Plan::of(&tree).no_leaf(&plain, "g").message);
     }
 }

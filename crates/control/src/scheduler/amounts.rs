@@ -1,0 +1,92 @@
+//! Amounts as people read them: CPU in cores, memory in GB, GPUs plain, three decimals at most.
+
+use kai_engine::snapshot::{CPU, GPUS, MEMORY, PODS};
+use kai_engine::units::{Ceiling, GPU, QueueResource};
+
+use crate::objects::resources::{ScalarUnit, scalar_unit};
+use crate::quantity::decimal;
+
+/// Bytes of a gigabyte, as vendors count.
+const GB: i64 = 1_000_000_000;
+
+/// `2 GPUs`, `1.5 CPU cores`, `16 GB of memory`.
+pub(super) fn amount(resource: QueueResource, value: i64) -> String {
+    match resource {
+        QueueResource::Cpu => counted(value, 1000, "CPU core", "CPU cores"),
+        QueueResource::Memory => format!("{} GB of memory", decimal(value, GB)),
+        QueueResource::Gpu => counted(value, GPU, "GPU", "GPUs"),
+    }
+}
+
+/// The number alone, for sentences that name the resource already.
+pub(super) fn number(resource: QueueResource, value: i64) -> String {
+    match resource {
+        QueueResource::Cpu => decimal(value, 1000),
+        QueueResource::Memory => format!("{} GB", decimal(value, GB)),
+        QueueResource::Gpu => decimal(value, GPU),
+    }
+}
+
+/// A bound, or the word for none.
+pub(super) fn bound(resource: QueueResource, ceiling: Ceiling) -> String {
+    match ceiling {
+        Ceiling::Unlimited => "Unlimited".to_owned(),
+        Ceiling::At(value) => number(resource, value),
+    }
+}
+
+/// What a queue resource is called.
+pub(super) fn called(resource: QueueResource) -> &'static str {
+    match resource {
+        QueueResource::Cpu => "CPU cores",
+        QueueResource::Memory => "memory",
+        QueueResource::Gpu => "GPUs",
+    }
+}
+
+/// An amount of a snapshot column.
+pub(super) fn column_amount(column: usize, name: &str, value: i64) -> String {
+    match column {
+        CPU => amount(QueueResource::Cpu, value),
+        MEMORY => amount(QueueResource::Memory, value),
+        GPUS => amount(QueueResource::Gpu, value),
+        PODS => counted(value, 1, "pod slot", "pod slots"),
+        _ if is_bytes(name) => format!("{} GB of {name}", decimal(value, GB)),
+        _ => match scalar_unit(name) {
+            Some(ScalarUnit::Milli) => format!("{} {name}", decimal(value, 1000)),
+            _ => format!("{value} {name}"),
+        },
+    }
+}
+
+fn is_bytes(name: &str) -> bool {
+    matches!(name, "ephemeral-storage" | "storage") || name.starts_with("hugepages-")
+}
+
+fn counted(value: i64, parts: i64, one: &str, many: &str) -> String {
+    let number = decimal(value, parts);
+    let noun = if number == "1" { one } else { many };
+    format!("{number} {noun}")
+}
+
+/// `1 node`, `3 nodes`.
+pub(super) fn count(number: u32, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_read_like_speech() {
+        assert_eq!(amount(QueueResource::Gpu, GPU), "1 GPU");
+        assert_eq!(amount(QueueResource::Gpu, GPU / 2), "0.5 GPUs");
+        assert_eq!(amount(QueueResource::Cpu, 1_500), "1.5 CPU cores");
+        assert_eq!(amount(QueueResource::Memory, 16 * GB), "16 GB of memory");
+        assert_eq!(bound(QueueResource::Gpu, Ceiling::Unlimited), "Unlimited");
+        assert_eq!(column_amount(4, "nvidia.com/mig-1g.5gb", 2), "2 nvidia.com/mig-1g.5gb");
+        assert_eq!(column_amount(4, "example.com/nic", 1_500), "1.5 example.com/nic");
+        assert_eq!(column_amount(4, "ephemeral-storage", 5 * GB), "5 GB of ephemeral-storage");
+    }
+}

@@ -1,0 +1,320 @@
+//! From an outcome back to names: what to do, who waits and why, how the queues stand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_engine::ids::{JobId, TaskId};
+use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place};
+use kai_engine::policy::Action;
+use kai_engine::snapshot::{GpuAsk, Status};
+use kai_engine::units::compat::memory_to_share;
+use kai_engine::units::{GPU, QueueResource, Timestamp};
+
+use super::amounts::{bound, count};
+use super::effect::{Cycle, Effect, GpuGroup, PendingJob, QueueView, Received, ResourceType, Words};
+use super::gpu_groups::fresh_name;
+use super::lower::Lowered;
+use super::words::{Speaker, standing};
+use crate::duration;
+use crate::world::World;
+use kai_api::keys::reason;
+
+/// Everything that a cycle has to say.
+pub(super) fn raise(world: &World, lowered: Lowered<'_>, outcome: &Outcome, now: Timestamp) -> Cycle {
+    let raiser = Raiser {
+        speaker: Speaker { world, lowered: &lowered, shares: &outcome.shares },
+        lowered: &lowered,
+        outcome,
+        bound_together: bound_together(&lowered, outcome),
+        groups: group_names(world, &lowered, outcome, now),
+        now,
+    };
+    let decided = outcome.decisions.iter().map(|decision| raiser.decision(decision));
+    let noted = outcome.notes.iter().filter_map(|note| {
+        Some(Effect::NoteJob {
+            job: lowered.names.job(note.job.index())?.clone(),
+            last_start: note.last_start,
+            stale_since: note.stale_since,
+            last_eviction: note.last_eviction,
+        })
+    });
+    let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).collect();
+    let (pending, queues) = (raiser.pending(), raiser.queues());
+    Cycle { effects, pending, queues, problems: lowered.problems }
+}
+
+struct Raiser<'a, 'w> {
+    speaker: Speaker<'a, 'w>,
+    lowered: &'a Lowered<'w>,
+    outcome: &'a Outcome,
+    /// Pods bound in this cycle, by job.
+    bound_together: BTreeMap<JobId, u32>,
+    /// Names of the shared GPUs opened in this cycle.
+    groups: BTreeMap<u32, String>,
+    now: Timestamp,
+}
+
+fn bound_together(lowered: &Lowered<'_>, outcome: &Outcome) -> BTreeMap<JobId, u32> {
+    let mut counts = BTreeMap::new();
+    for decision in &outcome.decisions {
+        if let Decision::Bind { task, .. } = decision {
+            *counts.entry(lowered.snapshot.task(*task).job).or_insert(0) += 1;
+        }
+    }
+    counts
+}
+
+/// Names each new shared GPU after the first pod that goes there.
+fn group_names(world: &World, lowered: &Lowered<'_>, outcome: &Outcome, now: Timestamp) -> BTreeMap<u32, String> {
+    let mut taken: BTreeSet<String> = lowered.names.devices.iter().map(|name| (*name).to_owned()).collect();
+    let mut names = BTreeMap::new();
+    for decision in &outcome.decisions {
+        let (Decision::Bind { task, spot } | Decision::Promise { task, spot }) = decision else { continue };
+        for device in &spot.devices {
+            let DeviceRef::Fresh(number) = device else { continue };
+            if !names.contains_key(number) {
+                let pod = lowered.names.tasks[task.index()];
+                let uid = world.pods.get(pod).map_or("", |pod| &pod.uid);
+                let name = fresh_name(lowered.names.nodes[spot.node.index()], uid, *number, now, &taken);
+                taken.insert(name.clone());
+                names.insert(*number, name);
+            }
+        }
+    }
+    names
+}
+
+impl Raiser<'_, '_> {
+    fn decision(&self, decision: &Decision) -> Effect {
+        match decision {
+            Decision::Bind { task, spot } => Effect::Bind {
+                pod: self.lowered.names.tasks[task.index()].clone(),
+                job: self.job_of(*task),
+                node: self.lowered.names.nodes[spot.node.index()].to_owned(),
+                received: self.received(*task, spot),
+                gpu_groups: self.gpu_groups(spot),
+                why: self.why_bound(*task),
+            },
+            Decision::Promise { task, spot } => Effect::Promise {
+                pod: self.lowered.names.tasks[task.index()].clone(),
+                job: self.job_of(*task),
+                node: self.lowered.names.nodes[spot.node.index()].to_owned(),
+                gpu_groups: self.gpu_groups(spot),
+                why: self.why_promised(*task),
+            },
+            Decision::Evict { task, cause } => Effect::Evict {
+                pod: self.lowered.names.tasks[task.index()].clone(),
+                job: self.job_of(*task),
+                node: self
+                    .lowered
+                    .snapshot
+                    .task(*task)
+                    .node
+                    .map(|node| self.lowered.names.nodes[node.index()].to_owned()),
+                action: cause.action,
+                beneficiary: cause.beneficiary.and_then(|job| self.lowered.names.job(job.index()).cloned()),
+                batch: cause.batch,
+                why: self.why_evicted(*task, cause),
+            },
+        }
+    }
+
+    fn job_of(&self, task: TaskId) -> crate::world::GroupKey {
+        let job = self.lowered.snapshot.task(task).job;
+        self.lowered.names.job(job.index()).cloned().expect("nothing is decided about pods outside of jobs")
+    }
+
+    fn gpu_groups(&self, spot: &Place) -> Vec<GpuGroup> {
+        let name = |device: &DeviceRef| match device {
+            DeviceRef::Existing(id) => {
+                GpuGroup { name: self.lowered.names.devices[id.index()].to_owned(), fresh: false }
+            }
+            DeviceRef::Fresh(number) => GpuGroup { name: self.groups[number].clone(), fresh: true },
+        };
+        spot.devices.iter().map(name).collect()
+    }
+
+    fn received(&self, task: TaskId, spot: &Place) -> Received {
+        let snapshot = &self.lowered.snapshot;
+        let shape = snapshot.shape(snapshot.task(task).shape);
+        match shape.gpu {
+            GpuAsk::Share { devices, portion } => Received { kind: ResourceType::Fraction, devices, portion },
+            GpuAsk::Memory { devices, mib } => {
+                let portion = memory_to_share(mib, snapshot.nodes.device_memory[spot.node.index()]);
+                Received { kind: ResourceType::Fraction, devices, portion }
+            }
+            GpuAsk::Mig => Received { kind: ResourceType::MigInstance, devices: 0, portion: 0 },
+            GpuAsk::Whole | GpuAsk::None => {
+                let devices = u32::try_from(shape.need[kai_engine::snapshot::GPUS] / GPU).unwrap_or(u32::MAX);
+                Received { kind: ResourceType::Regular, devices, portion: if devices > 0 { GPU } else { 0 } }
+            }
+        }
+    }
+
+    fn why_bound(&self, task: TaskId) -> String {
+        let job = self.lowered.snapshot.task(task).job;
+        let pods = self.bound_together.get(&job).copied().unwrap_or(1);
+        let together = if pods == 1 {
+            "fits".to_owned()
+        } else {
+            format!("fits together with {}", count(pods - 1, "more pod", "more pods"))
+        };
+        match self.queue_standing(task) {
+            Some(standing) => format!("{together}; {standing}"),
+            None => together,
+        }
+    }
+
+    /// How the queue of a pod stands in the resource that the pod is about.
+    fn queue_standing(&self, task: TaskId) -> Option<String> {
+        let snapshot = &self.lowered.snapshot;
+        let row = snapshot.task(task);
+        let queue = snapshot.job(row.job).queue?;
+        let state = self.outcome.shares.get(queue.index())?;
+        let resource = if snapshot.shape(row.shape).needs_gpu() { QueueResource::Gpu } else { QueueResource::Cpu };
+        let name = self.lowered.names.queues[queue.index()].shown();
+        let holds = standing(resource, state.allocated.get(resource), state.fair_share.get(resource));
+        Some(format!("queue {name} now holds {holds}"))
+    }
+
+    fn why_promised(&self, task: TaskId) -> String {
+        let moved =
+            matches!(self.lowered.snapshot.task(task).status, Status::Running | Status::Bound | Status::Binding);
+        if moved {
+            "moves here once its pod on the other node has ended".to_owned()
+        } else {
+            "gets the room here once the pods that hold it have ended".to_owned()
+        }
+    }
+
+    fn why_evicted(&self, task: TaskId, cause: &Cause) -> String {
+        let snapshot = &self.lowered.snapshot;
+        let own = snapshot.job(snapshot.task(task).job);
+        let other = cause.beneficiary.map(|job| {
+            let name = self.lowered.names.job(job.index()).map_or_else(String::new, ToString::to_string);
+            (name, snapshot.job(job))
+        });
+        match (cause.action, other) {
+            (Action::Preempt, Some((name, job))) => {
+                format!("makes room for job {name} of higher priority, {} over {}", job.priority, own.priority)
+            }
+            (Action::Consolidate, Some((name, _))) => format!("moves to another node to make room for job {name}"),
+            (Action::Reclaim, Some((name, _))) => self.why_reclaimed(task, cause, &name),
+            (Action::EvictStale, _) => match own.stale_since {
+                Some(since) => {
+                    format!("its job has run without the pods it needs for {}", duration::show(self.now.since(since)))
+                }
+                None => "its job runs without the pods it needs".to_owned(),
+            },
+            (_, Some((name, _))) => format!("makes room for job {name}"),
+            (_, None) => "makes room for another job".to_owned(),
+        }
+    }
+
+    fn why_reclaimed(&self, task: TaskId, cause: &Cause, name: &str) -> String {
+        let snapshot = &self.lowered.snapshot;
+        let resource =
+            if snapshot.shape(snapshot.task(task).shape).needs_gpu() { QueueResource::Gpu } else { QueueResource::Cpu };
+        let Some((victim, winner)) = &cause.sides else { return format!("makes room for job {name} of another queue") };
+        let side = |side: &kai_engine::outcome::Side| {
+            let row = &snapshot.queues[side.queue.index()];
+            format!(
+                "queue {} held {}, quota {}, priority {}",
+                self.lowered.names.queues[side.queue.index()].shown(),
+                standing(resource, side.allocated.get(resource), side.fair_share.get(resource)),
+                bound(resource, row.quota[resource as usize]),
+                row.priority
+            )
+        };
+        format!("makes room for job {name}: {}; {}", side(victim), side(winner))
+    }
+
+    /// Jobs with pods that wait, and why.
+    fn pending(&self) -> Vec<PendingJob> {
+        let mut verdicts: BTreeMap<JobId, Vec<Words>> = BTreeMap::new();
+        for verdict in &self.outcome.verdicts {
+            let Some(group) = self.lowered.names.jobs[verdict.job.index()] else { continue };
+            let reasons = self.speaker.reasons(group, verdict.job, &verdict.reasons);
+            verdicts.insert(verdict.job, reasons);
+        }
+        for (job, fault) in &self.lowered.faults {
+            let reasons = verdicts.entry(JobId::at(*job)).or_default();
+            *reasons = vec![fault.words()];
+        }
+        let placed = self.placed();
+        let snapshot = &self.lowered.snapshot;
+        let waits = |task: &TaskId| matches!(snapshot.task(*task).status, Status::Pending | Status::Gated);
+        let mut pending = Vec::new();
+        for job in snapshot.job_ids() {
+            let Some(group) = self.lowered.names.jobs[job.index()] else { continue };
+            let waiting: Vec<TaskId> =
+                snapshot.job_tasks(job).filter(waits).filter(|task| placed.get(task) != Some(&Placed::Bound)).collect();
+            if waiting.is_empty() {
+                continue;
+            }
+            let mut reasons = verdicts.remove(&job).unwrap_or_default();
+            let promised = waiting.iter().filter(|task| placed.contains_key(task)).count();
+            if promised > 0 {
+                reasons.insert(0, promised_words(promised, waiting.len()));
+            }
+            if reasons.is_empty() {
+                reasons.push(Words {
+                    code: reason::UNSCHEDULABLE,
+                    message: "It was not tried in this cycle: jobs before it in its queue used up what may be tried."
+                        .to_owned(),
+                });
+            }
+            pending.push(PendingJob {
+                job: group.key.clone(),
+                name: group.key.to_string(),
+                queue: group.queue.clone(),
+                reasons,
+            });
+        }
+        pending
+    }
+
+    fn placed(&self) -> BTreeMap<TaskId, Placed> {
+        self.outcome
+            .decisions
+            .iter()
+            .filter_map(|decision| match decision {
+                Decision::Bind { task, .. } => Some((*task, Placed::Bound)),
+                Decision::Promise { task, .. } => Some((*task, Placed::Promised)),
+                Decision::Evict { .. } => None,
+            })
+            .collect()
+    }
+
+    fn queues(&self) -> Vec<QueueView> {
+        let Lowered { snapshot, names, .. } = self.lowered;
+        let rows = snapshot.queues.iter().zip(&names.queues).zip(&self.outcome.shares);
+        rows.map(|((row, name), state)| QueueView {
+            name: name.name().to_owned(),
+            display_name: name.shown().to_owned(),
+            parent: row.parent.map(|parent| names.queues[parent.index()].name().to_owned()),
+            priority: row.priority,
+            quota: row.quota,
+            limit: row.limit,
+            weight: row.weight,
+            fair_share: state.fair_share,
+            allocated: state.allocated,
+            allocated_non_preemptible: state.allocated_non_preemptible,
+            request: state.request,
+        })
+        .collect()
+    }
+}
+
+fn promised_words(promised: usize, waiting: usize) -> Words {
+    let who =
+        if promised == waiting { "Its pods".to_owned() } else { format!("{promised} of its {waiting} waiting pods") };
+    let message = format!("{who} will start when pods that are ending have left their nodes.");
+    Words { code: reason::PIPELINED, message }
+}
+
+/// What a cycle did with a waiting pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Placed {
+    Bound,
+    Promised,
+}

@@ -1,0 +1,225 @@
+//! Whole cycles: a cluster in, effects and words out.
+
+use expect_test::{Expect, expect};
+
+use super::picture::play;
+use super::settings::Settings;
+
+fn check(text: &str, want: &Expect) {
+    want.assert_eq(&play(text, &Settings::default()));
+}
+
+#[test]
+fn a_gang_is_bound_together() {
+    check(
+        "node a gpu=2
+         node b gpu=2
+         queue team quota=4
+         job train queue=team pods=2 gpu=2",
+        &expect![[r"
+            bind train-0 a: fits together with 1 more pod; queue team now holds 4 GPUs of a fair share of 4
+            bind train-1 b: fits together with 1 more pod; queue team now holds 4 GPUs of a fair share of 4
+            note train: started yes, stale no
+        "]],
+    );
+}
+
+#[test]
+fn half_gpu_pods_share_one_device() {
+    check(
+        "node a gpu=2 gpu-memory=16000
+         queue team quota=2
+         job left queue=team fraction=0.5
+         job right queue=team fraction=0.5",
+        &expect![[r"
+            bind left-0 a [a-eb683ce298 new]: fits; queue team now holds 1 GPU of a fair share of 1
+            bind right-0 a [a-eb683ce298 new]: fits; queue team now holds 1 GPU of a fair share of 1
+            note left: started yes, stale no
+            note right: started yes, stale no
+        "]],
+    );
+}
+
+#[test]
+fn a_pod_joins_a_device_that_is_shared_already() {
+    check(
+        "node a gpu=2 gpu-memory=16000
+         queue team quota=2
+         job old queue=team device-memory=8000 on=a device=g1
+         job new queue=team device-memory=8000",
+        &expect![[r"
+            bind new-0 a [g1]: fits; queue team now holds 1 GPU of a fair share of 1
+            note new: started yes, stale no
+        "]],
+    );
+}
+
+#[test]
+fn pods_outside_of_jobs_hold_their_part_of_a_device() {
+    check(
+        "node a gpu=1 gpu-memory=16000
+         queue team quota=2
+         pod stranger fraction=0.75 node=a device=g1
+         job new queue=team fraction=0.5
+         job small queue=team fraction=0.25",
+        &expect![[r"
+            bind small-0 a [g1]: fits; queue team now holds 0.25 GPUs of a fair share of 0.75
+            note small: started yes, stale no
+            new waits: PodSchedulingErrors: No node takes pod lab/new-0: 1 node lacks 1 GPU with a free share of 0.5.
+            new waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+        "]],
+    );
+}
+
+#[test]
+fn what_is_missing_is_named_for_the_best_node() {
+    check(
+        "node a gpu=4
+         node b gpu=8
+         node c gpu=8 cordoned
+         node d gpu=8 taint=reserved
+         queue team quota=20
+         job big queue=team gpu=6 on=b
+         job gang queue=team pods=3 gpu=4",
+        &expect![[r"
+            gang waits: PodSchedulingErrors: Only 1 of the 3 pods that must start together found room. No node takes pod lab/gang-1: 2 nodes lack GPUs (the best is short of 2 GPUs); 1 node has a taint that the pod does not tolerate; 1 node is cordoned. A toleration would open the tainted nodes.
+            gang waits: Unschedulable: No room is made for it: 4 ways of moving pods were tried, the best for 1 of 3 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+        "]],
+    );
+}
+
+#[test]
+fn a_request_that_no_node_can_serve_is_told_so() {
+    check(
+        "node a gpu=8
+         queue team
+         job huge queue=team gpu=16",
+        &expect![[r"
+            huge waits: PodSchedulingErrors: No node takes pod lab/huge-0: 1 node lacks GPUs (short of 8 GPUs). The pod asks for 16 GPUs, but no node has more than 8 GPUs, even when empty.
+            huge waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 0 GPUs, its fair share is 8; no job of lower priority in its queue may be evicted.
+        "]],
+    );
+}
+
+#[test]
+fn queues_that_do_not_exist_are_guessed() {
+    check(
+        "node a gpu=8
+         queue research
+         queue lost parent=nowhere
+         job typo queue=reserch
+         job orphan queue=lost
+         job stray queue=somewhere-else
+         job nameless",
+        &expect![[r"
+            nameless waits: QueueDoesNotExist: The job names no queue: correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload.
+            orphan waits: QueueDoesNotExist: Queue lost cannot be used. Its parent queue nowhere does not exist, so that jobs of this queue and of those below it wait. Create nowhere, or change spec.parentQueue.
+            stray waits: QueueDoesNotExist: Queue somewhere-else does not exist. Create it, or correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload.
+            typo waits: QueueDoesNotExist: Queue reserch does not exist. Did you mean research? Then correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload; or create queue reserch.
+            queue lost: OrphanQueue: Its parent queue nowhere does not exist, so that jobs of this queue and of those below it wait. Create nowhere, or change spec.parentQueue.
+        "]],
+    );
+}
+
+#[test]
+fn only_leaves_hold_jobs() {
+    check(
+        "node a gpu=8
+         queue dept
+         queue team parent=dept
+         job high queue=dept gpu=1",
+        &expect![[r"
+            high waits: QueueIsNotLeaf: Queue dept has queues below it, and only queues without any hold jobs. Use one of them: team.
+        "]],
+    );
+}
+
+#[test]
+fn limits_and_quotas_are_named_with_amounts() {
+    check(
+        "node a gpu=8
+         queue dept limit=4 display=Research
+         queue team parent=dept quota=2
+         job running queue=team gpu=2 on=a
+         job more queue=team pods=2 gpu=2
+         job fixed queue=team gpu=3 non-preemptible",
+        &expect![[r"
+            fixed waits: OverLimit: Queue Research may use at most 4 GPUs, it holds 2 and the job asks for 3 more. Wait for jobs of the queue to end, or raise its limit.
+            fixed waits: Unschedulable: No room is made for it: its queue may not reclaim: it holds 2 GPUs, its fair share is 4; preempting cannot help, the quota of its queue is too small for it.
+            more waits: OverLimit: Queue Research may use at most 4 GPUs, it holds 2 and the job asks for 4 more. Wait for jobs of the queue to end, or raise its limit.
+            more waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 1 of 2 pods; its queue may not reclaim: it holds 2 GPUs, its fair share is 4; no job of lower priority in its queue may be evicted.
+        "]],
+    );
+}
+
+#[test]
+fn gangs_wait_for_their_pods() {
+    check(
+        "node a gpu=8
+         queue team
+         job half queue=team pods=2 min=4 gpu=1
+         job tree queue=team subgroup=workers subgroups=driver:1,workers:2 gpu=1
+         job lost queue=team subgroup=ghosts subgroups=driver:1 gpu=1
+         job broken queue=team subgroups=a:1<b gpu=1",
+        &expect![[r#"
+            mark lost-0: Unschedulable: Sub-group "ghosts" does not exist in PodGroup lab/lost, so that the pod is ignored. Label it with one of its leaves: driver.
+            broken waits: InvalidPodGroup: Sub-group a names parent b, which does not exist, so that nothing of the job is scheduled. Add b to spec.subGroups, or remove the parent.
+            half waits: NotReady: Not all pods that must start together are there: 4 pods are required, there are 2.
+            tree waits: NotReady: Not all pods that must start together are there: 1 pod is required of sub-group driver, there are 0; 2 pods are required of sub-group workers, there is 1.
+            pod group lab/broken: InvalidPodGroup: Sub-group a names parent b, which does not exist, so that nothing of the job is scheduled. Add b to spec.subGroups, or remove the parent.
+        "#]],
+    );
+}
+
+#[test]
+fn room_that_is_being_freed_is_promised() {
+    check(
+        "node a gpu=2
+         queue team
+         job old queue=team gpu=2 on=a ending
+         job new queue=team gpu=2",
+        &expect![[r"
+            promise new-0 a: gets the room here once the pods that hold it have ended
+            new waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+        "]],
+    );
+}
+
+#[test]
+fn topologies_are_named() {
+    check(
+        "node a gpu=2 label:zone=east
+         node b gpu=2 label:zone=west
+         queue team
+         topology dc levels=zone
+         job wide queue=team pods=2 gpu=2 topology=dc required=zone
+         job typo queue=team topology=cd required=zone
+         job level queue=team topology=dc required=rack",
+        &expect![[r"
+            level waits: PodSchedulingErrors: Topology dc has no level rack, which is required. Its levels: zone.
+            level waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+            typo waits: PodSchedulingErrors: Topology cd does not exist. Did you mean dc?
+            typo waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+            wide waits: Not enough resources for the workload: 2 pods must stay together in one zone of topology dc; the best, east, has room for 1.
+            wide waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+        "]],
+    );
+}
+
+#[test]
+fn a_shard_sees_its_own_nodes_only() {
+    let settings = Settings { node_pool_value: Some("blue".to_owned()), ..Settings::default() };
+    let text = "node a gpu=2 label:kai.scheduler/node-pool=blue
+         node b gpu=8
+         queue team label:kai.scheduler/node-pool=blue
+         queue other
+         job mine queue=team gpu=4 label:kai.scheduler/node-pool=blue
+         job astray queue=other gpu=1 label:kai.scheduler/node-pool=blue
+         job theirs queue=team gpu=1";
+    expect![[r"
+        astray waits: QueueDoesNotExist: Queue other belongs to another node pool: correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload.
+        mine waits: PodSchedulingErrors: No node takes pod lab/mine-0: 1 node lacks GPUs (short of 2 GPUs). The pod asks for 4 GPUs, but no node has more than 2 GPUs, even when empty.
+        mine waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 0 GPUs, its fair share is 2; no job of lower priority in its queue may be evicted.
+        pod lab/theirs-0: PodGroupDoesNotExist: Pod group lab/theirs does not exist in this node pool, so that the pod waits. Create it, or correct the annotation pod-group-name.
+    "]].assert_eq(&play(text, &settings));
+}
