@@ -1,1 +1,33 @@
-fn main() {}
+//! The `kai` command: one binary, one subcommand per task.
+//!
+//! Reads arguments and files, calls the crates that know, prints what they answer. Decides nothing about scheduling.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command is for")]
+
+mod args;
+mod complaint;
+mod crds;
+mod files;
+mod render;
+mod simulate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let Args { color, command } = Args::parse();
+    color.write_global();
+    let done = match command {
+        Command::Simulate(args) => simulate::run(args),
+        Command::Crds => crds::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(complaint) => {
+            complaint.print();
+            complaint.exit_code()
+        }
+    }
+}

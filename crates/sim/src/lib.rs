@@ -24,6 +24,7 @@ pub mod time;
 pub use checkers::Violation;
 pub use fault::Fault;
 pub use journal::Event;
+pub use kai_engine::units::Span;
 pub use manifest::{Plan, Source};
 pub use report::Report;
 pub use run::{Options, Progress, Stop, simulate};

@@ -175,7 +175,11 @@ pub struct Amount(pub i64);
 
 impl Serialize for Amount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0 % GPU == 0 { serializer.serialize_i64(self.0 / GPU) } else { serializer.serialize_f64(self.0 as f64 / GPU as f64) }
+        if self.0 % GPU == 0 {
+            serializer.serialize_i64(self.0 / GPU)
+        } else {
+            serializer.serialize_f64(self.0 as f64 / GPU as f64)
+        }
     }
 }
 
@@ -259,7 +263,8 @@ fn node_row(cluster: &Cluster, node: &Node, pods: &[&Pod]) -> NodeRow {
             devices: groups.into_iter().map(str::to_owned).collect(),
         });
     }
-    let room = |total: i64, used: i64, unit: i64| Room { total: Amount(total * unit), free: Amount((total - used) * unit) };
+    let room =
+        |total: i64, used: i64, unit: i64| Room { total: Amount(total * unit), free: Amount((total - used) * unit) };
     NodeRow {
         name: node.name.clone(),
         ready: node.is_ready(),
@@ -336,7 +341,12 @@ fn pending(cluster: &Cluster, cycle: &Cycle, settings: &Settings) -> Vec<Pending
                 None => lone_reasons(cluster, pod, settings),
             };
             let placed = group.as_ref().map_or(0, |group| {
-                cluster.world().pods.values().filter(|pod| holds_node(pod) && pod.group().as_ref() == Some(group)).count()
+                cluster
+                    .world()
+                    .pods
+                    .values()
+                    .filter(|pod| holds_node(pod) && pod.group().as_ref() == Some(group))
+                    .count()
             });
             let queue = queue_of(cluster, pod);
             PendingRow { name: id.path(), kind: id.kind.name(), queue, pods: Vec::new(), placed, reasons, codes }

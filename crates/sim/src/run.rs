@@ -134,7 +134,11 @@ impl Run {
         let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
         let soon = tick(self.start, PERIOD, now.max(earliest));
         let acted = self.last_cycle == Some(now)
-            && self.last.effects.iter().any(|effect| !matches!(effect, Effect::NoteJob { .. } | Effect::MarkPod { .. }));
+            && self
+                .last
+                .effects
+                .iter()
+                .any(|effect| !matches!(effect, Effect::NoteJob { .. } | Effect::MarkPod { .. }));
         if self.cluster.store.version() != self.seen || acted {
             self.cluster.agenda.add_cycle(soon);
         } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {

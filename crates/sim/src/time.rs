@@ -58,7 +58,12 @@ pub fn show_span(span: Span) -> String {
     }
     let steps = [(seconds / 86_400, "d"), (seconds / 3_600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
     let Some(first) = steps.iter().position(|(count, _)| *count > 0) else { return "0s".to_owned() };
-    steps[first..].iter().take(3).filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
+    steps[first..]
+        .iter()
+        .take(3)
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, unit)| format!("{count}{unit}"))
+        .collect()
 }
 
 #[cfg(test)]

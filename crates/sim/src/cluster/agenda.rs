@@ -92,10 +92,7 @@ mod tests {
         agenda.add(Timestamp(7), Due::Step(1));
         agenda.add_cycle(Timestamp(6));
         let order: Vec<_> = std::iter::from_fn(|| agenda.take()).collect();
-        assert_eq!(
-            order,
-            [(Timestamp(5), Due::Step(0)), (Timestamp(5), Due::Cycle), (Timestamp(7), Due::Step(1))]
-        );
+        assert_eq!(order, [(Timestamp(5), Due::Step(0)), (Timestamp(5), Due::Cycle), (Timestamp(7), Due::Step(1))]);
     }
 
     #[test]

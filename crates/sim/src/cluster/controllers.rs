@@ -38,7 +38,8 @@ impl Cluster {
             return;
         }
         let pods: Vec<Id> = self.pods_of(job).cloned().collect();
-        let done = pods.iter().filter(|pod| self.store.get(pod).is_some_and(|pod| phase(pod) == "Succeeded")).count() as u32;
+        let done =
+            pods.iter().filter(|pod| self.store.get(pod).is_some_and(|pod| phase(pod) == "Succeeded")).count() as u32;
         let stopping = pods.iter().filter(|pod| self.store.get(pod).is_some_and(is_leaving)).count() as u32;
         let active = self.active_pods(job);
         let completions = count(job, "/spec/completions");
@@ -263,7 +264,6 @@ pub(super) fn count(value: &Value, pointer: &str) -> Option<u32> {
 
 fn is_complete(job: &Value) -> bool {
     let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.is_some_and(|conditions| {
-        conditions.iter().any(|condition| condition.get("type") == Some(&json!("Complete")))
-    })
+    conditions
+        .is_some_and(|conditions| conditions.iter().any(|condition| condition.get("type") == Some(&json!("Complete"))))
 }

@@ -47,9 +47,10 @@ impl Cluster {
             return;
         }
         let wanted = group_spec(spec);
-        let differs = self.store.get(&id).and_then(|group| group.get("spec")).is_some_and(|stored| {
-            wanted.iter().any(|(key, value)| key != "queue" && stored.get(key) != Some(value))
-        });
+        let differs =
+            self.store.get(&id).and_then(|group| group.get("spec")).is_some_and(|stored| {
+                wanted.iter().any(|(key, value)| key != "queue" && stored.get(key) != Some(value))
+            });
         if differs {
             self.store.change(&id, |group| {
                 let Some(stored) = object_at(group, &["spec"]) else { return };

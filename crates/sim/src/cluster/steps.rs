@@ -9,6 +9,7 @@ use super::Cluster;
 use super::agenda::Due;
 use super::controllers::count;
 use super::kubelet::{is_leaving, node_of, phase};
+use super::store::uid;
 use crate::fault::{Fault, nearest};
 use crate::journal::Event;
 use crate::manifest::{Happening, Id, Item, Kind, object_at};
@@ -22,9 +23,21 @@ impl Cluster {
         self.settle();
         self.place_running()?;
         for item in initial {
-            self.note_submitted(&item.id);
+            // What runs already was submitted by somebody long ago.
+            if item.id.kind == Kind::Pod || self.has_waiting_pods(&item.id) {
+                self.note_submitted(&item.id);
+            }
         }
         Ok(())
+    }
+
+    /// Whether pods made for an object, directly or through others, have no node yet.
+    fn has_waiting_pods(&self, id: &Id) -> bool {
+        let Some(value) = self.store.get(id) else { return false };
+        self.store.owned_by(uid(value)).any(|owned| match owned.kind {
+            Kind::Pod => self.store.get(owned).is_some_and(|pod| node_of(pod).is_none()),
+            _ => self.has_waiting_pods(owned),
+        })
     }
 
     /// Pods that run from the start: those that name their node, and those that the scenario lists.
@@ -43,7 +56,9 @@ impl Cluster {
                 let names: Vec<String> = self.store.of_kind(Kind::Pod).map(|(id, _)| id.path()).collect();
                 let help = match nearest(&running.pod.path(), names.iter().map(String::as_str)) {
                     Some(near) => format!("did you mean `{near}`? Pods of a controller are numbered from 0"),
-                    None => "name a pod of the manifests; pods of a controller are its name and a number from 0".to_owned(),
+                    None => {
+                        "name a pod of the manifests; pods of a controller are its name and a number from 0".to_owned()
+                    }
                 };
                 return Err(Fault::new(running.place, format!("{} does not exist", running.pod), help));
             };
@@ -184,7 +199,8 @@ impl Cluster {
         let Some(value) = self.store.get(id) else { return };
         let why = match id.kind {
             Kind::Job => {
-                let pods = count(value, "/spec/completions").unwrap_or(0).max(count(value, "/spec/parallelism").unwrap_or(1));
+                let pods =
+                    count(value, "/spec/completions").unwrap_or(0).max(count(value, "/spec/parallelism").unwrap_or(1));
                 describe_workload(self, id, value, pods)
             }
             Kind::Deployment | Kind::ReplicaSet => {
@@ -205,14 +221,18 @@ impl Cluster {
 
 /// `2 pods of 4 GPUs, queue team-a`.
 fn describe_workload(cluster: &Cluster, id: &Id, value: &Value, pods: u32) -> String {
-    let mut pod = if id.kind == Kind::Pod { value.clone() } else { value.pointer("/spec/template").cloned().unwrap_or_default() };
+    let mut pod =
+        if id.kind == Kind::Pod { value.clone() } else { value.pointer("/spec/template").cloned().unwrap_or_default() };
     if let Some(metadata) = object_at(&mut pod, &["metadata"]) {
         metadata.insert("name".to_owned(), json!(id.name));
     }
     crate::manifest::complete_pod(&mut pod);
     let each = Pod::parse(&pod).map(|pod| crate::amounts::request_words(&pod.request)).unwrap_or_default();
-    let count = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
     let queue = cluster.queue_of(id).map(|queue| format!(", queue {queue}")).unwrap_or_default();
+    if id.kind == Kind::Pod {
+        return format!("Pod: {each}{queue}");
+    }
+    let count = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
     format!("{}: {count} of {each}{queue}", id.kind.name())
 }
 

@@ -104,8 +104,9 @@ impl Store {
         if let Some(metadata) = object_at(&mut value, &["metadata"]) {
             metadata.insert("resourceVersion".to_owned(), json!(self.version.to_string()));
         }
-        let object = Object::parse(&value)
-            .unwrap_or_else(|malformed| panic!("{id} was checked when read and only changed in known ways: {malformed}"));
+        let object = Object::parse(&value).unwrap_or_else(|malformed| {
+            panic!("{id} was checked when read and only changed in known ways: {malformed}")
+        });
         if let Some(object) = object {
             self.world.apply(object);
         }

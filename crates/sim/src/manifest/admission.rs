@@ -160,7 +160,11 @@ fn check_tree(group: &PodGroup, place: &Place) -> Result<(), Fault> {
         let Some(parent) = sub_group.parent.as_deref() else { continue };
         if !parents.contains_key(parent) {
             let problem = format!("parent `{parent}` of sub-group `{}` does not exist", sub_group.name);
-            return Err(Fault::new(at(index, "parent"), problem, "name a sub-group of this pod group, or leave it out"));
+            return Err(Fault::new(
+                at(index, "parent"),
+                problem,
+                "name a sub-group of this pod group, or leave it out",
+            ));
         }
         if let Some(cycle) = cycle_through(&sub_group.name, &parents) {
             let problem = format!("sub-groups are each other's parents: {cycle}");

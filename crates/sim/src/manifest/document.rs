@@ -93,7 +93,9 @@ fn to_json(yaml: Yaml, path: &str) -> Result<Value, (String, String)> {
             } else {
                 number.as_f64().and_then(Number::from_f64)
             };
-            Value::Number(json.ok_or_else(|| (path.to_owned(), format!("`{number}` is not a number that can be used")))?)
+            Value::Number(
+                json.ok_or_else(|| (path.to_owned(), format!("`{number}` is not a number that can be used")))?,
+            )
         }
         Yaml::Sequence(items) => {
             let items = items.into_iter().enumerate().map(|(index, item)| to_json(item, &format!("{path}[{index}]")));
@@ -113,7 +115,9 @@ fn to_json(yaml: Yaml, path: &str) -> Result<Value, (String, String)> {
             }
             Value::Object(map)
         }
-        Yaml::Tagged(tagged) => return Err((path.to_owned(), format!("the YAML tag `{}` is not understood", tagged.tag))),
+        Yaml::Tagged(tagged) => {
+            return Err((path.to_owned(), format!("the YAML tag `{}` is not understood", tagged.tag)));
+        }
     })
 }
 
@@ -158,28 +162,37 @@ mod tests {
 
     #[test]
     fn a_broken_document_names_its_line_in_the_file() {
-        check("a: 1\n---\nb: 2\nc: [1\n", expect![[r#"
+        check(
+            "a: 1\n---\nb: 2\nc: [1\n",
+            expect![[r#"
             this is not valid YAML: did not find expected ',' or ']'
               --> a.yaml, document 2 (line 5)
               help: check indentation, quotes and colons around that line
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn a_key_given_twice_is_refused() {
-        check("a: 1\na: 2\n", expect![[r#"
+        check(
+            "a: 1\na: 2\n",
+            expect![[r#"
             this is not valid YAML: duplicate entry with key "a"
               --> a.yaml, document 1 (line 1)
               help: check indentation, quotes and colons around that line
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn not_a_number_is_refused() {
-        check("spec: {quota: .nan}\n", expect![[r#"
+        check(
+            "spec: {quota: .nan}\n",
+            expect![[r#"
             `.nan` is not a number that can be used
               --> a.yaml, document 1 (line 1), spec.quota
               help: write plain YAML that has a JSON equivalent, as Kubernetes requires
-        "#]]);
+        "#]],
+        );
     }
 }

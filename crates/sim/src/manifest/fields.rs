@@ -52,7 +52,11 @@ impl<'a> Fields<'a> {
     }
 
     fn wrong(&self, key: &str, wanted: &str, value: &Value) -> Fault {
-        Fault::new(self.at(key), format!("expected {wanted}, found {}", describe(value)), format!("write {wanted} here"))
+        Fault::new(
+            self.at(key),
+            format!("expected {wanted}, found {}", describe(value)),
+            format!("write {wanted} here"),
+        )
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, Fault> {

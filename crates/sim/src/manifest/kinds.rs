@@ -81,11 +81,13 @@ impl Kind {
     /// The kind of that name, in any case and singular or plural, as `kubectl` takes it.
     pub fn from_word(word: &str) -> Option<Self> {
         let word = word.to_lowercase();
-        KINDS.iter().find(|row| {
-            let name = row.name.to_lowercase();
-            word == name || word.strip_prefix(&name).is_some_and(|rest| rest == "s" || rest == "es")
-        })
-        .map(|row| row.kind)
+        KINDS
+            .iter()
+            .find(|row| {
+                let name = row.name.to_lowercase();
+                word == name || word.strip_prefix(&name).is_some_and(|rest| rest == "s" || rest == "es")
+            })
+            .map(|row| row.kind)
     }
 
     /// All names, for error messages.
@@ -158,7 +160,11 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
     let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (word("apiVersion"), word("kind"));
     if kind.is_empty() {
-        return Err(Fault::new(place.field("kind"), "the object does not say its kind", "add `kind:` and `apiVersion:`"));
+        return Err(Fault::new(
+            place.field("kind"),
+            "the object does not say its kind",
+            "add `kind:` and `apiVersion:`",
+        ));
     }
     if kind == SCENARIO.1 {
         expect_version(&place, &kind, &api_version, SCENARIO.0)?;
@@ -180,7 +186,10 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         let help = match nearest(&kind, Kind::names()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
-                format!("remove it; understood are {}, Namespace, List and Scenario", Kind::names().collect::<Vec<_>>().join(", "))
+                format!(
+                    "remove it; understood are {}, Namespace, List and Scenario",
+                    Kind::names().collect::<Vec<_>>().join(", ")
+                )
             }
         };
         return Err(Fault::new(place.object(&kind), format!("the simulator does not know kind `{kind}`"), help));
@@ -221,12 +230,11 @@ fn expect_version(place: &Place, kind: &str, found: &str, wanted: &str) -> Resul
 }
 
 fn name_problem(name: &str) -> Option<String> {
-    let allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-' || letter == '.';
+    let allowed =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-' || letter == '.';
     let edge = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
-    let good = name.len() <= 253
-        && name.chars().all(allowed)
-        && edge(name.chars().next())
-        && edge(name.chars().next_back());
+    let good =
+        name.len() <= 253 && name.chars().all(allowed) && edge(name.chars().next()) && edge(name.chars().next_back());
     (!good).then(|| format!("`{name}` is not a name that Kubernetes accepts"))
 }
 

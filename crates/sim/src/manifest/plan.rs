@@ -193,7 +193,8 @@ fn check_story(initial: &[Item], steps: &[(PlannedStep, Place)], scenario: &Scen
             }
         }
     }
-    let all: BTreeSet<&Id> = initial.iter().chain(steps.iter().flat_map(|(step, _)| step.items())).map(|item| &item.id).collect();
+    let all: BTreeSet<&Id> =
+        initial.iter().chain(steps.iter().flat_map(|(step, _)| step.items())).map(|item| &item.id).collect();
     for rule in &scenario.durations {
         if rule.target.kind != Kind::Pod && !all.contains(&rule.target) {
             return Err(absent_among(&rule.target, all.iter().copied(), &rule.place));

@@ -125,7 +125,8 @@ impl Scenario {
     pub(crate) fn read(document: &Document) -> Result<Self, Fault> {
         const HEAD: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
         let name = document.value.pointer("/metadata/name").and_then(Value::as_str);
-        let place = document.place.object(name.map_or_else(|| "Scenario".to_owned(), |name| format!("Scenario {name}")));
+        let place =
+            document.place.object(name.map_or_else(|| "Scenario".to_owned(), |name| format!("Scenario {name}")));
         let nested = document.value.get("spec").is_some();
         let (value, path) = if nested { (&document.value["spec"], "spec") } else { (&document.value, "") };
         if nested {
