@@ -94,8 +94,8 @@ pub fn choose_devices(
     Some(DeviceChoice { existing: fitting, fresh: (wanted - existing) as u32, now })
 }
 
-/// Whether pod slots suffice: each newly shared GPU needs one more, for the pod that reserves it.
+/// Whether pod slots suffice: a newly shared GPU needs one more, for the pod that reserves it.
 pub fn slots_suffice(ledger: &Ledger<'_>, node: NodeId, fresh: u32) -> bool {
     let free = ledger.idle(node)[PODS] + ledger.releasing(node)[PODS];
-    free >= if fresh > 0 { 2 } else { 1 }
+    free >= if fresh > 0 || !ledger.repairs.gpu_sharing { 2 } else { 1 }
 }

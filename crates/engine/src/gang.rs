@@ -143,8 +143,20 @@ impl<'a> Gang<'a> {
         self.satisfied(self.root())
     }
 
+    /// KAI asks this of every pod set, optional ones included.
+    fn every_pod_set(&self, test: impl Fn(PodSetId) -> bool) -> bool {
+        self.ledger.snapshot.pod_sets_of(self.job).all(test)
+    }
+
+    fn by_tree(&self) -> bool {
+        self.ledger.repairs.gang_trees
+    }
+
     /// Whether the job has all it needs if pods on their way out still count.
     pub fn is_present(&self) -> bool {
+        if !self.by_tree() {
+            return self.every_pod_set(|pod_set| self.counts(pod_set).used() >= self.min(pod_set));
+        }
         self.is_met(self.root(), &|pod_set| self.counts(pod_set).used())
     }
 
@@ -173,6 +185,10 @@ impl<'a> Gang<'a> {
             let gated = snapshot.tasks_of(pod_set).filter(|task| snapshot.task(*task).status == Status::Gated).count();
             counts.active() + counts.pending + gated as u32
         };
+        if !self.by_tree() {
+            let size = |pod_set: PodSetId| snapshot.pod_sets[pod_set.index()].tasks.len() as u32;
+            return !self.every_pod_set(|pod_set| self.min(pod_set) >= size(pod_set));
+        }
         let surplus_pods = snapshot.pod_sets_of(self.job).any(|pod_set| self.min(pod_set) < alive(pod_set));
         let populated = |member: &Member| match member {
             Member::PodSet(pod_set) => alive(*pod_set) > 0,
@@ -193,6 +209,15 @@ impl<'a> Gang<'a> {
 
     /// How complete the job is.
     pub fn state(&self) -> Need {
+        if !self.by_tree() {
+            let at_least = |pod_set| self.active(pod_set) >= self.min(pod_set);
+            let at_most = |pod_set| self.active(pod_set) <= self.min(pod_set);
+            return match (self.every_pod_set(at_least), self.every_pod_set(at_most)) {
+                (false, _) => Need::Below,
+                (true, true) => Need::Exact,
+                (true, false) => Need::Above,
+            };
+        }
         if !self.is_satisfied() {
             Need::Below
         } else if self.surplus(self.ledger.snapshot.root(self.job)).is_empty() {
@@ -206,6 +231,9 @@ impl<'a> Gang<'a> {
     pub fn must_wait(&self, chunk: &[TaskId]) -> bool {
         let snapshot = self.ledger.snapshot;
         let held = |pod_set: PodSetId| self.counts(pod_set).held;
+        if !self.by_tree() {
+            return !self.every_pod_set(|set| self.counts(set).promised == 0 || held(set) >= self.min(set));
+        }
         let promised = snapshot.pod_sets_of(self.job).any(|pod_set| self.counts(pod_set).promised > 0);
         promised
             && (!self.is_met(self.root(), &held)
@@ -236,6 +264,9 @@ impl<'a> Gang<'a> {
         let members = self.ordered_members(group);
         let satisfied = members.iter().filter(|member| self.satisfied(**member)).count() as u32;
         let need = self.need(group);
+        if !self.by_tree() {
+            return self.contribution_by_order(&members, satisfied < need, need, what_if);
+        }
         if satisfied < need {
             let mut chunk = Vec::new();
             let missing: Vec<_> = members
@@ -259,6 +290,20 @@ impl<'a> Gang<'a> {
             }
         }
         Some(Vec::new())
+    }
+
+    /// KAI takes the first members by order, whether or not they have pods.
+    fn contribution_by_order(&self, members: &[Member], lacks: bool, need: u32, what_if: bool) -> Option<Vec<TaskId>> {
+        let mut chunk = Vec::new();
+        for member in members.iter().take(if lacks { need as usize } else { members.len() }) {
+            if !lacks || !self.satisfied(*member) {
+                chunk.extend(self.step(*member, what_if)?);
+            }
+            if !lacks && !chunk.is_empty() {
+                break;
+            }
+        }
+        Some(chunk)
     }
 
     fn step(&self, member: Member, what_if: bool) -> Option<Vec<TaskId>> {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 pub use devices::{DeviceLoad, DeviceState};
 
 use crate::ids::{DeviceId, NodeId, PodSetId, PortId, TaskId};
+use crate::policy::{Policy, Repairs};
 use crate::queues::QueueBook;
 use crate::share;
 use crate::snapshot::{GPUS, GpuAsk, Snapshot, Status};
@@ -106,6 +107,8 @@ pub struct Mark {
 pub struct Ledger<'s> {
     /// The input.
     pub snapshot: &'s Snapshot,
+    /// Which of KAI's accidents are repaired.
+    pub repairs: Repairs,
     /// Queue counters.
     pub book: QueueBook,
     standings: Vec<Standing>,
@@ -125,8 +128,9 @@ pub struct Ledger<'s> {
 
 impl<'s> Ledger<'s> {
     /// The state when the cycle begins, fair shares included.
-    pub fn open(snapshot: &'s Snapshot, k_value: i64) -> Self {
-        let mut ledger = Self::empty(snapshot);
+    pub fn open(snapshot: &'s Snapshot, policy: &Policy) -> Self {
+        let mut ledger = Self::empty(snapshot, policy.repairs);
+        let k_value = policy.proportion.map_or(0, |proportion| proportion.k_value);
         let reference = snapshot.device_memory_range().0;
         for index in 0..snapshot.tasks.len() {
             let id = TaskId::at(index);
@@ -149,7 +153,7 @@ impl<'s> Ledger<'s> {
         ledger
     }
 
-    fn empty(snapshot: &'s Snapshot) -> Self {
+    fn empty(snapshot: &'s Snapshot, repairs: Repairs) -> Self {
         let nodes = &snapshot.nodes;
         let mut node_devices = vec![Vec::new(); nodes.len()];
         for (index, device) in snapshot.devices.iter().enumerate() {
@@ -167,6 +171,7 @@ impl<'s> Ledger<'s> {
         }
         Self {
             snapshot,
+            repairs,
             book: QueueBook::new(&snapshot.queues, snapshot.capacity()),
             standings: vec![Standing::Waiting; snapshot.tasks.len()],
             idle: nodes.allocatable.iter().zip(&nodes.taken).map(|(all, taken)| all - taken).collect(),
@@ -310,6 +315,11 @@ impl<'s> Ledger<'s> {
         self.journal[mark.journal..].iter().filter(|(task, _)| seen.insert(*task)).copied().collect()
     }
 
+    /// Where the pod stood before it was last shifted.
+    pub fn previous(&self, task: TaskId) -> Option<Standing> {
+        self.journal.iter().rev().find(|(shifted, _)| *shifted == task).map(|(_, old)| *old)
+    }
+
     /// Makes everything since the mark final: pods that leave are not placed again in this cycle.
     pub fn settle(&mut self, mark: Mark) {
         for index in mark.journal..self.journal.len() {
@@ -414,7 +424,7 @@ impl<'s> Ledger<'s> {
 
     /// The same standings booked from nothing: what the running sums must equal.
     pub fn recomputed(&self) -> Self {
-        let mut fresh = Self::empty(self.snapshot);
+        let mut fresh = Self::empty(self.snapshot, self.repairs);
         fresh.device_lists.clone_from(&self.device_lists);
         fresh.devices = self.devices.iter().map(|device| DeviceState::new(device.node)).collect();
         fresh.node_devices.clone_from(&self.node_devices);

@@ -228,13 +228,20 @@ impl Session<'_> {
         let (spot, now) = self.spot_on(task, node);
         let standing = match self.ledger.standing(task) {
             // Back to where it was: it never left.
-            Standing::Leaving(from) if from.node == node && self.same_devices(from, spot) => Standing::Held(from),
+            Standing::Leaving(from) if from.node == node && self.same_devices(from, spot) => self.back_to(task, from),
             Standing::Leaving(from) => Standing::Moving { from, to: spot },
             _ if now && attempt == Attempt::Real => Standing::Held(spot),
             _ => Standing::Promised(spot),
         };
         self.ledger.shift(task, standing);
         true
+    }
+
+    /// The standing of a pod that is not evicted after all.
+    fn back_to(&self, task: TaskId, from: Spot) -> Standing {
+        // KAI returns a pod that was moved earlier in the cycle to where it was going.
+        let previous = self.ledger.previous(task).filter(|_| !self.policy.repairs.drop_placements);
+        previous.filter(|standing| standing.is_active()).unwrap_or(Standing::Held(from))
     }
 
     fn same_devices(&self, from: Spot, to: Spot) -> bool {

@@ -41,6 +41,28 @@ pub struct Policy {
     pub keep_nodes_whole: bool,
     /// Bounds on the victim search.
     pub budget: SearchBudget,
+    /// Which of KAI's accidents are repaired.
+    pub repairs: Repairs,
+}
+
+/// Places where we decide better than KAI on purpose, see `docs/compat/repairs.md`. All on in production; side-by-side
+/// comparisons turn them off, so that what still differs is a bug of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repairs {
+    /// Gangs are judged by their tree, not by every leaf: optional sub-groups neither make a job stale nor hold it
+    /// back, a gang is never started in part, and a sub-group without pods does not block the others.
+    pub gang_trees: bool,
+    /// A pod placed in this cycle and then chosen as a victim only loses that placement.
+    pub drop_placements: bool,
+    /// Only pods that share GPUs are drawn to nodes with partly used GPUs, and a used GPU needs no second pod slot.
+    pub gpu_sharing: bool,
+}
+
+impl Repairs {
+    /// Decides as KAI does.
+    pub const NONE: Self = Self { gang_trees: false, drop_placements: false, gpu_sharing: false };
+    /// Decides as we think is right.
+    pub const ALL: Self = Self { gang_trees: true, drop_placements: true, gpu_sharing: true };
 }
 
 /// An action of a cycle.
@@ -223,6 +245,7 @@ impl Default for Policy {
             staleness_grace: Some(Span::seconds(60)),
             keep_nodes_whole: false,
             budget: SearchBudget::default(),
+            repairs: Repairs::ALL,
         }
     }
 }

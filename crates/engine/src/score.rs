@@ -58,7 +58,8 @@ fn availability(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
 
 /// A pod that shares GPUs goes where a shared GPU has room.
 fn gpu_sharing(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
-    let shares = shape.gpu.shared_devices().is_some();
+    // KAI draws every pod there that asks for no whole GPU: it asks for no memory, so it fits anywhere.
+    let shares = shape.gpu.shared_devices().is_some() || !ledger.repairs.gpu_sharing && shape.gpu != GpuAsk::Whole;
     if shares && fit::fitting_devices(ledger, shape.gpu, node).next().is_some() { 10_000 } else { 0 }
 }
 

@@ -44,12 +44,11 @@ pub struct Session<'s> {
 impl<'s> Session<'s> {
     /// The cycle before its first action.
     pub fn open(snapshot: &'s Snapshot, policy: &'s Policy, now: Timestamp) -> Self {
-        let k_value = policy.proportion.map_or(0, |proportion| proportion.k_value);
         Self {
             snapshot,
             policy,
             now,
-            ledger: Ledger::open(snapshot, k_value),
+            ledger: Ledger::open(snapshot, policy),
             finder: Finder::default(),
             last_start: snapshot.jobs.iter().map(|job| job.last_start).collect(),
             last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
@@ -99,7 +98,7 @@ impl<'s> Session<'s> {
                 _ => {}
             }
             match after {
-                Standing::Held(spot) if before != after && !matches!(before, Standing::Leaving(_)) => {
+                Standing::Held(spot) if before != after && self.snapshot.task(task).status == Status::Pending => {
                     self.decisions.push(Decision::Bind { task, spot: self.place(spot) });
                 }
                 Standing::Promised(spot) | Standing::Moving { to: spot, .. } if before != after => {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
-use kai_engine::Snapshot;
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
 use kai_engine::finder::NodeSet;
 use kai_engine::ids::{NodeId, TaskId, TopologyId};
@@ -11,6 +10,7 @@ use kai_engine::ledger::Ledger;
 use kai_engine::snapshot::{Constraint, GpuAsk, LevelRef, Queue, Shape, Topology};
 use kai_engine::topology::{Choice, Refusal, Tree, choose};
 use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
+use kai_engine::{Policy, Snapshot};
 use serde::Deserialize;
 
 use crate::verdict::{Difference, Fault, Verdict};
@@ -110,7 +110,7 @@ pub fn run(case: &Case) -> Result<Verdict, Fault> {
     let topology = Topology { levels: input.levels.iter().map(|level| level_of(input, level)).collect() };
     let tree = Tree::new(&topology, names.len());
     let snapshot = snapshot(input, topology);
-    let ledger = Ledger::open(&snapshot, ONE);
+    let ledger = Ledger::open(&snapshot, &Policy::default());
     let constraint = Constraint {
         topology: Some(TopologyId(0)),
         required: level_ref(input, &input.required_level),

@@ -2,7 +2,7 @@
 
 use super::making_room::{Barred, MakingRoom, run as make_room};
 use crate::capacity;
-use crate::gang::{self, Gang};
+use crate::gang;
 use crate::ids::{JobId, TaskId};
 use crate::order::jobs::requested;
 use crate::policy::Action;
@@ -19,7 +19,9 @@ pub fn run(session: &mut Session<'_>) {
         concerns: |_, _| true,
         barred,
         candidates,
-        accept: |_, _, _, _| true,
+        accept: |session, _, trial, _| {
+            min_runtime::spares_minimum(session, trial, |job| min_runtime::protected_from_preempt(session, job))
+        },
         shared_failures: false,
     };
     make_room(session, &action);
@@ -45,9 +47,6 @@ fn candidates(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Vec<Candidate>
             && victim.priority < row.priority
             && gang::has_active(&session.ledger, *other)
     };
-    let protect = |job: JobId| {
-        let surplus_only = min_runtime::protected_from_preempt(session, job);
-        (!surplus_only || Gang::new(&session.ledger, job).is_elastic()).then_some(Candidate { job, surplus_only })
-    };
+    let protect = |job| min_runtime::candidate(session, job, min_runtime::protected_from_preempt(session, job));
     session.snapshot.job_ids().filter(eligible).filter_map(protect).collect()
 }

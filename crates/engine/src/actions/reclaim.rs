@@ -1,8 +1,10 @@
 //! A queue below its share takes back from queues above theirs.
 
+use std::collections::BTreeMap;
+
 use super::making_room::{Barred, MakingRoom, run as make_room};
-use crate::gang::{self, Gang};
-use crate::ids::{JobId, QueueId, TaskId};
+use crate::gang;
+use crate::ids::{JobId, PodSetId, QueueId, TaskId};
 use crate::order::jobs::requested;
 use crate::policy::Action;
 use crate::queues::QueueBook;
@@ -55,30 +57,59 @@ fn candidates(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Vec<Candid
             && victim.queue.is_some_and(|queue| queue != own.queue && may_lose[queue.index()])
             && gang::has_active(&session.ledger, *other)
     };
-    let protect = |job: JobId| {
-        let surplus_only = min_runtime::protected_from_reclaim(session, own.queue, job);
-        (!surplus_only || Gang::new(&session.ledger, job).is_elastic()).then_some(Candidate { job, surplus_only })
-    };
+    let protected = |job| min_runtime::protected_from_reclaim(session, own.queue, job);
+    let protect = |job| min_runtime::candidate(session, job, protected(job));
     session.snapshot.job_ids().filter(eligible).filter_map(protect).collect()
 }
 
 fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueBook) -> bool {
     let Some(own) = reclaimer(session, job, trial.pending) else { return false };
     let multiplier = session.policy.proportion.map_or(crate::units::ONE, |rules| rules.saturation_multiplier);
-    rules::reclaimable(before, own, &units(session, trial), multiplier)
+    let protected = |job| min_runtime::protected_from_reclaim(session, own.queue, job);
+    min_runtime::spares_minimum(session, trial, protected)
+        && rules::reclaimable(before, own, &units(session, trial), multiplier)
 }
 
 /// What each victim queue loses, batch by batch; pods that found another place are not lost.
 fn units(session: &Session<'_>, trial: &Trial<'_>) -> Vec<(QueueId, Triple)> {
     let counted = |task: &TaskId| !session.policy.consolidating_reclaim || !session.ledger.standing(*task).is_active();
     let mut units = Vec::new();
-    for batch in &trial.batches {
-        let lost: Vec<_> = batch.tasks.iter().copied().filter(counted).collect();
-        let Some(queue) = session.snapshot.job(batch.job).queue else { continue };
+    for (job, lost) in split(session, trial) {
+        let lost: Vec<_> = lost.into_iter().filter(counted).collect();
+        let Some(queue) = session.snapshot.job(job).queue else { continue };
         if !lost.is_empty() {
             let amount = lost.iter().fold(Triple::ZERO, |sum, task| sum + session.cost_before(*task));
             units.push((queue, amount));
         }
+    }
+    units
+}
+
+/// Victims as the rules take them: batch by batch.
+fn split(session: &Session<'_>, trial: &Trial<'_>) -> Vec<(JobId, Vec<TaskId>)> {
+    if session.policy.repairs.gang_trees {
+        return trial.batches.iter().map(|batch| (batch.job, batch.tasks.clone())).collect();
+    }
+    // KAI calls the first pods of each pod set core, up to the minimum, and takes the others first, one by one.
+    let mut jobs: Vec<(JobId, BTreeMap<PodSetId, Vec<TaskId>>)> = Vec::new();
+    for batch in &trial.batches {
+        let index = jobs.iter().position(|(job, _)| *job == batch.job).unwrap_or_else(|| {
+            jobs.push((batch.job, BTreeMap::new()));
+            jobs.len() - 1
+        });
+        for task in &batch.tasks {
+            jobs[index].1.entry(session.snapshot.task(*task).pod_set).or_default().push(*task);
+        }
+    }
+    let mut units = Vec::new();
+    for (job, pod_sets) in jobs {
+        let mut core = Vec::new();
+        for (pod_set, tasks) in pod_sets {
+            let min = (session.snapshot.pod_sets[pod_set.index()].min as usize).min(tasks.len());
+            core.extend_from_slice(&tasks[..min]);
+            units.extend(tasks[min..].iter().map(|task| (job, vec![*task])));
+        }
+        units.push((job, core));
     }
     units
 }

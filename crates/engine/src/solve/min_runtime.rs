@@ -1,6 +1,11 @@
 //! Young jobs are left alone for a while: how long, and whether a job is still protected.
 
-use crate::ids::{JobId, QueueId};
+use std::collections::BTreeMap;
+
+use super::search::Trial;
+use super::victims::Candidate;
+use crate::gang::Gang;
+use crate::ids::{JobId, PodSetId, QueueId};
 use crate::policy::{MinRuntime, ReclaimMethod};
 use crate::session::Session;
 use crate::snapshot::Queue;
@@ -22,6 +27,29 @@ pub fn protected_from_reclaim(session: &Session<'_>, reclaimer: QueueId, victim:
         Some(queue) => reclaim_span(session, rules, reclaimer, queue),
     };
     is_young(session, victim, span)
+}
+
+/// How a job that is protected or not may be used as a victim; `None` if not at all.
+pub fn candidate(session: &Session<'_>, job: JobId, protected: bool) -> Option<Candidate> {
+    let elastic = Gang::new(&session.ledger, job).is_elastic();
+    let surplus_only = protected && session.policy.repairs.gang_trees;
+    (!protected || elastic).then_some(Candidate { job, surplus_only })
+}
+
+/// KAI takes the core of a protected job into its scenarios and then refuses them.
+pub fn spares_minimum(session: &Session<'_>, trial: &Trial<'_>, protected: impl Fn(JobId) -> bool) -> bool {
+    if session.policy.repairs.gang_trees {
+        return true;
+    }
+    let mut lost: BTreeMap<PodSetId, u32> = BTreeMap::new();
+    for batch in trial.batches.iter().filter(|batch| protected(batch.job)) {
+        for task in &batch.tasks {
+            *lost.entry(session.snapshot.task(*task).pod_set).or_insert(0) += 1;
+        }
+    }
+    lost.into_iter().all(|(pod_set, lost)| {
+        session.ledger.counts(pod_set).used() >= session.snapshot.pod_sets[pod_set.index()].min + lost
+    })
 }
 
 fn reclaim_span(session: &Session<'_>, rules: MinRuntime, reclaimer: QueueId, victim: QueueId) -> Span {

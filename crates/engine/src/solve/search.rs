@@ -323,7 +323,12 @@ impl Search<'_> {
             left -= 1;
             if next == job {
                 steps += pending.len() as u64;
-                placed = session.place_chunk(job, pending, NodeSet::Only(nodes), Attempt::WhatIf);
+                let chunk = if session.policy.repairs.gang_trees {
+                    pending.to_vec()
+                } else {
+                    Gang::new(&session.ledger, job).only(&sizes).chunk(true)
+                };
+                placed = session.place_chunk(job, &chunk, NodeSet::Only(nodes), Attempt::WhatIf);
                 if !placed {
                     break;
                 }
@@ -384,8 +389,12 @@ impl Jobs for Partial<'_> {
 /// Takes the victims' places away; false if one cannot be evicted.
 fn evict(ledger: &mut Ledger<'_>, victims: &[TaskId]) -> bool {
     for task in victims {
+        let was_placed_before = ledger.snapshot.task(*task).status != Status::Pending;
         let standing = match ledger.standing(*task) {
-            Standing::Held(spot) if ledger.snapshot.task(*task).status != Status::Pending => Standing::Leaving(spot),
+            Standing::Held(spot) if was_placed_before => Standing::Leaving(spot),
+            Standing::Held(spot) | Standing::Promised(spot) if !ledger.repairs.drop_placements => {
+                Standing::Leaving(spot)
+            }
             // Placed in this very cycle: the placement is dropped, nobody is deleted.
             Standing::Held(_) | Standing::Promised(_) => Standing::Waiting,
             Standing::Moving { from, .. } => Standing::Leaving(from),
