@@ -1,4 +1,5 @@
 //! What can be typed, and the help that teaches it.
+#![allow(clippy::doc_markdown, reason = "doc comments are printed as help, where backticks would show")]
 
 use std::path::PathBuf;
 

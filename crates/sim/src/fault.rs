@@ -10,8 +10,8 @@ use thiserror::Error;
 pub struct Fault {
     /// What is wrong, in one sentence without a full stop.
     pub problem: String,
-    /// Where it stands.
-    pub place: Place,
+    /// Where it stands. Boxed, since every reader hands a fault on and none should carry its weight around.
+    pub place: Box<Place>,
     /// What to do about it.
     pub help: String,
 }
@@ -34,7 +34,7 @@ pub struct Place {
 impl Fault {
     /// A complaint about a place.
     pub fn new(place: Place, problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { problem: problem.into(), place, help: help.into() }
+        Self { problem: problem.into(), place: Box::new(place), help: help.into() }
     }
 }
 

@@ -175,7 +175,9 @@ fn next_deadline(world: &World, settings: &Settings, now: Timestamp) -> Option<T
             consider(group.last_eviction.unwrap_or(group.created).max(group.created).plus(group.preemption_delay));
         }
         if let Some(started) = group.last_start {
-            runtimes.iter().for_each(|runtime| consider(started.plus(*runtime)));
+            for runtime in &runtimes {
+                consider(started.plus(*runtime));
+            }
         }
     }
     // Rules speak of "more than", and a cycle on the very moment may still see "not more".

@@ -48,7 +48,7 @@ fn scaled(number: &str, micros: i64) -> Option<i64> {
     Some(sum)
 }
 
-/// Writes a span as [`parse_span`] reads it, with the two largest units that matter.
+/// Writes a span as [`parse_span`] reads it, with the largest units that matter.
 pub fn show_span(span: Span) -> String {
     let seconds = span.0.div_euclid(1_000_000);
     let micros = span.0.rem_euclid(1_000_000);
@@ -58,12 +58,8 @@ pub fn show_span(span: Span) -> String {
     }
     let steps = [(seconds / 86_400, "d"), (seconds / 3_600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
     let Some(first) = steps.iter().position(|(count, _)| *count > 0) else { return "0s".to_owned() };
-    steps[first..]
-        .iter()
-        .take(3)
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, unit)| format!("{count}{unit}"))
-        .collect()
+    let parts = steps[first..].iter().take(3).filter(|(count, _)| *count > 0);
+    parts.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().concat()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A map of the GPUs of each node, with its pods.
 //!
-//! One character a GPU: a letter for the pod that has it whole, `*` where pods share it, `.` where it is free.
+//! One character a GPU: a letter for the pod that has it whole, `*` where pods share it, `.` where it is free;
+//! `-` marks pods without a GPU.
 //! Which device a whole-GPU pod gets is the kubelet's choice, so positions only show amounts.
 
 use anstyle::{AnsiColor, Style};
@@ -33,8 +34,8 @@ pub(super) fn render(nodes: &[NodeRow]) -> String {
             format!("{} of {} GPUs free", node.gpu.free, node.gpu.total)
         };
         let state = if node.ready { String::new() } else { paint(BAD, "  not ready") };
-        out.push_str(&format!("{:<name_width$}  {open}{map}{close}{pad}  {room}{state}\n", node.name));
-        out.push_str(&pods(node));
+        let line = format!("{:<name_width$}  {open}{map}{close}{pad}  {room}{state}\n", node.name);
+        out.extend([line, pods(node)]);
     }
     out
 }
@@ -43,10 +44,15 @@ fn whole(amount: Amount) -> usize {
     usize::try_from(amount.0 / GPU).unwrap_or(0)
 }
 
-/// The sign of the n-th pod of a node.
-fn sign(position: usize) -> char {
-    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    LETTERS.get(position).map_or('#', |letter| char::from(*letter))
+/// The signs of a node's pods: letters in turn for those with GPUs of their own.
+fn signs(node: &NodeRow) -> Vec<char> {
+    let mut letters = ('A'..='Z').chain('a'..='z').chain(std::iter::repeat('#'));
+    let sign = |pod: &PodRow| match (pod.gpu.0, pod.devices.is_empty()) {
+        (0, _) => Some('-'),
+        (_, false) => Some('*'),
+        (_, true) => letters.next(),
+    };
+    node.pods.iter().filter_map(sign).collect()
 }
 
 fn color(position: usize) -> Style {
@@ -56,9 +62,9 @@ fn color(position: usize) -> Style {
 fn map(node: &NodeRow) -> String {
     let total = whole(node.gpu.total);
     let mut cells: Vec<String> = Vec::new();
-    for (position, pod) in node.pods.iter().enumerate().filter(|(_, pod)| pod.devices.is_empty()) {
-        for _ in 0..whole(pod.gpu) {
-            cells.push(paint(color(position), sign(position)));
+    for (position, (pod, sign)) in node.pods.iter().zip(signs(node)).enumerate() {
+        if pod.devices.is_empty() {
+            cells.extend(std::iter::repeat_n(paint(color(position), sign), whole(pod.gpu)));
         }
     }
     for device in &node.devices {
@@ -74,8 +80,7 @@ fn map(node: &NodeRow) -> String {
 
 fn pods(node: &NodeRow) -> String {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for (position, pod) in node.pods.iter().enumerate() {
-        let mark = if pod.devices.is_empty() { sign(position) } else { '*' };
+    for (position, (pod, mark)) in node.pods.iter().zip(signs(node)).enumerate() {
         let queue = pod.queue.as_ref().map(|queue| format!("queue {queue}")).unwrap_or_default();
         rows.push(vec![
             Cell::left("   "),

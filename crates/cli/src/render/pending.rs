@@ -15,9 +15,9 @@ pub(super) fn render(rows: &[PendingRow]) -> String {
         let pods = if count == 1 { "1 pod".to_owned() } else { format!("{count} pods") };
         let placed = if row.placed > 0 { format!(", {} placed", row.placed) } else { String::new() };
         let facts = paint(DIM, format!("{}, {pods} waiting{placed}{queue}", row.kind));
-        out.push_str(&format!("{}  {facts}\n", paint(BOLD, &row.name)));
+        out.extend([&paint(BOLD, &row.name), "  ", &facts, "\n"]);
         for reason in &row.reasons {
-            out.push_str(&format!("  {} {reason}\n", paint(CARE, "-")));
+            out.extend(["  ", &paint(CARE, "-"), " ", reason, "\n"]);
         }
     }
     out

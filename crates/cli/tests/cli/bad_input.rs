@@ -208,7 +208,7 @@ spec:
             exit 1
             -- stderr
             error: `many` is not a quantity
-              --> a.yaml, document 2 (line 6), Job team/train, spec.template.spec.containers[0].resources.requests[nvidia.com/gpu]
+              --> a.yaml, document 2 (line 6), Job team/train, spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]
               help: write an amount such as 2, 500m or 8Gi, without spaces
         "#]],
     );
@@ -237,12 +237,12 @@ fn a_quota_that_is_not_a_number() {
     check(
         &queue("a", "\"\"").replace("quota: 1", "quota: .nan"),
         expect![[r#"
-        exit 1
-        -- stderr
-        error: `.nan` is not a number that can be used
-          --> a.yaml, document 1 (line 1), spec.resources.gpu.quota
-          help: write plain YAML that has a JSON equivalent, as Kubernetes requires
-    "#]],
+            exit 1
+            -- stderr
+            error: `.nan` is not a number that can be used
+              --> a.yaml, document 1 (line 1), Queue a, spec.resources.gpu.quota
+              help: write a finite number
+        "#]],
     );
 }
 

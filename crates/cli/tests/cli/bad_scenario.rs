@@ -231,22 +231,25 @@ fn a_misspelt_scheduler_option() {
     check(
         "  scheduler: {keepNodeWhole: true}",
         expect![[r#"
-        exit 0
-        -- stdout
-        Timeline
-             0s  submit   team/train    Job: 1 pod of no GPU, queue default-queue
-             0s  end      nothing more happens, after one scheduling cycle
+            exit 0
+            -- stdout
+            Timeline
+                 0s  submit   team/train            Job: 1 pod of no GPU, queue default-queue
+                 0s  bind     team/train-0  node-1  fits; queue default-queue now holds 0 CPU cores of a fair share of 0
+                 1s  end      nothing more happens, after 2 scheduling cycles
 
-        Nodes
-        node-1  [........]  8 of 8 GPUs free
+            Nodes
+            node-1  [........]  8 of 8 GPUs free
+                 -  team/train-0    queue default-queue
 
-        Queues
-        none
+            Queues
+            GPUs                  priority  quota  limit  fair share  allocated  requested
+            default-parent-queue       100      0   none           0          0          0
+              default-queue            100      0   none           0          0          0
 
-        Pending
-        team/train  Job, 1 pod waiting, queue default-queue
-          - the next scheduling cycle looks at it
-    "#]],
+            Pending
+            nothing waits
+        "#]],
     );
 }
 
@@ -255,22 +258,25 @@ fn an_unknown_action() {
     check(
         "  scheduler: {actions: \"allocate, magic\"}",
         expect![[r#"
-        exit 0
-        -- stdout
-        Timeline
-             0s  submit   team/train    Job: 1 pod of no GPU, queue default-queue
-             0s  end      nothing more happens, after one scheduling cycle
+            exit 0
+            -- stdout
+            Timeline
+                 0s  submit   team/train            Job: 1 pod of no GPU, queue default-queue
+                 0s  bind     team/train-0  node-1  fits; queue default-queue now holds 0 CPU cores of a fair share of 0
+                 1s  end      nothing more happens, after 2 scheduling cycles
 
-        Nodes
-        node-1  [........]  8 of 8 GPUs free
+            Nodes
+            node-1  [........]  8 of 8 GPUs free
+                 -  team/train-0    queue default-queue
 
-        Queues
-        none
+            Queues
+            GPUs                  priority  quota  limit  fair share  allocated  requested
+            default-parent-queue       100      0   none           0          0          0
+              default-queue            100      0   none           0          0          0
 
-        Pending
-        team/train  Job, 1 pod waiting, queue default-queue
-          - the next scheduling cycle looks at it
-    "#]],
+            Pending
+            nothing waits
+        "#]],
     );
 }
 

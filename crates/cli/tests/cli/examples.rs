@@ -24,7 +24,7 @@ examples! {
     gang: "gang", "gang/expected.txt", ["examples/gang"];
     binpack: "binpack", "spread-vs-binpack/expected.txt", ["examples/spread-vs-binpack"];
     spread: "spread", "spread-vs-binpack/spread/expected.txt",
-        ["examples/spread-vs-binpack", "examples/spread-vs-binpack/spread"];
+        ["examples/spread-vs-binpack/cluster.yaml", "examples/spread-vs-binpack/spread"];
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) fn transcript(output: &Output) -> String {
     let mut text = format!("exit {code}\n");
     for (name, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
         if !bytes.is_empty() {
-            text.push_str(&format!("-- {name}\n{}", String::from_utf8_lossy(bytes)));
+            text.extend(["-- ", name, "\n", &String::from_utf8_lossy(bytes)]);
         }
     }
     text

@@ -1,7 +1,8 @@
 //! The whole command, through the binary: what it prints, where, and how it ends.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p kai-cli` rewrites every expectation; review the difference like code.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tests may talk")]
+#![allow(clippy::needless_raw_string_hashes, reason = "expectations are written by a tool")]
+#![allow(clippy::needless_pass_by_value, reason = "an expectation is made for one comparison")]
 
 mod bad_input;
 mod bad_scenario;

@@ -1,4 +1,4 @@
-//! The controllers that make pods from templates and replace them: Job, ReplicaSet, Deployment.
+//! The controllers that make pods from templates and replace them: Job, `ReplicaSet`, Deployment.
 //!
 //! Level-triggered, like the originals: each looks at what it wants and at what exists, and closes the gap. Names
 //! count up instead of being random, so that two runs can be compared. A pod never fails by itself here, so the
@@ -80,7 +80,7 @@ impl Cluster {
         self.note(Event::Finish, id, None, format!("complete after {done} pod{}", if done == 1 { "" } else { "s" }));
     }
 
-    /// A Deployment keeps one ReplicaSet per revision of its template and all replicas in the newest. Revisions are
+    /// A Deployment keeps one `ReplicaSet` per revision of its template and all replicas in the newest. Revisions are
     /// exchanged at once rather than in waves: how fast that goes is no matter of scheduling.
     fn reconcile_deployment(&mut self, id: &Id, deployment: &Value) {
         let template = deployment.pointer("/spec/template").cloned().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Cluster {
         let mut current = None;
         for set in sets {
             let Some(value) = self.store.get(&set) else { continue };
-            if value.pointer("/spec/template") == Some(&template) {
+            if same_template(value.pointer("/spec/template"), &template) {
                 current = Some(set);
             } else {
                 self.resize(&set, 0);
@@ -256,6 +256,21 @@ fn owner_reference(id: &Id, owner: &Value) -> Value {
         "controller": true,
         "blockOwnerDeletion": true,
     })
+}
+
+/// A stored `ReplicaSet` marks its template with a hash that its Deployment does not have.
+fn same_template(stored: Option<&Value>, wanted: &Value) -> bool {
+    let plain = |template: &Value| {
+        let mut template = template.clone();
+        if let Some(metadata) = object_at(&mut template, &["metadata"]) {
+            metadata.remove("creationTimestamp");
+        }
+        if let Some(labels) = object_at(&mut template, &["metadata", "labels"]) {
+            labels.remove("pod-template-hash");
+        }
+        template
+    };
+    stored.map(plain) == Some(plain(wanted))
 }
 
 pub(super) fn count(value: &Value, pointer: &str) -> Option<u32> {

@@ -33,6 +33,18 @@ impl Cluster {
                 performed.refused.push(problem);
             }
         }
+        for problem in &cycle.problems {
+            if let Some(id) = named_object(&problem.object) {
+                self.journal.add_standing(
+                    self.now,
+                    Event::Warn,
+                    &id,
+                    None,
+                    problem.words.code,
+                    problem.words.message.clone(),
+                );
+            }
+        }
         self.note_waiting(cycle, &performed);
         performed
     }
@@ -131,8 +143,9 @@ impl Cluster {
             }
             let id = self.workload_of(&pending.job);
             let gist: Vec<&str> = pending.reasons.iter().map(|reason| reason.code).collect();
-            let why: Vec<&str> = pending.reasons.iter().map(|reason| reason.message.as_str()).collect();
-            self.journal.add_standing(self.now, Event::Wait, &id, None, &gist.join(" "), why.join("; "));
+            // The first obstacle is the one that was met first; the report at the end has all of them.
+            let why = pending.reasons.first().map(|reason| reason.message.clone()).unwrap_or_default();
+            self.journal.add_standing(self.now, Event::Wait, &id, None, &gist.join(" "), why);
             named.insert(id);
         }
         self.journal.keep_standing(Event::Wait, &named);
@@ -143,6 +156,16 @@ impl Cluster {
         let id = group_id(job);
         self.controller_of(&id).unwrap_or(id)
     }
+}
+
+/// The object of a complaint such as `queue research` or `pod group team/train`.
+fn named_object(words: &str) -> Option<Id> {
+    let (kind, name) = words.rsplit_once(' ')?;
+    let kind = Kind::from_word(&kind.replace(' ', ""))?;
+    Some(match name.split_once('/') {
+        Some((namespace, name)) => Id::namespaced(kind, namespace, name),
+        None => Id::cluster(kind, name),
+    })
 }
 
 pub(crate) fn pod_id(key: &PodKey) -> Id {

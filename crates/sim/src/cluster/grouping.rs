@@ -81,16 +81,15 @@ impl Cluster {
             Kind::Pod => annotation_of(self.store.get(id)?, annotation::POD_GROUP_NAME).map(str::to_owned),
             _ => None,
         };
-        let group = match own {
-            Some(name) => Id::namespaced(Kind::PodGroup, id.namespace.clone(), name),
-            None => {
-                let owned: Vec<&Id> = self.store.owned_by(uid).collect();
-                match owned.iter().find(|owned| owned.kind == Kind::PodGroup) {
-                    Some(group) => (*group).clone(),
-                    // A Deployment owns a ReplicaSet, which owns pods, which own their groups.
-                    None => return owned.into_iter().find_map(|owned| self.queue_of(owned)),
-                }
-            }
+        let group = if let Some(name) = own {
+            Id::namespaced(Kind::PodGroup, id.namespace.clone(), name)
+        } else {
+            let owned: Vec<&Id> = self.store.owned_by(uid).collect();
+            let Some(group) = owned.iter().find(|owned| owned.kind == Kind::PodGroup) else {
+                // A Deployment owns a ReplicaSet, which owns pods, which own their groups.
+                return owned.into_iter().find_map(|owned| self.queue_of(owned));
+            };
+            (*group).clone()
         };
         self.store.get(&group)?.pointer("/spec/queue")?.as_str().map(str::to_owned)
     }
@@ -105,12 +104,24 @@ fn describe(store: &Store, pod: &Value, settings: &Settings) -> Result<Option<Gr
         // Kinds that are not simulated are like kinds that the grouper may not read: the walk ends below them.
         None if Kind::from_word(&query.object.kind).is_none() => Lookup::Forbidden,
         None => Lookup::Missing,
-    })
-    .map_err(|error| error.to_string())?;
+    });
+    let owners = match owners {
+        Ok(owners) => owners,
+        // Copied from a cluster without its owners, but with its group: nothing is left to find out.
+        Err(_) if is_grouped(store, pod) => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
     match group(&owners, pod, store, settings).map_err(|error| error.to_string())? {
         Grouping::Grouped(spec) => Ok(Some(*spec)),
         Grouping::LeftAlone(_) => Ok(None),
     }
+}
+
+/// Whether the pod names a group that exists.
+fn is_grouped(store: &Store, pod: &Value) -> bool {
+    let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+    annotation_of(pod, annotation::POD_GROUP_NAME)
+        .is_some_and(|name| store.get(&Id::namespaced(Kind::PodGroup, namespace, name)).is_some())
 }
 
 impl Related for Store {

@@ -36,7 +36,7 @@ impl Cluster {
     pub(super) fn start_pod(&mut self, pod: &Id) {
         let Some(uid) = self.store.get(pod).map(|pod| uid(pod).to_owned()) else { return };
         let jitter = self.scenario.pod_start_jitter.0;
-        let extra = if jitter == 0 { 0 } else { i64::from(self.dice.next_u32()) * jitter >> 32 };
+        let extra = if jitter == 0 { 0 } else { (i64::from(self.dice.next_u32()) * jitter) >> 32 };
         let up = self.after(Span(self.scenario.pod_start.0 + extra));
         self.agenda.add(up, Due::PodUp { pod: pod.clone(), uid });
     }
@@ -57,7 +57,7 @@ impl Cluster {
     }
 
     /// How long the work of a pod takes: its own word, then the scenario's about it or its owner, then the
-    /// scenario's for all. Pods of a ReplicaSet are meant to run for ever.
+    /// scenario's for all. Pods of a `ReplicaSet` are meant to run for ever.
     fn duration_of(&self, pod: &Id, value: &Value) -> Option<Span> {
         if let Some(span) = annotation(value, DURATION_ANNOTATION).and_then(parse_span) {
             return Some(span);

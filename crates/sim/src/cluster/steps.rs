@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::agenda::Due;
 use super::controllers::count;
-use super::kubelet::{is_leaving, node_of, phase};
+use super::kubelet::{is_leaving, is_over, node_of, phase};
 use super::store::uid;
 use crate::fault::{Fault, nearest};
 use crate::journal::Event;
@@ -42,14 +42,22 @@ impl Cluster {
 
     /// Pods that run from the start: those that name their node, and those that the scenario lists.
     fn place_running(&mut self) -> Result<(), Fault> {
-        let pinned: Vec<(Id, String)> = self
+        let pinned: Vec<(Id, Value)> = self
             .store
             .of_kind(Kind::Pod)
-            .filter(|(_, pod)| phase(pod) == "Pending" && !is_leaving(pod))
-            .filter_map(|(id, pod)| Some((id.clone(), node_of(pod)?.to_owned())))
+            .filter(|(_, pod)| node_of(pod).is_some() && !is_over(pod))
+            .map(|(id, pod)| (id.clone(), pod.clone()))
             .collect();
-        for (pod, node) in pinned {
-            self.runs_already(&pod, &node, &[]);
+        for (pod, value) in pinned {
+            if is_leaving(&value) {
+                let gone = Due::PodGone { pod, uid: uid(&value).to_owned() };
+                self.agenda.add(self.after(self.scenario.pod_stop), gone);
+            } else if phase(&value) == "Running" {
+                // Copied from a cluster: it runs, and nobody needs to be told.
+                self.schedule_end(&pod);
+            } else if let Some(node) = node_of(&value) {
+                self.runs_already(&pod, node, &[]);
+            }
         }
         for running in self.scenario.running.clone() {
             let Some(pod) = self.store.get(&running.pod) else {

@@ -19,8 +19,8 @@ pub(crate) const DURATION_ANNOTATION: &str = "kai.scheduler/sim-duration";
 pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
     match item.id.kind {
         Kind::Pod => {
-            complete_pod(&mut item.value);
             check_pod(&item.value, &item.place, "")?;
+            complete_pod(&mut item.value);
         }
         Kind::Job | Kind::Deployment | Kind::ReplicaSet => check_workload(item)?,
         Kind::Node | Kind::PriorityClass | Kind::Topology | Kind::Queue | Kind::PodGroup => {}
@@ -89,6 +89,13 @@ fn check_pod(pod: &Value, place: &Place, prefix: &str) -> Result<(), Fault> {
         return Err(fault(malformed, place, prefix));
     }
     Object::parse(pod).map_err(|malformed| fault(malformed, place, prefix))?;
+    // Limits become requests where those are missing; a complaint should name what was written.
+    let mut limited = pod.clone();
+    complete_pod(&mut limited);
+    Object::parse(&limited).map_err(|malformed| {
+        let field = malformed.field.replace(".resources.requests", ".resources.limits");
+        fault(Malformed { field, ..malformed }, place, prefix)
+    })?;
     Ok(())
 }
 
@@ -124,7 +131,6 @@ fn check_workload(item: &Item) -> Result<(), Fault> {
         ));
     };
     let mut pod = template.clone();
-    complete_pod(&mut pod);
     let whole = object_at(&mut pod, &[]).map(|pod| {
         pod.insert("apiVersion".to_owned(), json!("v1"));
         pod.insert("kind".to_owned(), json!("Pod"));

@@ -74,13 +74,35 @@ fn parse(text: &str, first_line: usize, place: &Place) -> Result<Value, Fault> {
     };
     let mut yaml: Yaml = serde_norway::from_str(text).map_err(|error| broken(&error))?;
     yaml.apply_merge().map_err(|error| broken(&error))?;
-    to_json(yaml, "").map_err(|(field, problem)| {
-        Fault::new(place.field(field), problem, "write plain YAML that has a JSON equivalent, as Kubernetes requires")
+    let object = described(&yaml);
+    to_json(yaml, "").map_err(|Unusable { path, problem, help }| {
+        let place = object.map_or_else(|| place.clone(), |object| place.object(object));
+        Fault::new(place.field(path), problem, help)
     })
 }
 
+/// Kind and name of what a document describes, as far as it says.
+fn described(yaml: &Yaml) -> Option<String> {
+    let kind = yaml.get("kind")?.as_str()?;
+    let metadata = yaml.get("metadata");
+    let text = |key: &str| metadata.and_then(|metadata| metadata.get(key)?.as_str());
+    Some(match (text("namespace"), text("name")) {
+        (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
+        (None, Some(name)) => format!("{kind} {name}"),
+        (_, None) => kind.to_owned(),
+    })
+}
+
+/// YAML that has no JSON equivalent.
+struct Unusable {
+    path: String,
+    problem: String,
+    help: &'static str,
+}
+
 /// YAML holds more than JSON; whatever has no equivalent is refused rather than bent.
-fn to_json(yaml: Yaml, path: &str) -> Result<Value, (String, String)> {
+fn to_json(yaml: Yaml, path: &str) -> Result<Value, Unusable> {
+    let unusable = |problem: String, help| Unusable { path: path.to_owned(), problem, help };
     Ok(match yaml {
         Yaml::Null => Value::Null,
         Yaml::Bool(flag) => Value::Bool(flag),
@@ -93,9 +115,9 @@ fn to_json(yaml: Yaml, path: &str) -> Result<Value, (String, String)> {
             } else {
                 number.as_f64().and_then(Number::from_f64)
             };
-            Value::Number(
-                json.ok_or_else(|| (path.to_owned(), format!("`{number}` is not a number that can be used")))?,
-            )
+            Value::Number(json.ok_or_else(|| {
+                unusable(format!("`{number}` is not a number that can be used"), "write a finite number")
+            })?)
         }
         Yaml::Sequence(items) => {
             let items = items.into_iter().enumerate().map(|(index, item)| to_json(item, &format!("{path}[{index}]")));
@@ -108,7 +130,12 @@ fn to_json(yaml: Yaml, path: &str) -> Result<Value, (String, String)> {
                     Yaml::String(text) => text,
                     Yaml::Bool(flag) => flag.to_string(),
                     Yaml::Number(number) => number.to_string(),
-                    _ => return Err((path.to_owned(), "a key is not plain text".to_owned())),
+                    _ => {
+                        return Err(unusable(
+                            "a key is not plain text".to_owned(),
+                            "write `key: value` with a plain key",
+                        ));
+                    }
                 };
                 let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 map.insert(key, to_json(item, &inner)?);
@@ -116,22 +143,32 @@ fn to_json(yaml: Yaml, path: &str) -> Result<Value, (String, String)> {
             Value::Object(map)
         }
         Yaml::Tagged(tagged) => {
-            return Err((path.to_owned(), format!("the YAML tag `{}` is not understood", tagged.tag)));
+            let problem = format!("the YAML tag `{}` is not understood", tagged.tag);
+            return Err(unusable(problem, "remove it; Kubernetes knows no tags"));
         }
     })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::needless_raw_string_hashes, reason = "expectations are written by a tool")]
+
     use expect_test::{Expect, expect};
 
     use super::*;
 
-    fn check(text: &str, expected: Expect) {
+    fn check(text: &str, expected: &Expect) {
         let source = Source { name: "a.yaml".to_owned(), text: text.to_owned() };
         let shown = match read(&source) {
             Ok(documents) => {
-                documents.iter().map(|document| format!("{}: {}\n", document.place, document.value)).collect::<String>()
+                let lines = documents.iter().map(|document| {
+                    format!(
+                        "{}: {}
+",
+                        document.place, document.value
+                    )
+                });
+                lines.collect::<Vec<_>>().concat()
             }
             Err(fault) => format!("{fault}\n  --> {}\n  help: {}\n", fault.place, fault.help),
         };
@@ -142,7 +179,7 @@ mod tests {
     fn documents_know_their_lines() {
         check(
             "# a comment\na: 1\n---\n---\n# only a comment\n--- # and another\n\nb: [x, .5]\n...\n---\nc: {d: null}\n",
-            expect![[r#"
+            &expect![[r#"
                 a.yaml, document 1 (line 2): {"a":1}
                 a.yaml, document 2 (line 8): {"b":["x",0.5]}
                 a.yaml, document 3 (line 11): {"c":{"d":null}}
@@ -154,7 +191,7 @@ mod tests {
     fn anchors_and_merges_are_resolved() {
         check(
             "base: &base {x: 1}\nmore: {<<: *base, y: 2}\n",
-            expect![[r#"
+            &expect![[r#"
                 a.yaml, document 1 (line 1): {"base":{"x":1},"more":{"x":1,"y":2}}
             "#]],
         );
@@ -164,7 +201,7 @@ mod tests {
     fn a_broken_document_names_its_line_in_the_file() {
         check(
             "a: 1\n---\nb: 2\nc: [1\n",
-            expect![[r#"
+            &expect![[r#"
             this is not valid YAML: did not find expected ',' or ']'
               --> a.yaml, document 2 (line 5)
               help: check indentation, quotes and colons around that line
@@ -176,7 +213,7 @@ mod tests {
     fn a_key_given_twice_is_refused() {
         check(
             "a: 1\na: 2\n",
-            expect![[r#"
+            &expect![[r#"
             this is not valid YAML: duplicate entry with key "a"
               --> a.yaml, document 1 (line 1)
               help: check indentation, quotes and colons around that line
@@ -188,11 +225,11 @@ mod tests {
     fn not_a_number_is_refused() {
         check(
             "spec: {quota: .nan}\n",
-            expect![[r#"
-            `.nan` is not a number that can be used
-              --> a.yaml, document 1 (line 1), spec.quota
-              help: write plain YAML that has a JSON equivalent, as Kubernetes requires
-        "#]],
+            &expect![[r#"
+                `.nan` is not a number that can be used
+                  --> a.yaml, document 1 (line 1), spec.quota
+                  help: write a finite number
+            "#]],
         );
     }
 }

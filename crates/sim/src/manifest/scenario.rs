@@ -61,7 +61,7 @@ pub(crate) enum Action {
     Apply(Vec<String>),
     /// An object is deleted, and what it owns.
     Delete(Id),
-    /// Replicas of a Deployment or ReplicaSet, parallelism of a Job.
+    /// Replicas of a Deployment or `ReplicaSet`, parallelism of a Job.
     Scale(Id, u32),
     NodeDown(String),
     NodeUp(String),
