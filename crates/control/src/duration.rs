@@ -27,17 +27,14 @@ pub(crate) fn show(span: Span) -> String {
     let sign = if span.0 < 0 { "-" } else { "" };
     let micros = span.0.unsigned_abs();
     let (hours, minutes, rest) = (micros / 3_600_000_000, micros / 60_000_000 % 60, micros % 60_000_000);
-    let mut text = sign.to_owned();
-    if hours > 0 {
-        text += &format!("{hours}h");
-    }
-    if minutes > 0 {
-        text += &format!("{minutes}m");
-    }
-    if rest > 0 || (hours == 0 && minutes == 0) {
-        text += &format!("{}s", crate::quantity::decimal(rest.cast_signed(), 1_000_000));
-    }
-    text
+    let seconds = crate::quantity::decimal(rest.cast_signed(), 1_000_000);
+    let parts = [
+        (hours > 0, format!("{hours}h")),
+        (minutes > 0, format!("{minutes}m")),
+        (rest > 0 || (hours == 0 && minutes == 0), format!("{seconds}s")),
+    ];
+    let shown: String = parts.into_iter().filter(|(shown, _)| *shown).map(|(_, part)| part).collect();
+    format!("{sign}{shown}")
 }
 
 #[cfg(test)]

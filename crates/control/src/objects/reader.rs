@@ -42,6 +42,10 @@ impl<'a> Reader<'a> {
         Self { path: String::new(), value: Some(value) }
     }
 
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(crate) fn value(&self) -> Option<&'a Value> {
         self.value
     }
@@ -77,6 +81,14 @@ impl<'a> Reader<'a> {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => Err(self.expected(TEXT, other)),
+        }
+    }
+
+    /// Text, or a number or truth value written without quotes.
+    pub(crate) fn scalar_text(&self) -> Result<Option<String>, Malformed> {
+        match self.value {
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => Ok(Some(value.to_string())),
+            _ => Ok(self.text()?.map(str::to_owned)),
         }
     }
 

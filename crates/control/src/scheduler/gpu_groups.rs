@@ -12,7 +12,8 @@ const NODE_LETTERS_MAX: usize = 48;
 /// The time is part of it because a pod may come back under its old name while others still share its old device.
 pub(super) fn fresh_name(node: &str, pod_uid: &str, number: u32, now: Timestamp, taken: &BTreeSet<String>) -> String {
     let node: String = node.chars().take(NODE_LETTERS_MAX).collect();
-    (0_u32..)
+    // One more name than there are taken ones cannot all be taken.
+    (0..=taken.len() as u64)
         .map(|attempt| {
             let mut digits = Digest::new();
             for part in [node.as_bytes(), pod_uid.as_bytes()] {

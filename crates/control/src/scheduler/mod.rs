@@ -1,6 +1,7 @@
 //! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, raises the outcome.
 
 mod amounts;
+pub mod config;
 mod effect;
 mod gpu_groups;
 mod lower;
@@ -15,6 +16,7 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
+pub use config::Configured;
 pub use effect::{Cycle, Effect, GpuGroup, PendingJob, Problem, QueueView, Received, ResourceType, Words};
 pub use settings::{Settings, TaskOrder, Usage};
 

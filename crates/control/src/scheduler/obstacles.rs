@@ -3,6 +3,7 @@
 use kai_engine::ids::TaskId;
 use kai_engine::outcome::{NodeObstacle, NodeTally};
 use kai_engine::snapshot::{GPUS, GpuAsk, NodeRule};
+use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 
 use super::amounts::{called, column_amount, count};
 use super::lower::Lowered;
@@ -36,6 +37,9 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
             let missing = column_amount(column, name, *least);
             let best = if number == 1 { "short of" } else { "the best is short of" };
             format!("{nodes} {lacks} {name} ({best} {missing})")
+        }
+        NodeObstacle::DeviceTooSmall { largest: DEVICE_MEMORY_DEFAULT } => {
+            format!("{nodes} {has} GPUs of unknown memory")
         }
         NodeObstacle::DeviceTooSmall { largest } => {
             format!("{nodes} {has} GPUs with too little memory ({largest} MiB at most)")
@@ -91,6 +95,10 @@ fn rule_phrase(rule: NodeRule, is: &str, has: &str) -> String {
 fn hint(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle) -> Option<String> {
     match obstacle {
         NodeObstacle::Short { column, .. } => too_large(lowered, task, *column as usize),
+        NodeObstacle::Rule(NodeRule::DeviceMemoryUnknown)
+        | NodeObstacle::DeviceTooSmall { largest: DEVICE_MEMORY_DEFAULT } => {
+            Some("Label nodes with nvidia.com/gpu.memory, or ask with gpu-fraction.".to_owned())
+        }
         NodeObstacle::DeviceTooSmall { largest } => {
             Some(format!("Ask for at most {largest} MiB of each GPU, or for whole GPUs."))
         }
@@ -100,9 +108,6 @@ fn hint(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle) -> Option<
         }
         NodeObstacle::Rule(NodeRule::LegacyMig) => {
             Some("Request the MIG profile as a resource of a container instead.".to_owned())
-        }
-        NodeObstacle::Rule(NodeRule::DeviceMemoryUnknown) => {
-            Some("Label nodes with nvidia.com/gpu.memory, or ask with gpu-fraction.".to_owned())
         }
         _ => None,
     }

@@ -229,5 +229,7 @@ pub(super) fn draw(cycle: &Cycle) -> String {
 }
 
 fn devices(groups: &[GpuGroup]) -> String {
-    groups.iter().map(|group| format!(" [{}{}]", group.name, if group.fresh { " new" } else { "" })).collect()
+    groups
+        .iter()
+        .fold(String::new(), |text, group| format!("{text} [{}{}]", group.name, if group.fresh { " new" } else { "" }))
 }

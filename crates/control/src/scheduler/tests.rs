@@ -1,9 +1,13 @@
 //! Whole cycles: a cluster in, effects and words out.
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
-use super::picture::play;
-use super::settings::Settings;
+use super::picture::{NOW, draw, objects, play, world};
+use super::settings::{Settings, Usage};
+use crate::objects::Object;
+use crate::world::World;
 
 fn check(text: &str, want: &Expect) {
     want.assert_eq(&play(text, &Settings::default()));
@@ -32,8 +36,8 @@ fn half_gpu_pods_share_one_device() {
          job left queue=team fraction=0.5
          job right queue=team fraction=0.5",
         &expect![[r"
-            bind left-0 a [a-eb683ce298 new]: fits; queue team now holds 1 GPU of a fair share of 1
-            bind right-0 a [a-eb683ce298 new]: fits; queue team now holds 1 GPU of a fair share of 1
+            bind left-0 a [a-ba55636071 new]: fits; queue team now holds 1 GPU of a fair share of 1
+            bind right-0 a [a-ba55636071 new]: fits; queue team now holds 1 GPU of a fair share of 1
             note left: started yes, stale no
             note right: started yes, stale no
         "]],
@@ -191,16 +195,16 @@ fn topologies_are_named() {
         "node a gpu=2 label:zone=east
          node b gpu=2 label:zone=west
          queue team
-         topology dc levels=zone
-         job wide queue=team pods=2 gpu=2 topology=dc required=zone
-         job typo queue=team topology=cd required=zone
-         job level queue=team topology=dc required=rack",
+         topology fabric levels=zone
+         job wide queue=team pods=2 gpu=2 topology=fabric required=zone
+         job typo queue=team topology=fabrik required=zone
+         job level queue=team topology=fabric required=rack",
         &expect![[r"
-            level waits: PodSchedulingErrors: Topology dc has no level rack, which is required. Its levels: zone.
+            level waits: PodSchedulingErrors: Topology fabric has no level rack, which is required. Its levels: zone.
             level waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
-            typo waits: PodSchedulingErrors: Topology cd does not exist. Did you mean dc?
+            typo waits: PodSchedulingErrors: Topology fabrik does not exist. Did you mean fabric?
             typo waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
-            wide waits: Not enough resources for the workload: 2 pods must stay together in one zone of topology dc; the best, east, has room for 1.
+            wide waits: Not enough resources for the workload: 2 pods must stay together in one zone of topology fabric; the best, east, has room for 1.
             wide waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
         "]],
     );
@@ -222,4 +226,201 @@ fn a_shard_sees_its_own_nodes_only() {
         mine waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 0 GPUs, its fair share is 2; no job of lower priority in its queue may be evicted.
         pod lab/theirs-0: PodGroupDoesNotExist: Pod group lab/theirs does not exist in this node pool, so that the pod waits. Create it, or correct the annotation pod-group-name.
     "]].assert_eq(&play(text, &settings));
+}
+
+#[test]
+fn victims_are_told_for_whom_they_leave() {
+    check(
+        "node a gpu=4
+         queue east quota=2
+         queue west quota=2
+         job greedy queue=west gpu=4 on=a
+         job starved queue=east gpu=2",
+        &expect![[r"
+            evict greedy-0: makes room for job lab/starved: queue west held 4 GPUs of a fair share of 2, quota 2, priority 100; queue east held 0 GPUs of a fair share of 2, quota 2, priority 100
+            promise starved-0 a: gets the room here once the pods that hold it have ended
+            note greedy: started no, stale no
+            starved waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+        "]],
+    );
+    check(
+        "node a gpu=2
+         queue team
+         class build value=100
+         job low queue=team gpu=2 on=a
+         job high queue=team gpu=2 priority=build",
+        &expect![[r"
+            evict low-0: makes room for job lab/high of higher priority, 100 over 50
+            promise high-0 a: gets the room here once the pods that hold it have ended
+            note low: started no, stale no
+            high waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+        "]],
+    );
+}
+
+#[test]
+fn pods_are_moved_to_make_room() {
+    check(
+        "node a gpu=2
+         node b gpu=2
+         queue team
+         job left queue=team gpu=1 on=a
+         job right queue=team gpu=1 on=b
+         job wide queue=team gpu=2",
+        &expect![[r"
+            evict right-0: moves to another node to make room for job lab/wide
+            promise right-0 a: moves here once its pod on the other node has ended
+            promise wide-0 b: gets the room here once the pods that hold it have ended
+            note right: started no, stale no
+            wide waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+        "]],
+    );
+}
+
+#[test]
+fn foreign_pods_take_room_and_capacity() {
+    check(
+        "node a gpu=4
+         queue team
+         pod stranger gpu=3 node=a
+         job big queue=team gpu=2
+         job small queue=team gpu=1",
+        &expect![[r"
+            bind small-0 a: fits; queue team now holds 1 GPU of a fair share of 1
+            note small: started yes, stale no
+            big waits: PodSchedulingErrors: No node takes pod lab/big-0: 1 node lacks GPUs (short of 1 GPU).
+            big waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 1 GPU, its fair share is 1; no job of lower priority in its queue may be evicted.
+        "]],
+    );
+}
+
+#[test]
+fn mig_profiles_are_resources() {
+    check(
+        "node a has:nvidia.com/mig-1g.5gb=2
+         node b gpu=2
+         queue team quota=1
+         job slice queue=team asks:nvidia.com/mig-1g.5gb=1
+         job many queue=team asks:nvidia.com/mig-1g.5gb=3",
+        &expect![[r"
+            bind slice-0 a: fits; queue team now holds 1 GPU of a fair share of 4
+            note slice: started yes, stale no
+            many waits: PodSchedulingErrors: No node takes pod lab/many-0: 2 nodes lack nvidia.com/mig-1g.5gb (the best is short of 2 nvidia.com/mig-1g.5gb). The pod asks for 3 nvidia.com/mig-1g.5gb, but no node has more than 2 nvidia.com/mig-1g.5gb, even when empty.
+            many waits: Unschedulable: No room is made for it: moving pods cannot free enough; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+        "]],
+    );
+}
+
+#[test]
+fn memory_that_no_device_has_is_told() {
+    check(
+        "node a gpu=1 gpu-memory=16000
+         node b gpu=1
+         queue team
+         job fits queue=team device-memory=16000
+         job large queue=team device-memory=20000
+         job pair queue=team device-memory=1000 devices=2",
+        &expect![[r"
+            bind fits-0 a [a-0df34d41d7 new]: fits; queue team now holds 1 GPU of a fair share of 2
+            note fits: started yes, stale no
+            large waits: PodSchedulingErrors: No node takes pod lab/large-0: 2 nodes have GPUs with too little memory (16000 MiB at most). Ask for at most 16000 MiB of each GPU, or for whole GPUs.
+            large waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 1 GPU, its fair share is 2; no job of lower priority in its queue may be evicted.
+            pair waits: PodSchedulingErrors: No node takes pod lab/pair-0: 1 node has GPUs of unknown memory; 1 node lacks 2 GPUs with 1000 MiB free. Label nodes with nvidia.com/gpu.memory, or ask with gpu-fraction.
+            pair waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+        "]],
+    );
+}
+
+fn bind_request(node: &str, uid: Option<&str>, status: &Value) -> Object {
+    let owners: Vec<Value> = uid.map(|uid| json!({"kind": "Pod", "uid": uid})).into_iter().collect();
+    let value = json!({"kind": "BindRequest", "metadata": {"name": "train-0", "namespace": "lab", "ownerReferences": owners},
+        "spec": {"podName": "train-0", "selectedNode": node}, "status": status});
+    Object::parse(&value).unwrap().unwrap()
+}
+
+#[test]
+fn a_pod_under_way_holds_its_node_until_the_bind_is_given_up() {
+    let check = |request: Object, want: &Expect| {
+        let mut world = world(
+            "node a gpu=2
+             queue team
+             job train queue=team gpu=2",
+        );
+        world.apply(request);
+        want.assert_eq(&draw(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW)));
+    };
+    check(bind_request("a", None, &json!({})), &expect![""]);
+    check(bind_request("a", Some("lab/train-0"), &json!({})), &expect![""]);
+    check(
+        bind_request("a", Some("an earlier pod"), &json!({})),
+        &expect![[r"
+            delete bind request train-0: it was made for an earlier pod of this name
+            bind train-0 a: fits; queue team now holds 2 GPUs of a fair share of 2
+            note train: started yes, stale no
+        "]],
+    );
+    check(
+        bind_request("a", None, &json!({"phase": "Failed"})),
+        &expect![[r"
+            delete bind request train-0: the pod could not be bound to node a
+            bind train-0 a: fits; queue team now holds 2 GPUs of a fair share of 2
+            note train: started yes, stale no
+        "]],
+    );
+    check(
+        bind_request("gone", None, &json!({})),
+        &expect![[r"
+        delete bind request train-0: node gone no longer exists
+        bind train-0 a: fits; queue team now holds 2 GPUs of a fair share of 2
+        note train: started yes, stale no
+    "]],
+    );
+}
+
+/// A bit of everything.
+const MIXED: &str = "node a gpu=4 gpu-memory=16000 label:zone=x
+    node b gpu=2 label:zone=y
+    node c has:nvidia.com/mig-1g.5gb=2 taint=mig
+    queue dept quota=6
+    queue east parent=dept quota=2
+    queue west parent=dept quota=4
+    queue lost parent=nowhere
+    class build value=100
+    topology fabric levels=zone
+    job first queue=east gpu=1 on=a
+    job shared queue=east fraction=0.5 on=a device=g1
+    pod stranger gpu=1 node=b
+    job gang queue=west pods=2 gpu=1 topology=fabric required=zone
+    job half queue=west fraction=0.5
+    job urgent queue=east gpu=2 priority=build
+    job typo queue=wst gpu=1
+    job tree queue=west subgroup=b subgroups=a:1,b:1<c,c gpu=1
+    job orphan queue=lost";
+
+proptest! {
+    #[test]
+    fn the_order_of_arrival_changes_nothing(objects in Just(objects(MIXED)).prop_shuffle()) {
+        let mut shuffled = World::default();
+        for object in objects {
+            shuffled.apply(object);
+        }
+        let cycle = |world: &World| super::cycle(world, &Settings::default(), &Usage::default(), NOW);
+        prop_assert_eq!(cycle(&shuffled), cycle(&world(MIXED)));
+    }
+
+    #[test]
+    fn what_was_deleted_was_never_there(gone in 0_usize..40) {
+        let all = objects(MIXED);
+        let gone = &all[gone % all.len()];
+        let (mut without, mut deleted) = (World::default(), World::default());
+        for object in &all {
+            deleted.apply(object.clone());
+            if object.reference() != gone.reference() {
+                without.apply(object.clone());
+            }
+        }
+        prop_assert!(deleted.delete(&gone.reference()));
+        let cycle = |world: &World| super::cycle(world, &Settings::default(), &Usage::default(), NOW);
+        prop_assert_eq!(cycle(&deleted), cycle(&without));
+    }
 }

@@ -13,6 +13,7 @@ use super::effect::Words;
 use super::lower::Lowered;
 use super::{obstacles, victims};
 use crate::duration;
+use crate::nearest::nearest;
 use crate::objects::reader::write_time;
 use crate::objects::{PodGroup, TopologyConstraint};
 use crate::world::World;
@@ -282,15 +283,4 @@ fn listed(names: &[&str]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
-}
-
-/// The known name that `name` is most likely a misspelling of.
-fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    // A third of the letters may differ; beyond that a suggestion is a guess.
-    let worst = (name.chars().count() / 3).max(1);
-    known
-        .map(|other| (strsim::damerau_levenshtein(name, other), other))
-        .filter(|(distance, _)| *distance <= worst)
-        .min()
-        .map(|(_, other)| other)
 }

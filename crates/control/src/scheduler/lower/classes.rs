@@ -112,7 +112,6 @@ impl<'w> Classes<'w> {
 fn gpu_kind(kind: Kind, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule> {
     match (kind, facts.mig) {
         (Kind::LegacyMig, _) => Some(NodeRule::LegacyMig),
-        (Kind::Cpu, _) => None,
         (Kind::Mig, Mig::Off) => Some(NodeRule::MigOnly),
         (Kind::Mig, _) if legacy_mig => Some(NodeRule::LegacyMigNeighbour),
         (Kind::Mig | Kind::Fraction | Kind::GpuMemory, Mig::Single) => Some(NodeRule::MigSingle),
@@ -182,11 +181,9 @@ mod tests {
         let list = |set: &FixedBitSet| -> String {
             set.ones().map(|index| nodes.list[index].node.name.as_str()).collect::<Vec<_>>().join(" ")
         };
-        let mut text = format!("admitted: {}", list(&class.admitted));
-        for (rule, set) in &class.excluded {
-            text += &format!("\n{rule:?}: {}", list(set));
-        }
-        want.assert_eq(&text);
+        let mut lines = vec![format!("admitted: {}", list(&class.admitted))];
+        lines.extend(class.excluded.iter().map(|(rule, set)| format!("{rule:?}: {}", list(set))));
+        want.assert_eq(&lines.join("\n"));
     }
 
     #[test]

@@ -275,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(name: &str, labels: Value, created: &str) -> Pod {
+    fn pod(name: &str, labels: &Value, created: &str) -> Pod {
         let metadata = json!({"name": name, "labels": labels, "creationTimestamp": created});
         Pod::parse(&json!({ "metadata": metadata })).unwrap()
     }
@@ -284,14 +284,14 @@ mod tests {
     fn leaders_then_labels_then_age() {
         let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
         let mut pods = [
-            pod("young", json!({}), new),
-            pod("old-b", json!({}), old),
-            pod("old-a", json!({}), old),
-            pod("odd", json!({"kai.scheduler/task-priority": "high"}), new),
-            pod("five", json!({"kai.scheduler/task-priority": "5"}), new),
-            pod("ten", json!({"kai.scheduler/task-priority": "10"}), new),
-            pod("head", json!({"ray.io/node-type": "head"}), new),
-            pod("master", json!({"training.kubeflow.org/job-role": "master"}), new),
+            pod("young", &json!({}), new),
+            pod("old-b", &json!({}), old),
+            pod("old-a", &json!({}), old),
+            pod("odd", &json!({"kai.scheduler/task-priority": "high"}), new),
+            pod("five", &json!({"kai.scheduler/task-priority": "5"}), new),
+            pod("ten", &json!({"kai.scheduler/task-priority": "10"}), new),
+            pod("head", &json!({"ray.io/node-type": "head"}), new),
+            pod("master", &json!({"training.kubeflow.org/job-role": "master"}), new),
         ];
         let mut order = |order: TaskOrder| {
             pods.sort_by(|left, right| task_order(left, right, order));

@@ -9,7 +9,7 @@ use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, floor_device_memory};
 use kai_engine::units::{GPU, Triple};
 
 use super::in_shard;
-use super::roster::{Loose, Roster};
+use super::roster::{Charge, Loose, Roster};
 use super::shapes::{ExtraColumn, quota_gpu, vector};
 use crate::objects::{Node, PRESSURES};
 use crate::scheduler::settings::Settings;
@@ -145,11 +145,11 @@ fn hold(row: &mut NodeRow, loose: &Loose<'_>, columns: &[ExtraColumn<'_>], build
         let resources = &request.resources;
         row.foreign += Triple::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
     }
-    if !loose.charged_here {
+    if loose.charge == Charge::Elsewhere {
         return;
     }
     let mut amounts = vector(&request.resources, columns);
-    if loose.reserves_gpu || request.is_mig() {
+    if loose.charge == Charge::AllButGpus || request.is_mig() {
         amounts[GPUS] = 0;
     }
     for (index, amount) in amounts.into_iter().enumerate().filter(|(index, _)| row.allocatable[*index] != 0) {

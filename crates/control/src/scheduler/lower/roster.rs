@@ -52,10 +52,17 @@ pub(super) struct Loose<'w> {
     pub(super) leaving: bool,
     /// Belongs to another scheduler, so that what it asks for is not divided among queues.
     pub(super) foreign: bool,
-    /// Holds a whole GPU on behalf of the pods that share it; these are charged instead.
-    pub(super) reserves_gpu: bool,
-    /// `false` if it is charged as one of [`Roster::sharing`].
-    pub(super) charged_here: bool,
+    pub(super) charge: Charge,
+}
+
+/// What a loose pod is charged for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charge {
+    Everything,
+    /// It holds a whole GPU on behalf of the pods that share it; these are charged for the GPU instead.
+    AllButGpus,
+    /// It is charged as one of [`Roster::sharing`].
+    Elsewhere,
 }
 
 impl<'w> Roster<'w> {
@@ -84,7 +91,14 @@ pub(super) fn call<'w>(
     let requests = live_requests(world, settings, nodes, &mut roster.effects);
     for pod in world.pods.values() {
         let request = requests.get(&(pod.key.namespace.as_str(), pod.key.name.as_str())).copied();
-        let request = request.filter(|request| request.is_for(pod));
+        let (request, outlived) = match request {
+            Some(request) if !request.is_for(pod) => (None, Some(request)),
+            request => (request, None),
+        };
+        roster.effects.extend(outlived.map(|request| Effect::DeleteBindRequest {
+            request: request.key.clone(),
+            why: "it was made for an earlier pod of this name".to_owned(),
+        }));
         let Some(status) = status::of(pod, request.is_some(), settings.stuck_in_releasing_threshold, now) else {
             continue;
         };
@@ -99,8 +113,11 @@ pub(super) fn call<'w>(
                 pod,
                 leaving: status == Status::Releasing,
                 foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(SCALING_APP),
-                reserves_gpu,
-                charged_here: !shares,
+                charge: match (shares, reserves_gpu) {
+                    (true, _) => Charge::Elsewhere,
+                    (false, true) => Charge::AllButGpus,
+                    (false, false) => Charge::Everything,
+                },
             });
             if shares {
                 roster.sharing.push(member);
@@ -200,7 +217,7 @@ fn live_requests<'w>(
         }
         if !known || request.given_up() {
             let why = if known {
-                format!("binding to node {} failed {} times", request.node, request.failed_attempts.max(1))
+                format!("the pod could not be bound to node {}", request.node)
             } else {
                 format!("node {} no longer exists", request.node)
             };

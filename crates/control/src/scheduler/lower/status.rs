@@ -38,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    fn status(phase: &str, deletion: Value, spec: &Value, being_bound: bool) -> Option<Status> {
+    fn status(phase: &str, deletion: &Value, spec: &Value, being_bound: bool) -> Option<Status> {
         let metadata = json!({"name": "a", "deletionTimestamp": deletion});
         let pod = Pod::parse(&json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}})).unwrap();
         of(&pod, being_bound, Span::seconds(120), Timestamp(1_000_000_000))
@@ -51,16 +51,16 @@ mod tests {
         let placed = json!({"nodeName": "n", "schedulingGates": []});
         // The clock stands at 00:16:40.
         let (recent, long_ago) = (json!("1970-01-01T00:16:00Z"), json!("1970-01-01T00:14:00Z"));
-        assert_eq!(status("Running", none.clone(), &placed, false), Some(Status::Running));
-        assert_eq!(status("Running", recent.clone(), &placed, false), Some(Status::Releasing));
-        assert_eq!(status("Running", long_ago.clone(), &placed, false), Some(Status::StuckInReleasing));
-        assert_eq!(status("Pending", long_ago, &placed, false), Some(Status::Releasing));
-        assert_eq!(status("Pending", none.clone(), &placed, true), Some(Status::Bound));
-        assert_eq!(status("Pending", none.clone(), &gated, true), Some(Status::Binding));
-        assert_eq!(status("Pending", none.clone(), &gated, false), Some(Status::Gated));
-        assert_eq!(status("Pending", none.clone(), &nothing, false), Some(Status::Pending));
-        assert_eq!(status("Succeeded", none.clone(), &placed, false), Some(Status::Succeeded));
-        assert_eq!(status("Unknown", none.clone(), &placed, false), Some(Status::Gone));
-        assert_eq!(status("Failed", none, &placed, false), None);
+        assert_eq!(status("Running", &none, &placed, false), Some(Status::Running));
+        assert_eq!(status("Running", &recent, &placed, false), Some(Status::Releasing));
+        assert_eq!(status("Running", &long_ago, &placed, false), Some(Status::StuckInReleasing));
+        assert_eq!(status("Pending", &long_ago, &placed, false), Some(Status::Releasing));
+        assert_eq!(status("Pending", &none, &placed, true), Some(Status::Bound));
+        assert_eq!(status("Pending", &none, &gated, true), Some(Status::Binding));
+        assert_eq!(status("Pending", &none, &gated, false), Some(Status::Gated));
+        assert_eq!(status("Pending", &none, &nothing, false), Some(Status::Pending));
+        assert_eq!(status("Succeeded", &none, &placed, false), Some(Status::Succeeded));
+        assert_eq!(status("Unknown", &none, &placed, false), Some(Status::Gone));
+        assert_eq!(status("Failed", &none, &placed, false), None);
     }
 }

@@ -1,0 +1,163 @@
+//! Command-line flags of the scheduler by name, as a `SchedulingShard` lists them under `args`.
+
+use kai_engine::policy::Action;
+use kai_engine::units::Span;
+
+use super::suggestion;
+use crate::duration;
+use crate::objects::Malformed;
+use crate::objects::reader::Reader;
+use crate::scheduler::settings::Settings;
+
+/// Flags that decide something here.
+const DECIDING: [&str; 14] = [
+    "allow-consolidating-reclaim",
+    "cpu-worker-node-label-key",
+    "default-staleness-grace-period",
+    "full-hierarchy-fairness",
+    "gpu-worker-node-label-key",
+    "max-consolidation-preemptees",
+    "mig-worker-node-label-key",
+    "nodepool-label-key",
+    "partition-label-value",
+    "queue-label-key",
+    "resource-reservation-app-label",
+    "restrict-node-scheduling",
+    "scheduler-name",
+    "stuck-in-releasing-threshold",
+];
+
+/// Flags that others read, or that nobody needs to.
+const OTHERS: [&str; 23] = [
+    "burst",
+    "detailed-fit-errors",
+    "enable-profiler",
+    "feature-gates",
+    "leader-elect",
+    "listen-address",
+    "log-flush-frequency",
+    "log-json",
+    "metrics-namespace",
+    "namespace",
+    "num-of-status-recording-workers",
+    "plugin-server-port",
+    "profiler-port",
+    "pyroscope-address",
+    "pyroscope-block-profiler-rate",
+    "pyroscope-mutex-profiler-rate",
+    "qps",
+    "schedule-csi-storage",
+    "schedule-period",
+    "scheduler-conf",
+    "update-pod-eviction-condition",
+    "v",
+    "version",
+];
+
+pub(super) fn read(flags: &Reader<'_>, settings: &mut Settings, warnings: &mut Vec<String>) -> Result<(), Malformed> {
+    for (name, place) in flags.entries()? {
+        let text = place.scalar_text()?.unwrap_or_default();
+        match name {
+            "allow-consolidating-reclaim" => settings.policy.consolidating_reclaim = flag(&place, &text)?,
+            "cpu-worker-node-label-key" => settings.cpu_worker_label_key = text,
+            "default-staleness-grace-period" => {
+                settings.policy.staleness_grace = Some(span(&place, &text)?).filter(|span| span.0 >= 0);
+            }
+            "full-hierarchy-fairness" => settings.full_hierarchy_fairness = flag(&place, &text)?,
+            "gpu-worker-node-label-key" => settings.gpu_worker_label_key = text,
+            "max-consolidation-preemptees" => preemptees(&place, &text, settings)?,
+            "mig-worker-node-label-key" => settings.mig_worker_label_key = text,
+            "nodepool-label-key" => settings.node_pool_label_key = text,
+            "partition-label-value" => settings.node_pool_value = Some(text).filter(|text| !text.is_empty()),
+            "queue-label-key" => settings.queue_label_key = text,
+            "resource-reservation-app-label" => settings.reservation_app_label = text,
+            "restrict-node-scheduling" => settings.restrict_node_scheduling = flag(&place, &text)?,
+            "scheduler-name" => settings.scheduler_name = text,
+            "stuck-in-releasing-threshold" => {
+                let default = Settings::default().stuck_in_releasing_threshold;
+                let span = span(&place, &text)?;
+                settings.stuck_in_releasing_threshold = if span.0 > 0 { span } else { default };
+            }
+            "use-scheduling-signatures" => settings.policy.skip_alike = flag(&place, &text)?,
+            other if OTHERS.contains(&other) => {}
+            other => {
+                let known = DECIDING.into_iter().chain(OTHERS);
+                warnings.push(format!("args: {other} is not a flag{}", suggestion(other, known)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// 0 switches consolidation off, -1 takes the bound away.
+fn preemptees(place: &Reader<'_>, text: &str, settings: &mut Settings) -> Result<(), Malformed> {
+    let wrong =
+        || place.wrong(format!("`{text}` is not a number of pods"), "use 0 for never, -1 for no bound, or a number");
+    let number: i64 = text.parse().map_err(|_| wrong())?;
+    settings.policy.consolidation_moves_max = match number {
+        -1 => None,
+        0 => {
+            settings.policy.actions.retain(|action| *action != Action::Consolidate);
+            Some(0)
+        }
+        _ => Some(u32::try_from(number).map_err(|_| wrong())?),
+    };
+    Ok(())
+}
+
+fn flag(place: &Reader<'_>, text: &str) -> Result<bool, Malformed> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(place.wrong(format!("`{text}` is neither true nor false"), "write true or false")),
+    }
+}
+
+fn span(place: &Reader<'_>, text: &str) -> Result<Span, Malformed> {
+    duration::parse(text)
+        .ok_or_else(|| place.wrong(format!("`{text}` is not a duration"), "write one such as 90s, 5m or 1h30m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scheduler::config::Configured;
+
+    #[test]
+    fn flags_change_settings() {
+        let configured = Configured::read(&json!({"args": {
+            "partition-label-value": "blue",
+            "full-hierarchy-fairness": "false",
+            "max-consolidation-preemptees": 0,
+            "default-staleness-grace-period": "-1s",
+            "use-scheduling-signatures": false,
+            "qps": "100",
+            "restrict-node-schedulin": "true",
+        }}))
+        .unwrap();
+        let settings = configured.settings;
+        assert_eq!(settings.node_pool_value.as_deref(), Some("blue"));
+        assert!(!settings.full_hierarchy_fairness && !settings.policy.skip_alike);
+        assert!(!settings.policy.actions.contains(&Action::Consolidate));
+        assert_eq!(settings.policy.staleness_grace, None);
+        assert_eq!(
+            configured.warnings,
+            ["args: restrict-node-schedulin is not a flag; did you mean restrict-node-scheduling?"]
+        );
+    }
+
+    #[test]
+    fn a_flag_that_cannot_be_read_is_refused() {
+        let wrong = |args: serde_json::Value| Configured::read(&json!({ "args": args })).unwrap_err().to_string();
+        assert_eq!(
+            wrong(json!({"full-hierarchy-fairness": "maybe"})),
+            "args.full-hierarchy-fairness: `maybe` is neither true nor false"
+        );
+        assert_eq!(
+            wrong(json!({"max-consolidation-preemptees": -2})),
+            "args.max-consolidation-preemptees: `-2` is not a number of pods"
+        );
+    }
+}
