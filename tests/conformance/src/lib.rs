@@ -7,6 +7,7 @@ pub mod actions;
 pub mod corpus;
 pub mod fairshare;
 pub mod known;
+pub mod podgrouper;
 pub mod report;
 pub mod run;
 pub mod topology;

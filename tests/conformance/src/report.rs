@@ -180,6 +180,14 @@ impl<'a> Report<'a> {
         if !parts.is_empty() {
             notes.push(format!("failures among cases that need: {}", parts.join(", ")));
         }
+        let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
+        for repair in self.outcomes.iter().filter_map(|outcome| outcome.explained_by) {
+            *explained.entry(repair).or_default() += 1;
+        }
+        if !explained.is_empty() {
+            let parts: Vec<String> = explained.into_iter().map(|(name, count)| format!("{name} {count}")).collect();
+            notes.push(format!("failures that would pass without a repair of ours: {}", parts.join(", ")));
+        }
         let mut skipped: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for outcome in self.outcomes {
             if let Verdict::Skipped(why) = outcome.verdict {
@@ -221,6 +229,7 @@ impl<'a> Report<'a> {
                     "result": result,
                     "detail": detail,
                     "needs": outcome.needs,
+                    "passes_without": outcome.explained_by,
                     "known": outcome.known.as_ref().map(|known| &known.reason),
                 })
             })
@@ -242,6 +251,9 @@ fn failure(outcome: &Outcome) -> Option<String> {
     let mut line = format!("FAIL {}  {}", outcome.key, shown.join("; "));
     if differences.len() > DIFFERENCES_SHOWN {
         let _ = write!(line, "; and {} more", differences.len() - DIFFERENCES_SHOWN);
+    }
+    if let Some(repair) = outcome.explained_by {
+        let _ = write!(line, "  [passes without repair: {repair}]");
     }
     if let Some(known) = &outcome.known {
         let _ = write!(line, "  [known: {}: {}]", known.document, known.reason);

@@ -26,6 +26,7 @@ pub struct Difference {
 }
 
 impl Difference {
+    #[allow(clippy::needless_pass_by_value, reason = "callers pass numbers and fresh texts")]
     pub fn new(what: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
         Self { what: what.into(), expected: expected.to_string(), got: got.to_string() }
     }

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use conformance::report::Report;
+use conformance::run::Options;
 use conformance::{compat_folder, corpus, default_corpus, known, run};
 
 #[test]
@@ -19,7 +20,7 @@ fn every_case_passes_or_is_a_known_difference() {
     }
     let cases = corpus::read(&[folder]).expect("the corpus can be read");
     let known = known::read(&compat_folder()).expect("the lists of known differences can be read");
-    let outcomes = run::all(&cases, &known, false);
+    let outcomes = run::all(&cases, &known, Options::default());
     let report = Report::new(&outcomes, &known, true);
     assert!(report.is_good(), "{}", report.text());
 }

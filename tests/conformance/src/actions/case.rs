@@ -3,6 +3,8 @@
 //! Fields that shape the result are read strictly: a case that says something unknown here fails on its own
 //! instead of passing by accident.
 
+#![allow(clippy::struct_field_names, reason = "fields are spelled as recorded")]
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;

@@ -11,7 +11,7 @@ type Sharing = Vec<(Option<String>, BTreeSet<String>)>;
 
 /// Compares with the recorded labels of the tasks that have some.
 pub(super) fn observed(session: &Session<'_>, labels: &BTreeMap<String, Vec<String>>) -> Vec<Difference> {
-    let expected = sharing(labels.iter().map(|(uid, labels)| (uid, labels)), "new-");
+    let expected = sharing(labels.iter(), "new-");
     let ours = labels.keys().map(|uid| (uid, &session.after.get(uid).groups));
     let got = sharing(ours, FRESH);
     if expected == got {
@@ -19,8 +19,8 @@ pub(super) fn observed(session: &Session<'_>, labels: &BTreeMap<String, Vec<Stri
     }
     let missing = expected.iter().filter(|device| !got.contains(device)).map(text);
     let surplus = got.iter().filter(|device| !expected.contains(device)).map(text);
-    let list = |devices: &mut dyn Iterator<Item = String>| devices.collect::<Vec<_>>().join(" ");
-    vec![Difference::new("shared devices", list(&mut missing.into_iter()), list(&mut surplus.into_iter()))]
+    let (missing, surplus): (Vec<String>, Vec<String>) = (missing.collect(), surplus.collect());
+    vec![Difference::new("shared devices", missing.join(" "), surplus.join(" "))]
 }
 
 fn sharing<'a>(tasks: impl Iterator<Item = (&'a String, &'a Vec<String>)>, fresh: &str) -> Sharing {

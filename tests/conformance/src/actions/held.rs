@@ -44,7 +44,7 @@ pub(super) fn after<'a>(session: &Session<'a>) -> BTreeMap<&'a str, Gpus> {
         let (was, is) = (session.before.get(uid), session.after.get(uid));
         // A moved pod is still on its old node while it is promised the new one.
         let left = is.status == Status::Pipelined && was.status.is_used() && was.status != Status::Pipelined;
-        let old = left.then(|| (Grip::Leaving, was));
+        let old = left.then_some((Grip::Leaving, was));
         vec![old, grip(is)]
     })
 }

@@ -219,6 +219,7 @@ impl Judge<'_> {
         }
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "callers pass numbers and fresh texts")]
     fn differs(&mut self, what: impl Into<String>, expected: impl ToString, got: impl ToString) {
         self.differences.push(Difference::new(what, expected, got));
     }

@@ -15,14 +15,15 @@ use std::collections::BTreeSet;
 
 pub use case::Case;
 use case::Mode;
+use kai_engine::policy::Repairs;
 use session::Session;
 use state::State;
 
 use crate::verdict::{Difference, Fault, Part, Verdict};
 
 /// Runs a case; `log` receives everything a person needs to see what went on.
-pub fn run(case: &Case, log: Option<&mut String>) -> Result<Verdict, Fault> {
-    let mut run = Run { case, state: State::of(case), round: 0, differences: Vec::new(), log };
+pub fn run(case: &Case, repairs: Repairs, log: Option<&mut String>) -> Result<Verdict, Fault> {
+    let mut run = Run { case, repairs, state: State::of(case), round: 0, differences: Vec::new(), log };
     match case.rounds.mode {
         Mode::Single => run.act(Judging::Now)?,
         Mode::Multi => run.until_stable()?,
@@ -63,6 +64,7 @@ enum Judging {
 
 struct Run<'a, 'l> {
     case: &'a Case,
+    repairs: Repairs,
     state: State,
     round: u32,
     differences: Vec<Difference>,
@@ -86,7 +88,7 @@ impl Run<'_, '_> {
         let index = self.round as usize;
         self.round += 1;
         let before = self.state.clone();
-        let session = Session::run(self.case, &before, self.round)?;
+        let session = Session::run(self.case, &before, self.repairs, self.round)?;
         let mut differences = session.contradictions.clone();
         differences.extend(judge::limits(self.case, session.counters));
         if judging == Judging::Now {

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use kai_engine::policy::{
-    Action, Depth, DeviceOrder, Generator, MinRuntime, Placement, Policy, Proportion, ReclaimMethod, Scores, Strategy,
+    Action, Depth, DeviceOrder, Generator, MinRuntime, Placement, Policy, Proportion, ReclaimMethod, Repairs, Scores,
+    Strategy,
 };
 use kai_engine::units::{ONE, Span};
 
@@ -13,7 +14,7 @@ use super::case::Case;
 use super::numbers::millionths;
 use crate::verdict::Fault;
 
-pub(super) fn policy(case: &Case) -> Result<Policy, Fault> {
+pub(super) fn policy(case: &Case, repairs: Repairs) -> Result<Policy, Fault> {
     let config = &case.config;
     let on = |name: &str| case.plugin(name).is_some();
     let arguments = |name: &str| case.plugin(name).map(|plugin| &plugin.arguments);
@@ -46,6 +47,7 @@ pub(super) fn policy(case: &Case) -> Result<Policy, Fault> {
         consolidating_reclaim: config.allow_consolidating_reclaim,
         skip_alike: config.use_scheduling_signatures,
         staleness_grace: grace(config.staleness_grace_seconds),
+        repairs,
         ..Policy::default()
     })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kai_engine::ids::{JobId, TaskId};
 use kai_engine::outcome::{Decision, DeviceRef, Outcome, Place, Reason};
+use kai_engine::policy::Repairs;
 use kai_engine::units::Timestamp;
 
 use super::case::{Case, Counters, Job, Status};
@@ -37,9 +38,9 @@ impl<'a> Session<'a> {
     }
 
     /// Opens a session and runs the actions; `round` keeps labels of new devices apart.
-    pub(super) fn run(case: &'a Case, before: &'a State, round: u32) -> Result<Self, Fault> {
+    pub(super) fn run(case: &'a Case, before: &'a State, repairs: Repairs, round: u32) -> Result<Self, Fault> {
         let mut session = Self::open(case, before)?;
-        session.outcome = kai_engine::cycle(&session.lowered.snapshot, &policy(case)?, NOW);
+        session.outcome = kai_engine::cycle(&session.lowered.snapshot, &policy(case, repairs)?, NOW);
         session.apply(round);
         Ok(session)
     }

@@ -76,7 +76,8 @@ impl<'a> Classes<'a> {
             match first_refusal(key, facts)? {
                 None => admitted.insert(index),
                 Some(rule) => {
-                    excluded.entry(rule).or_insert_with(|| FixedBitSet::with_capacity(self.nodes.len())).insert(index)
+                    let set = excluded.entry(rule).or_insert_with(|| FixedBitSet::with_capacity(self.nodes.len()));
+                    set.insert(index);
                 }
             }
         }
@@ -104,8 +105,8 @@ fn resource_type(key: &Key, facts: &Facts<'_>) -> Option<NodeRule> {
     if key.legacy_mig {
         return Some(NodeRule::LegacyMig);
     }
+    // A pod without GPUs may run beside any of them.
     match (key.kind, facts.mig) {
-        (Kind::None, _) => None,
         (Kind::Fraction | Kind::GpuMemory, _) if facts.dra_gpus => Some(NodeRule::SharingUnsupported),
         (Kind::Mig, Mig::Off) => Some(NodeRule::MigOnly),
         (Kind::Mig, _) if facts.holds_legacy_mig => Some(NodeRule::LegacyMigNeighbour),
