@@ -76,3 +76,31 @@ fn wanted<'a>(case: &'a Case, job: &str, task: &str) -> Option<&'a Wanted> {
 fn common(left: &[String], right: &[String]) -> usize {
     left.iter().filter(|label| right.contains(label)).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(tasks: &[(&str, &[&str])], fresh: &str) -> Sharing {
+        let owned: BTreeMap<String, Vec<String>> = tasks
+            .iter()
+            .map(|(uid, labels)| ((*uid).to_string(), labels.iter().map(ToString::to_string).collect()))
+            .collect();
+        sharing(owned.iter(), fresh)
+    }
+
+    #[test]
+    fn new_devices_are_told_apart_by_who_is_on_them() {
+        let theirs = shared(&[("a", &["new-0", "new-1"]), ("b", &["new-1"]), ("c", &["0-g0"])], "new-");
+        let ours = [("a", &["opened-1-7", "opened-1-2"][..]), ("b", &["opened-1-7"]), ("c", &["0-g0"])];
+        assert_eq!(theirs, shared(&ours, FRESH));
+        let apart = [("a", &["opened-1-7", "opened-1-2"][..]), ("b", &["opened-1-3"]), ("c", &["0-g0"])];
+        assert_ne!(theirs, shared(&apart, FRESH));
+    }
+
+    #[test]
+    fn devices_of_the_input_keep_their_names() {
+        assert_ne!(shared(&[("a", &["0-g0"])], "new-"), shared(&[("a", &["0-g1"])], FRESH));
+        assert_ne!(shared(&[("a", &["new-0"])], "new-"), shared(&[("a", &["0-g1"])], FRESH));
+    }
+}
