@@ -8,6 +8,7 @@
 //! that feeds a [`World`] and performs [`scheduler::Effect`]s may be a cluster or a simulator.
 
 mod duration;
+pub mod grouper;
 mod nearest;
 pub mod objects;
 pub mod quantity;
