@@ -423,6 +423,7 @@ impl<'s> Ledger<'s> {
     }
 
     /// The same standings booked from nothing: what the running sums must equal.
+    #[must_use]
     pub fn recomputed(&self) -> Self {
         let mut fresh = Self::empty(self.snapshot, self.repairs);
         fresh.device_lists.clone_from(&self.device_lists);

@@ -26,6 +26,8 @@ type Chunk = BTreeMap<PodSetId, Vec<TaskId>>;
 pub enum Attempt {
     /// Places are taken, and failures explained.
     Real,
+    /// Places are taken; a failure is not the last word, so it is not explained.
+    Quiet,
     /// Places are only promised, evicted pods may come back, and nothing is explained.
     WhatIf,
 }
@@ -230,7 +232,7 @@ impl Session<'_> {
             // Back to where it was: it never left.
             Standing::Leaving(from) if from.node == node && self.same_devices(from, spot) => self.back_to(task, from),
             Standing::Leaving(from) => Standing::Moving { from, to: spot },
-            _ if now && attempt == Attempt::Real => Standing::Held(spot),
+            _ if now && attempt != Attempt::WhatIf => Standing::Held(spot),
             _ => Standing::Promised(spot),
         };
         self.ledger.shift(task, standing);

@@ -6,6 +6,7 @@ use crate::units::{ONE, Span};
 
 /// The resolved scheduler configuration.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of the configuration, each on its own")]
 pub struct Policy {
     /// Actions, in order.
     pub actions: Vec<Action>,
@@ -91,6 +92,7 @@ pub struct Proportion {
 
 /// Which node scores are on.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of the configuration, each on its own")]
 pub struct Scores {
     /// Pack or spread over nodes.
     pub placement: Option<Placement>,

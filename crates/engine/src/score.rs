@@ -25,9 +25,10 @@ pub const NOMINATED: i64 = 10_000_000;
 pub const DOMAIN_STEP: i64 = 100_000;
 
 type Points = fn(&Ledger<'_>, &Shape, NodeId) -> i64;
+type Switch = fn(&Scores) -> bool;
 
 /// Scores that add up, with the switch that turns each on.
-const SUM_OF: [(fn(&Scores) -> bool, Points); 3] = [
+const SUM_OF: [(Switch, Points); 3] = [
     (|scores| scores.resource_type, resource_type),
     (|scores| scores.availability, availability),
     (|scores| scores.gpu_sharing, gpu_sharing),

@@ -1,13 +1,20 @@
 //! Places waiting jobs on what is free, or about to be: the most entitled first, each gang as a whole.
+//!
+//! With `keep_nodes_whole`, a gang of pods smaller than a node goes to nodes in use; if it does not fit there, pods are
+//! moved among these nodes; only then is an empty node opened.
 
+use fixedbitset::FixedBitSet;
+
+use super::consolidate;
 use crate::finder::NodeSet;
 use crate::gang::{self, Gang};
-use crate::ids::TaskId;
+use crate::ids::{JobId, TaskId};
 use crate::ledger::Standing;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
 use crate::place::Attempt;
 use crate::session::Session;
+use crate::snapshot::GPUS;
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
@@ -20,12 +27,9 @@ pub fn run(session: &mut Session<'_>) {
     }
     while let Some(job) = tree.pop(&session.ledger, &mut facts) {
         let held_before = gang::held(&session.ledger, job);
-        let mark = session.ledger.mark();
-        let Some(chunk) = session.place_job(job, NodeSet::All, Attempt::Real) else { continue };
-        if Gang::new(&session.ledger, job).must_wait(&chunk) {
-            promise_instead(session, &chunk);
+        if !place(session, job) {
+            continue;
         }
-        session.commit(mark);
         if held_before == 0 && gang::held(&session.ledger, job) > 0 {
             session.last_start[job.index()] = Some(session.now);
         }
@@ -36,6 +40,26 @@ pub fn run(session: &mut Session<'_>) {
     }
 }
 
+fn place(session: &mut Session<'_>, job: JobId) -> bool {
+    if session.policy.keep_nodes_whole && leaves_part_of_a_node(session, job) {
+        let used = nodes_in_use(session);
+        if place_on(session, job, NodeSet::Only(&used), Attempt::Quiet) || consolidate::among(session, job, &used) {
+            return true;
+        }
+    }
+    place_on(session, job, NodeSet::All, Attempt::Real)
+}
+
+fn place_on(session: &mut Session<'_>, job: JobId, nodes: NodeSet<'_>, attempt: Attempt) -> bool {
+    let mark = session.ledger.mark();
+    let Some(chunk) = session.place_job(job, nodes, attempt) else { return false };
+    if Gang::new(&session.ledger, job).must_wait(&chunk) {
+        promise_instead(session, &chunk);
+    }
+    session.commit(mark);
+    true
+}
+
 /// Part of the gang has to wait, so all of it does.
 fn promise_instead(session: &mut Session<'_>, chunk: &[TaskId]) {
     for task in chunk {
@@ -43,4 +67,30 @@ fn promise_instead(session: &mut Session<'_>, chunk: &[TaskId]) {
             session.ledger.shift(*task, Standing::Promised(spot));
         }
     }
+}
+
+/// Whether each pod that comes next is smaller than the largest node.
+fn leaves_part_of_a_node(session: &Session<'_>, job: JobId) -> bool {
+    let snapshot = session.snapshot;
+    let gpus = |node| snapshot.row(&snapshot.nodes.allocatable, node)[GPUS];
+    let largest = snapshot.nodes.ids().map(gpus).max().unwrap_or(0);
+    let chunk = Gang::new(&session.ledger, job).chunk(false);
+    chunk.iter().all(|task| {
+        let need = snapshot.shape(snapshot.task(*task).shape).need[GPUS];
+        need == 0 || need < largest
+    })
+}
+
+/// Nodes on which some job has, leaves or was promised a place.
+fn nodes_in_use(session: &Session<'_>) -> FixedBitSet {
+    let (snapshot, ledger) = (session.snapshot, &session.ledger);
+    let mut used = FixedBitSet::with_capacity(snapshot.nodes.len());
+    for node in snapshot.nodes.ids() {
+        let all = snapshot.row(&snapshot.nodes.allocatable, node);
+        let untouched = all.iter().zip(snapshot.row(&snapshot.nodes.taken, node)).map(|(all, taken)| all - taken);
+        let busy = !untouched.eq(ledger.idle(node).iter().copied())
+            || ledger.releasing(node) != snapshot.row(&snapshot.nodes.leaving, node);
+        used.set(node.index(), busy);
+    }
+    used
 }

@@ -1,22 +1,27 @@
 //! Makes room by moving pods: everyone who has a place keeps one.
 
-use super::making_room::{Barred, MakingRoom, run as make_room};
-use crate::gang;
+use fixedbitset::FixedBitSet;
+
+use super::making_room::{self, Barred, MakingRoom, run as make_room};
+use crate::gang::{self, Gang};
 use crate::ids::{JobId, TaskId};
 use crate::ledger::Standing;
 use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{Column, GpuAsk};
-use crate::solve::search::Trial;
+use crate::solve::search::{Trial, Waiting};
 use crate::solve::victims::Candidate;
 use crate::units::GPU;
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
-    if session.policy.consolidation_moves_max == Some(0) {
-        return;
+    if session.policy.consolidation_moves_max != Some(0) {
+        make_room(session, &action(session));
     }
-    let action = MakingRoom {
+}
+
+fn action(session: &Session<'_>) -> MakingRoom {
+    MakingRoom {
         action: Action::Consolidate,
         depth: session.policy.depth.consolidate,
         budget: session.policy.budget.consolidate,
@@ -25,8 +30,21 @@ pub fn run(session: &mut Session<'_>) {
         candidates,
         accept: |session, _, trial, _| accept(session, trial),
         shared_failures: true,
-    };
-    make_room(session, &action);
+    }
+}
+
+/// Makes room for one job by moving pods among these nodes only.
+pub fn among(session: &mut Session<'_>, job: JobId, nodes: &FixedBitSet) -> bool {
+    let is_on = session.policy.actions.contains(&Action::Consolidate);
+    let may_move = is_on && session.policy.consolidation_moves_max != Some(0);
+    if !may_move || !session.snapshot.job(job).preemptible || making_room::delayed_until(session, job).is_some() {
+        return false;
+    }
+    let chunk = Gang::new(&session.ledger, job).chunk(false);
+    let action = action(session);
+    let Some(budget) = making_room::budget(session, &action, 0) else { return false };
+    let waiting = Waiting::new(session);
+    making_room::solve(session, &action, job, &chunk, &waiting, budget, Some(nodes)).stop.is_none()
 }
 
 /// Moving cannot help if all that is free together is too little.

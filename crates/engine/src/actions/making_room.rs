@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use fixedbitset::FixedBitSet;
+
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, QueueId, TaskId};
 use crate::order::jobs::JobFacts;
@@ -83,7 +85,7 @@ pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
             explain(session, action, job, &chunk, SearchStop::Budget, None);
             continue;
         };
-        let report = solve(session, action, job, &chunk, &waiting, budget);
+        let report = solve(session, action, job, &chunk, &waiting, budget, None);
         steps += report.steps;
         match report.stop {
             None => waiting = Waiting::new(session),
@@ -97,19 +99,21 @@ pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
     }
 }
 
-fn solve(
+/// Makes room for one job, on all nodes or on these, and commits it if that works out.
+pub fn solve(
     session: &mut Session<'_>,
     action: &MakingRoom,
     job: JobId,
     chunk: &[TaskId],
     waiting: &Waiting,
     budget: Budget,
+    nodes: Option<&FixedBitSet>,
 ) -> Report {
     let before = session.ledger.book.clone();
     let candidates = (action.candidates)(session, job, chunk);
     let mark = session.ledger.mark();
     let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
-    let problem = Problem { job, chunk, candidates: &candidates, waiting, nodes: None, accept: &accept, budget };
+    let problem = Problem { job, chunk, candidates: &candidates, waiting, nodes, accept: &accept, budget };
     let report = search(session, &problem);
     if report.stop.is_none() {
         session.commit_evictions(mark, |session, victim| Cause {
@@ -149,7 +153,7 @@ fn explain(
 }
 
 /// What the next job may use; `None` if the action has nothing left for it.
-fn budget(session: &Session<'_>, action: &MakingRoom, steps: u64) -> Option<Budget> {
+pub fn budget(session: &Session<'_>, action: &MakingRoom, steps: u64) -> Option<Budget> {
     let limits = session.policy.budget;
     let rest = action.budget.map_or(u64::MAX, |all| all.saturating_sub(steps));
     let job = rest.min(limits.job_max.unwrap_or(u64::MAX)).max(limits.job_min);
@@ -161,7 +165,7 @@ fn budget(session: &Session<'_>, action: &MakingRoom, steps: u64) -> Option<Budg
 }
 
 /// Until when others may not be evicted for the job.
-fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
+pub fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
     let row = session.snapshot.job(job);
     let since = session.last_eviction[job.index()].map_or(row.created, |last| last.max(row.created));
     let until = since.plus(row.preemption_delay);
@@ -171,8 +175,11 @@ fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
 /// Jobs that failed, so that those alike and no easier need not try.
 #[derive(Debug, Default)]
 struct Failures {
-    known: BTreeMap<(Option<QueueId>, u32), (JobId, Vec<Vec<i64>>)>,
+    known: BTreeMap<(Option<QueueId>, u32), Failure>,
 }
+
+/// The easiest job of its kind that failed, with the requests of its waiting pods.
+type Failure = (JobId, Vec<Vec<i64>>);
 
 impl Failures {
     fn no_easier(&self, session: &Session<'_>, table: Option<QueueId>, job: JobId) -> Option<JobId> {

@@ -1,6 +1,6 @@
 //! Cheap tests that a set of victims must pass before anything is tried. None refuses a set that could work.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap};
 
 use super::scenario::{Gathered, gpu_demand, node_of};
 use super::victims::Batch;
@@ -70,12 +70,10 @@ impl FreeGpus {
 /// Whether each pending pod is admitted by some node that is feasible or gives something back.
 pub fn nodes_admit(ledger: &Ledger<'_>, pending: &[TaskId], feasible: &[NodeId], gathered: &Gathered) -> bool {
     let batches = gathered.recorded.iter().chain(&gathered.potential);
-    let mut nodes: BTreeMap<NodeId, ()> = feasible.iter().map(|node| (*node, ())).collect();
-    nodes.extend(
-        batches.flat_map(|batch| &batch.tasks).filter_map(|task| node_of(ledger, *task)).map(|node| (node, ())),
-    );
+    let mut nodes: BTreeSet<NodeId> = feasible.iter().copied().collect();
+    nodes.extend(batches.flat_map(|batch| &batch.tasks).filter_map(|task| node_of(ledger, *task)));
     pending.iter().all(|task| {
         let class = &ledger.snapshot.classes[ledger.snapshot.task(*task).class.index()];
-        nodes.keys().any(|node| class.admitted.contains(node.index()))
+        nodes.iter().any(|node| class.admitted.contains(node.index()))
     })
 }

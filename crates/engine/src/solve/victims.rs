@@ -89,23 +89,15 @@ impl VictimTree {
     }
 
     fn take(&mut self, ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) {
-        let queue = self.queue(ledger, job);
-        let held: Vec<_> = tasks.iter().copied().filter(|task| self.holds(ledger, *task)).collect();
+        let queue = queue_of(ledger, job);
+        let held: Vec<_> = tasks.iter().copied().filter(|task| holds(ledger, *task)).collect();
         *self.lost.entry(queue).or_default() += self.facts.requested(ledger, &held);
         self.taken.entry(job).or_default().extend(tasks);
         self.forget(ledger, queue);
     }
 
-    fn holds(&self, ledger: &Ledger<'_>, task: TaskId) -> bool {
-        matches!(ledger.standing(task), Standing::Held(_))
-    }
-
-    fn queue(&self, ledger: &Ledger<'_>, job: JobId) -> QueueId {
-        ledger.snapshot.job(job).queue.expect("candidates have a queue")
-    }
-
     fn push(&mut self, ledger: &Ledger<'_>, job: JobId) {
-        let queue = self.queue(ledger, job);
+        let queue = queue_of(ledger, job);
         let nothing = BTreeSet::new();
         let taken = self.taken.get(&job).unwrap_or(&nothing);
         let need = Gang::new(ledger, job).without(taken).state();
@@ -172,20 +164,27 @@ impl VictimTree {
         if self.judged.contains_key(&queue) {
             return;
         }
-        let leaf = match self.waiting.contains_key(&queue) {
-            true => queue,
-            false => {
-                let child = self.worst(ledger, Some(queue)).expect("empty branches are pruned");
-                self.judged[&child].1
-            }
+        let leaf = if self.waiting.contains_key(&queue) {
+            queue
+        } else {
+            let child = self.worst(ledger, Some(queue)).expect("empty branches are pruned");
+            self.judged[&child].1
         };
         let next = self.waiting[&leaf].last().expect("judged leaves have jobs").3;
         let nothing = BTreeSet::new();
         let taken = self.taken.get(&next).unwrap_or(&nothing);
         let rest: Vec<_> =
-            ledger.snapshot.job_tasks(next).filter(|task| self.holds(ledger, *task) && !taken.contains(task)).collect();
+            ledger.snapshot.job_tasks(next).filter(|task| holds(ledger, *task) && !taken.contains(task)).collect();
         let victims = self.lost.get(&leaf).copied().unwrap_or_default() + self.facts.requested(ledger, &rest);
         let contender = Contender { row: ledger.book.row(queue), required: Triple::ZERO, victims };
         self.judged.insert(queue, (Entitlement::of(contender, ledger.book.total), leaf));
     }
+}
+
+fn holds(ledger: &Ledger<'_>, task: TaskId) -> bool {
+    matches!(ledger.standing(task), Standing::Held(_))
+}
+
+fn queue_of(ledger: &Ledger<'_>, job: JobId) -> QueueId {
+    ledger.snapshot.job(job).queue.expect("candidates have a queue")
 }

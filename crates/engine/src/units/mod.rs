@@ -28,6 +28,7 @@ impl Timestamp {
     pub const EARLIEST: Self = Self(i64::MIN / 4);
 
     /// The time `span` after this one.
+    #[must_use]
     pub fn plus(self, span: Span) -> Self {
         Self(self.0.saturating_add(span.0))
     }

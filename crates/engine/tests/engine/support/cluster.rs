@@ -1,0 +1,201 @@
+//! A cluster as a test describes it: plain data with names, read from text and written back to it.
+
+use std::collections::BTreeMap;
+
+use kai_engine::snapshot::Status;
+use kai_engine::units::Ceiling;
+
+/// Everything a test says about a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Cluster {
+    /// Scheduler settings, in order.
+    pub(crate) settings: Vec<(String, String)>,
+    /// Levels of the one topology, wide to narrow; each is a key of nodes.
+    pub(crate) levels: Vec<String>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) jobs: Vec<Job>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) cpu_milli: i64,
+    pub(crate) memory: i64,
+    pub(crate) gpus: i64,
+    pub(crate) pods: i64,
+    /// MiB of each GPU, if known.
+    pub(crate) gpu_memory: Option<i64>,
+    /// MIG profiles (`mig-…`) and other resources (`+…`).
+    pub(crate) extra: BTreeMap<String, i64>,
+    /// GPUs held by pods of nobody here, and how many of those are being given back.
+    pub(crate) taken: i64,
+    pub(crate) leaving: i64,
+    /// Domain by topology level.
+    pub(crate) domains: BTreeMap<String, String>,
+    pub(crate) flags: Vec<Flag>,
+}
+
+/// What a node may be besides ordinary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flag {
+    Cordoned,
+    NotReady,
+    Tainted,
+    MigMixed,
+    MigSingle,
+}
+
+impl Flag {
+    pub(crate) const WORDS: [(&'static str, Self); 5] = [
+        ("cordoned", Self::Cordoned),
+        ("not-ready", Self::NotReady),
+        ("tainted", Self::Tainted),
+        ("mig-mixed", Self::MigMixed),
+        ("mig-single", Self::MigSingle),
+    ];
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    pub(crate) parent: Option<String>,
+    pub(crate) priority: i32,
+    /// Seconds since it was created.
+    pub(crate) age: i64,
+    pub(crate) quota: [Ceiling; 3],
+    pub(crate) limit: [Ceiling; 3],
+    /// Millionths, of every resource alike.
+    pub(crate) weight: i64,
+    /// Millionths of the cluster, of every resource alike.
+    pub(crate) usage: i64,
+    pub(crate) preempt_min: Option<i64>,
+    pub(crate) reclaim_min: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) queue: String,
+    pub(crate) priority: i32,
+    pub(crate) preemptible: bool,
+    /// Times are seconds before now.
+    pub(crate) age: i64,
+    pub(crate) started: Option<i64>,
+    pub(crate) stale: Option<i64>,
+    pub(crate) evicted: Option<i64>,
+    pub(crate) delay: i64,
+    /// Own grace period; `Some(None)` is for ever.
+    pub(crate) grace: Option<Option<i64>>,
+    /// Nodes it may use, by selector or affinity.
+    pub(crate) only: Option<Vec<String>>,
+    pub(crate) tolerates: bool,
+    pub(crate) root: Group,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) need: Option<u32>,
+    pub(crate) bounds: Bounds,
+    pub(crate) members: Vec<Member>,
+}
+
+/// Topology levels that must or should hold a group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Bounds {
+    pub(crate) required: Option<String>,
+    pub(crate) preferred: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Member {
+    Group(Group),
+    Set(Set),
+}
+
+impl Member {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Group(group) => &group.name,
+            Self::Set(set) => &set.name,
+        }
+    }
+}
+
+/// A pod set; its pods are alike in everything but where they stand. The only set of a plain job has no name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Set {
+    pub(crate) name: String,
+    pub(crate) min: u32,
+    pub(crate) bounds: Bounds,
+    pub(crate) ask: Ask,
+    /// TCP host ports.
+    pub(crate) ports: Vec<u16>,
+    pub(crate) nominated: Option<String>,
+    pub(crate) pods: Vec<Pod>,
+}
+
+/// What one pod asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Ask {
+    pub(crate) cpu_milli: i64,
+    pub(crate) memory: i64,
+    pub(crate) gpu: Gpu,
+    /// MIG profiles (`mig-…`) and other resources (`+…`).
+    pub(crate) extra: BTreeMap<String, i64>,
+}
+
+impl Ask {
+    pub(crate) fn is_mig(&self) -> bool {
+        self.extra.keys().any(|name| name.starts_with("mig-"))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Gpu {
+    #[default]
+    None,
+    Whole(i64),
+    /// Millionths of each device.
+    Share {
+        devices: u32,
+        portion: i64,
+    },
+    /// MiB of each device.
+    Memory {
+        devices: u32,
+        mib: i64,
+    },
+}
+
+/// Where a pod stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pod {
+    pub(crate) status: Status,
+    /// Node and, for shared GPUs, their numbers on it.
+    pub(crate) place: Option<(String, Vec<u32>)>,
+}
+
+impl Pod {
+    pub(crate) const PENDING: Self = Self { status: Status::Pending, place: None };
+    pub(crate) const GATED: Self = Self { status: Status::Gated, place: None };
+
+    /// Words of states that come with a node.
+    pub(crate) const PLACED: [(&'static str, Status); 5] = [
+        ("running", Status::Running),
+        ("bound", Status::Bound),
+        ("binding", Status::Binding),
+        ("releasing", Status::Releasing),
+        ("stuck", Status::StuckInReleasing),
+    ];
+    /// Words of states that come with a number of pods.
+    pub(crate) const COUNTED: [(&'static str, Status); 3] =
+        [("pending", Status::Pending), ("gated", Status::Gated), ("succeeded", Status::Succeeded)];
+}
+
+impl Cluster {
+    pub(crate) fn node(&self, name: &str) -> &Node {
+        self.nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("there is no node {name}"))
+    }
+}
