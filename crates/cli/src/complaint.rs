@@ -61,6 +61,13 @@ impl Complaint {
     }
 }
 
+/// Says something on standard error that does not stop anything.
+pub(crate) fn warn(text: &str) {
+    let yellow = AnsiColor::Yellow.on_default().bold();
+    // Nothing can be done if standard error is closed.
+    let _ = writeln!(anstream::stderr().lock(), "{}: {text}", paint(yellow, "warning"));
+}
+
 fn paint(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }

@@ -8,7 +8,7 @@ use kai_sim::time::show_span;
 use kai_sim::{Options, Progress, Report, manifest, simulate};
 
 use crate::args::{Format, SimulateArgs};
-use crate::complaint::Complaint;
+use crate::complaint::{self, Complaint};
 use crate::{files, render};
 
 pub(crate) fn run(args: SimulateArgs) -> Result<(), Complaint> {
@@ -19,7 +19,11 @@ pub(crate) fn run(args: SimulateArgs) -> Result<(), Complaint> {
     let bar = Bar::new();
     let report = simulate(&plan, options, &mut |progress| bar.show(progress));
     bar.finish();
-    print(&report?, output)
+    let report = report?;
+    for warning in &report.warnings {
+        complaint::warn(warning);
+    }
+    print(&report, output)
 }
 
 fn print(report: &Report, output: Format) -> Result<(), Complaint> {

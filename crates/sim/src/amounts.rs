@@ -70,9 +70,9 @@ pub(crate) fn request_words(request: &Request) -> String {
     }
 }
 
-/// `1 GPU`, `4 GPUs`, `0.5 GPUs`.
+/// `1 GPU`, `4 GPUs`, `0.5 GPU`.
 pub(crate) fn gpu_words(micro: i64) -> String {
-    format!("{} GPU{}", number(micro), if micro == GPU { "" } else { "s" })
+    format!("{} GPU{}", number(micro), if micro <= GPU { "" } else { "s" })
 }
 
 /// Millionths as a short decimal number.

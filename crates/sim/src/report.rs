@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::objects::{Node, Phase, Pod, Sharing};
-use kai_control::scheduler::{Cycle, Effect, QueueView, Settings};
+use kai_control::scheduler::{Cycle, Effect, PendingJob, QueueView, Settings};
 use kai_control::world::Key;
 use kai_engine::units::{Ceiling, GPU, Span, compat};
 use serde::{Serialize, Serializer};
@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use crate::amounts::{device_memory, gpu_on, holds_node};
 use crate::cluster::Cluster;
 use crate::journal::Entry;
-use crate::manifest::Kind;
+use crate::manifest::{Id, Kind};
 
 /// Everything there is to show.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +31,9 @@ pub struct Report {
     /// When it ended. Shown to people; programs have the timeline.
     #[serde(skip)]
     pub end: End,
+    /// What in the input has no effect.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 /// When and why a simulation ended.
@@ -197,6 +200,7 @@ pub(crate) fn report(cluster: &Cluster, cycle: &Cycle, settings: &Settings, end:
         queues: queues(&cycle.queues),
         pending: pending(cluster, cycle, settings),
         end,
+        warnings: Vec::new(),
     }
 }
 
@@ -327,6 +331,11 @@ fn queue_row(view: &QueueView, depth: usize) -> QueueRow {
 }
 
 fn pending(cluster: &Cluster, cycle: &Cycle, settings: &Settings) -> Vec<PendingRow> {
+    let mut placed: BTreeMap<Id, usize> = BTreeMap::new();
+    for group in cluster.world().pods.values().filter(|pod| holds_node(pod)).filter_map(Pod::group) {
+        *placed.entry(cluster.workload_of(&group)).or_default() += 1;
+    }
+    let answers = Answers::new(cycle);
     let mut rows: BTreeMap<(String, &'static str), PendingRow> = BTreeMap::new();
     let waits = |pod: &Pod| pod.node.is_none() && pod.phase == Phase::Pending;
     for pod in cluster.world().pods.values().filter(|pod| waits(pod)) {
@@ -335,41 +344,56 @@ fn pending(cluster: &Cluster, cycle: &Cycle, settings: &Settings) -> Vec<Pending
             Some(group) => cluster.workload_of(group),
             None => crate::cluster::pod_id(&pod.key),
         };
-        let row = rows.entry((id.path(), id.kind.name())).or_insert_with(|| {
-            let (reasons, codes) = match &group {
-                Some(group) => group_reasons(cluster, cycle, group),
-                None => lone_reasons(cluster, pod, settings),
-            };
-            let placed = group.as_ref().map_or(0, |group| {
-                cluster
-                    .world()
-                    .pods
-                    .values()
-                    .filter(|pod| holds_node(pod) && pod.group().as_ref() == Some(group))
-                    .count()
-            });
-            let queue = queue_of(cluster, pod);
-            PendingRow { name: id.path(), kind: id.kind.name(), queue, pods: Vec::new(), placed, reasons, codes }
+        let (reasons, codes) = match &group {
+            Some(group) => answers.about(group),
+            None => lone_reasons(cluster, pod, settings),
+        };
+        let key = (id.path(), id.kind.name());
+        let row = rows.entry(key).or_insert_with(|| PendingRow {
+            name: id.path(),
+            kind: id.kind.name(),
+            queue: queue_of(cluster, pod),
+            pods: Vec::new(),
+            placed: placed.get(&id).copied().unwrap_or(0),
+            reasons: Vec::new(),
+            codes: Vec::new(),
         });
+        // Replicas of a Deployment are jobs of their own; what holds for several is said once.
+        for (reason, code) in reasons.into_iter().zip(codes) {
+            if !row.codes.contains(&code) {
+                row.reasons.push(reason);
+                row.codes.push(code);
+            }
+        }
         row.pods.push(pod.key.to_string());
     }
     rows.into_values().collect()
 }
 
-fn group_reasons(cluster: &Cluster, cycle: &Cycle, group: &Key) -> (Vec<String>, Vec<&'static str>) {
-    let promised = cycle.effects.iter().find_map(|effect| match effect {
-        Effect::Promise { job, node, .. } if job == group => Some(node),
-        _ => None,
-    });
-    if let Some(node) = promised {
-        return (vec![format!("gets its place on {node} as soon as others have left it")], vec!["Promised"]);
+/// What the last cycle said about jobs that wait.
+struct Answers<'a> {
+    promised: BTreeMap<&'a Key, &'a str>,
+    pending: BTreeMap<&'a Key, &'a PendingJob>,
+}
+
+impl<'a> Answers<'a> {
+    fn new(cycle: &'a Cycle) -> Self {
+        let promised = cycle.effects.iter().filter_map(|effect| match effect {
+            Effect::Promise { job, node, .. } => Some((job, node.as_str())),
+            _ => None,
+        });
+        let pending = cycle.pending.iter().map(|pending| (&pending.job, pending));
+        Self { promised: promised.collect(), pending: pending.collect() }
     }
-    match cycle.pending.iter().find(|pending| pending.job == *group) {
-        Some(pending) => pending.reasons.iter().map(|reason| (reason.message.clone(), reason.code)).unzip(),
-        None if cluster.is_gated(group) => {
-            (vec!["its pods are held back by scheduling gates".to_owned()], vec!["Gated"])
+
+    fn about(&self, group: &Key) -> (Vec<String>, Vec<&'static str>) {
+        if let Some(node) = self.promised.get(group) {
+            return (vec![format!("gets its place on {node} as soon as others have left it")], vec!["Promised"]);
         }
-        None => (vec!["the next scheduling cycle looks at it".to_owned()], vec!["NotConsideredYet"]),
+        match self.pending.get(group) {
+            Some(pending) => pending.reasons.iter().map(|reason| (reason.message.clone(), reason.code)).unzip(),
+            None => (vec!["the next scheduling cycle looks at it".to_owned()], vec!["NotConsideredYet"]),
+        }
     }
 }
 

@@ -81,7 +81,8 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
     };
     let end = if quiet { run.cluster.now } else { start.plus(until) };
     let end = End { at: end.since(start), quiet, cycles: run.cycles };
-    Ok(report(&run.cluster, &run.last, &run.settings, end))
+    let report = report(&run.cluster, &run.last, &run.settings, end);
+    Ok(Report { warnings: settings.warnings, ..report })
 }
 
 struct Run {

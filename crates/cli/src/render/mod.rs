@@ -31,7 +31,8 @@ pub(crate) fn report(report: &Report) -> String {
         1 => "one scheduling cycle".to_owned(),
         cycles => format!("{cycles} scheduling cycles"),
     };
-    let end = format!("{:>7}  end      {reason}, after {cycles}", show_span(report.end.at));
+    let (time, event) = (timeline::TIME_WIDTH, timeline::EVENT_WIDTH);
+    let end = format!("{:>time$}  {:<event$}  {reason}, after {cycles}", show_span(report.end.at), "end");
     out.push_str(&paint(DIM, end));
     out.push('\n');
     heading(&mut out, "Nodes");

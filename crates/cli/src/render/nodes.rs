@@ -97,7 +97,7 @@ fn pods(node: &NodeRow) -> String {
 fn amount(pod: &PodRow) -> String {
     match pod.gpu.0 {
         0 => String::new(),
-        GPU => "1 GPU".to_owned(),
+        ..=GPU => format!("{} GPU", pod.gpu),
         _ => format!("{} GPUs", pod.gpu),
     }
 }

@@ -8,7 +8,10 @@ use super::table::{Cell, lines};
 use super::{BAD, CARE, DIM, GOOD};
 
 /// Times stand right, in a column wide enough for the first days.
-const TIME_WIDTH: usize = 7;
+pub(super) const TIME_WIDTH: usize = 7;
+
+/// As wide as the longest word, so that tables of different runs line up.
+pub(super) const EVENT_WIDTH: usize = 9;
 
 pub(super) fn render(rows: &[TimelineRow]) -> String {
     let cells: Vec<Vec<Cell>> = rows.iter().map(row).collect();
@@ -20,7 +23,7 @@ fn row(row: &TimelineRow) -> Vec<Cell> {
     let subject = row.pod.as_ref().or(row.job.as_ref()).or(row.object.as_ref()).cloned().unwrap_or_default();
     vec![
         Cell::right(format!("{time:>TIME_WIDTH$}")),
-        Cell::left(format!("{:<7}", row.event)).style(style(row.event)),
+        Cell::left(format!("{:<EVENT_WIDTH$}", row.event)).style(style(row.event)),
         Cell::left(subject),
         Cell::left(row.node.clone().unwrap_or_default()),
         Cell::left(row.why.clone()).style(DIM),

@@ -231,24 +231,11 @@ fn a_misspelt_scheduler_option() {
     check(
         "  scheduler: {keepNodeWhole: true}",
         expect![[r#"
-            exit 0
-            -- stdout
-            Timeline
-                 0s  submit   team/train            Job: 1 pod of no GPU, queue default-queue
-                 0s  bind     team/train-0  node-1  fits; queue default-queue now holds 0 CPU cores of a fair share of 0
-                 1s  end      nothing more happens, after 2 scheduling cycles
-
-            Nodes
-            node-1  [........]  8 of 8 GPUs free
-                 -  team/train-0    queue default-queue
-
-            Queues
-            GPUs                  priority  quota  limit  fair share  allocated  requested
-            default-parent-queue       100      0   none           0          0          0
-              default-queue            100      0   none           0          0          0
-
-            Pending
-            nothing waits
+            exit 1
+            -- stderr
+            error: unknown key `keepNodeWhole`
+              --> a.yaml, document 3 (line 11), Scenario demo, spec.scheduler.keepNodeWhole
+              help: did you mean `keepNodesWhole`?
         "#]],
     );
 }
@@ -258,24 +245,11 @@ fn an_unknown_action() {
     check(
         "  scheduler: {actions: \"allocate, magic\"}",
         expect![[r#"
-            exit 0
-            -- stdout
-            Timeline
-                 0s  submit   team/train            Job: 1 pod of no GPU, queue default-queue
-                 0s  bind     team/train-0  node-1  fits; queue default-queue now holds 0 CPU cores of a fair share of 0
-                 1s  end      nothing more happens, after 2 scheduling cycles
-
-            Nodes
-            node-1  [........]  8 of 8 GPUs free
-                 -  team/train-0    queue default-queue
-
-            Queues
-            GPUs                  priority  quota  limit  fair share  allocated  requested
-            default-parent-queue       100      0   none           0          0          0
-              default-queue            100      0   none           0          0          0
-
-            Pending
-            nothing waits
+            exit 1
+            -- stderr
+            error: `magic` is not an action
+              --> a.yaml, document 3 (line 11), Scenario demo, spec.scheduler.actions
+              help: use allocate, consolidation, reclaim, preempt, stalegangeviction
         "#]],
     );
 }

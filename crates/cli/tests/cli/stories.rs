@@ -60,15 +60,15 @@ fn a_job_runs_its_pods_in_waves() {
         ],
         expect![[r#"
             Timeline
-                 0s  submit   team/sweep            Job: 3 pods of 4 GPUs, queue team
-                 0s  bind     team/sweep-0  node-1  fits together with 1 more pod; queue team now holds 8 GPUs of a fair share of 8
-                 0s  bind     team/sweep-1  node-2  fits together with 1 more pod; queue team now holds 8 GPUs of a fair share of 8
-                31s  finish   team/sweep-0  node-1  its work is done
-                31s  finish   team/sweep-1  node-2  its work is done
-                31s  bind     team/sweep-2  node-1  fits; queue team now holds 4 GPUs of a fair share of 4
-               1m2s  finish   team/sweep-2  node-1  its work is done
-               1m2s  finish   team/sweep            complete after 3 pods
-               1m2s  end      nothing more happens, after 5 scheduling cycles
+                 0s  submit     team/sweep            Job: 3 pods of 4 GPUs, queue team
+                 0s  bind       team/sweep-0  node-1  fits together with 1 more pod; queue team now holds 8 GPUs of a fair share of 8
+                 0s  bind       team/sweep-1  node-2  fits together with 1 more pod; queue team now holds 8 GPUs of a fair share of 8
+                31s  finish     team/sweep-0  node-1  its work is done
+                31s  finish     team/sweep-1  node-2  its work is done
+                31s  bind       team/sweep-2  node-1  fits; queue team now holds 4 GPUs of a fair share of 4
+               1m2s  finish     team/sweep-2  node-1  its work is done
+               1m2s  finish     team/sweep            complete after 3 pods
+               1m2s  end        nothing more happens, after 5 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -104,7 +104,7 @@ fn a_deployment_outlives_a_node() {
                 10s  bind       team/web-1-2  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
                 10s  bind       team/web-1-3  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
                 20s  node-up                  node-1  ready
-                20s  end      nothing more happens, after 5 scheduling cycles
+                20s  end        nothing more happens, after 5 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -137,16 +137,19 @@ fn a_deployment_grows_and_shrinks() {
         ],
         expect![[r#"
             Timeline
-                 0s  submit   team/web              Deployment: 1 pod of 2 GPUs, queue team
-                 0s  bind     team/web-1-0  node-1  fits; queue team now holds 2 GPUs of a fair share of 2
-                10s  scale    team/web              replicas from 1 to 5
-                10s  bind     team/web-1-1  node-1  fits; queue team now holds 8 GPUs of a fair share of 8
-                10s  bind     team/web-1-2  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
-                10s  bind     team/web-1-3  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
-                10s  wait     team/web-1-4          Work that cannot be preempted must stay within the quota of its queue. Queue team has a quota of 8 GPUs, 8 are held by such work and the job asks for 2 more. A preemptible job may exceed the quota: label the workload kai.scheduler/preemptibility=preemptible, or raise the quota.
-                20s  scale    team/web              replicas from 5 to 2
-                30s  delete   team/web              deleted by its user
-                31s  end      nothing more happens, after 8 scheduling cycles
+                 0s  submit     team/web              Deployment: 1 pod of 2 GPUs, queue team
+                 0s  bind       team/web-1-0  node-1  fits; queue team now holds 2 GPUs of a fair share of 2
+                10s  scale      team/web              replicas from 1 to 5
+                10s  bind       team/web-1-1  node-1  fits; queue team now holds 8 GPUs of a fair share of 8
+                10s  bind       team/web-1-2  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
+                10s  bind       team/web-1-3  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
+                10s  wait       team/web              Work that cannot be preempted must stay within the quota of its queue. Queue team has a quota of 8 GPUs, 8 are held by such work and the job asks for 2 more. A preemptible job may exceed the quota: label the workload kai.scheduler/preemptibility=preemptible, or raise the quota.
+                20s  scale      team/web              replicas from 5 to 2
+                20s  delete     team/web-1-4          ReplicaSet web-1 wants fewer pods
+                20s  delete     team/web-1-3  node-2  ReplicaSet web-1 wants fewer pods
+                20s  delete     team/web-1-2  node-2  ReplicaSet web-1 wants fewer pods
+                30s  delete     team/web              deleted by its user
+                31s  end        nothing more happens, after 8 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -170,9 +173,9 @@ fn a_queue_that_does_not_exist_is_told_with_the_nearest_name() {
         &[job],
         expect![[r#"
             Timeline
-                 0s  submit   team/train    Job: 1 pod of 1 GPU, queue taem
-                 0s  wait     team/train    Queue taem does not exist. Did you mean team? Then correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload; or create queue taem.
-                 0s  end      nothing more happens, after one scheduling cycle
+                 0s  submit     team/train    Job: 1 pod of 1 GPU, queue taem
+                 0s  wait       team/train    Queue taem does not exist. Did you mean team? Then correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload; or create queue taem.
+                 0s  end        nothing more happens, after one scheduling cycle
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -197,8 +200,8 @@ fn a_pod_of_another_scheduler_is_told_so() {
         &[job],
         expect![[r#"
             Timeline
-                 0s  submit   team/train    Job: 1 pod of 1 GPU
-                 0s  end      nothing more happens, after one scheduling cycle
+                 0s  submit     team/train    Job: 1 pod of 1 GPU
+                 0s  end        nothing more happens, after one scheduling cycle
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -221,9 +224,9 @@ fn a_pod_too_large_for_any_node_waits() {
         &[workload("batch/v1", "Job", "huge", "parallelism: 1", 5)],
         expect![[r#"
             Timeline
-                 0s  submit   team/huge    Job: 1 pod of 5 GPUs, queue team
-                 0s  wait     team/huge    No node takes pod team/huge-0: 2 nodes lack GPUs (the best is short of 1 GPU). The pod asks for 5 GPUs, but no node has more than 4 GPUs, even when empty.
-                 0s  end      nothing more happens, after one scheduling cycle
+                 0s  submit     team/huge    Job: 1 pod of 5 GPUs, queue team
+                 0s  wait       team/huge    No node takes pod team/huge-0: 2 nodes lack GPUs (the best is short of 1 GPU). The pod asks for 5 GPUs, but no node has more than 4 GPUs, even when empty.
+                 0s  end        nothing more happens, after one scheduling cycle
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -247,9 +250,9 @@ fn time_ends_where_it_is_told_to() {
         &[workload("batch/v1", "Job", "train", "parallelism: 1", 1), scenario("  until: 5s\n  duration: 1h\n")],
         expect![[r#"
             Timeline
-                 0s  submit   team/train            Job: 1 pod of 1 GPU, queue team
-                 0s  bind     team/train-0  node-1  fits; queue team now holds 1 GPU of a fair share of 1
-                 5s  end      the time is up, after 2 scheduling cycles
+                 0s  submit     team/train            Job: 1 pod of 1 GPU, queue team
+                 0s  bind       team/train-0  node-1  fits; queue team now holds 1 GPU of a fair share of 1
+                 5s  end        the time is up, after 2 scheduling cycles
 
             Nodes
             node-1  [A...]  3 of 4 GPUs free
@@ -279,10 +282,10 @@ spec: {nodeName: node-1, containers: [{name: main, resources: {limits: {nvidia.c
         &[pod, workload("batch/v1", "Job", "train", "parallelism: 1", 2)],
         expect![[r#"
             Timeline
-                 0s  run      system/other  node-1  runs already when the simulation begins
-                 0s  submit   team/train            Job: 1 pod of 2 GPUs, queue team
-                 0s  bind     team/train-0  node-2  fits; queue team now holds 2 GPUs of a fair share of 2
-                 1s  end      nothing more happens, after 2 scheduling cycles
+                 0s  run        system/other  node-1  runs already when the simulation begins
+                 0s  submit     team/train            Job: 1 pod of 2 GPUs, queue team
+                 0s  bind       team/train-0  node-2  fits; queue team now holds 2 GPUs of a fair share of 2
+                 1s  end        nothing more happens, after 2 scheduling cycles
 
             Nodes
             node-1  [AAA.]  1 of 4 GPUs free

@@ -10,6 +10,9 @@ use crate::amounts::{device_memory, holds_node};
 
 pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let touched = evidence.nodes_bound_to();
+    if touched.is_empty() {
+        return Vec::new();
+    }
     let mut whole: BTreeMap<&str, i64> = touched.iter().map(|node| (*node, 0)).collect();
     let mut shared: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     let mut wrong = Vec::new();

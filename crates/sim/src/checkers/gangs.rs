@@ -1,8 +1,10 @@
-//! A gang that the scheduler touches has its minimum afterwards, or nothing at all.
+//! A gang that the scheduler starts has its minimum afterwards; one that it takes pods from keeps it, or nothing.
+//!
+//! A gang may be short for other reasons: a pod has finished, a node was lost. Moving what is left of it is no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_control::objects::{Pod, PodGroup, SubGroup};
+use kai_control::objects::{PodGroup, SubGroup};
 use kai_control::world::GroupKey;
 
 use super::Evidence;
@@ -13,30 +15,54 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     };
     let started = touched(&evidence.performed.bound);
     let reduced = touched(&evidence.performed.evicted);
+    let mut gangs: BTreeMap<GroupKey, Strength<'_>> =
+        started.union(&reduced).map(|key| (key.clone(), Strength::default())).collect();
+    if gangs.is_empty() {
+        return Vec::new();
+    }
+    count_pods(evidence, &mut gangs);
     let mut wrong = Vec::new();
-    for key in started.union(&reduced) {
+    for (key, Strength { before, after }) in &gangs {
         let Some(group) = evidence.world.pod_groups.get(key) else { continue };
-        let counts = pods_per_leaf(evidence, key);
-        let total: u32 = counts.values().sum();
-        if !satisfied(group, &counts) && (total > 0 || started.contains(key)) {
-            let what = if started.contains(key) { "started" } else { "reduced" };
-            wrong.push(format!("pod group {key} was {what} to {total} pods, less than its minimum"));
+        let total: u32 = after.values().sum();
+        if satisfied(group, after) {
+            continue;
+        }
+        if started.contains(key) {
+            wrong.push(format!("pod group {key} was started with {total} pods, less than its minimum"));
+        } else if total > 0 && satisfied(group, before) {
+            wrong.push(format!("pod group {key} was reduced to {total} pods, less than its minimum"));
         }
     }
     wrong
 }
 
-/// Pods that hold a place, or were promised another one in the same breath as they lost theirs.
-fn pods_per_leaf<'a>(evidence: &Evidence<'a>, key: &GroupKey) -> BTreeMap<&'a str, u32> {
-    let mut counts = BTreeMap::new();
-    let member = |pod: &&Pod| pod.group().as_ref() == Some(key);
-    for pod in evidence.world.pods.values().filter(member) {
-        let moved = evidence.performed.evicted.contains(&pod.key) && evidence.performed.promised.contains(&pod.key);
-        if evidence.counts(pod) || moved {
-            *counts.entry(pod.sub_group().unwrap_or_default()).or_default() += 1;
+/// Pods of each leaf that hold a place.
+#[derive(Debug, Default)]
+struct Strength<'a> {
+    before: BTreeMap<&'a str, u32>,
+    after: BTreeMap<&'a str, u32>,
+}
+
+/// Counts pods before and after the cycle. One that was promised a place as it lost its own is moved, not lost.
+fn count_pods<'a>(evidence: &Evidence<'a>, gangs: &mut BTreeMap<GroupKey, Strength<'a>>) {
+    let performed = evidence.performed;
+    for pod in evidence.world.pods.values() {
+        let evicted = performed.evicted.contains(&pod.key);
+        let moved = evicted && performed.promised.contains(&pod.key);
+        let holds = evidence.counts(pod);
+        if !holds && !evicted {
+            continue;
+        }
+        let Some(gang) = pod.group().and_then(|group| gangs.get_mut(&group)) else { continue };
+        let leaf = pod.sub_group().unwrap_or_default();
+        if holds || moved {
+            *gang.after.entry(leaf).or_default() += 1;
+        }
+        if !performed.bound.contains(&pod.key) {
+            *gang.before.entry(leaf).or_default() += 1;
         }
     }
-    counts
 }
 
 /// The tree rule: a leaf needs its pods, a group enough of its members.

@@ -5,6 +5,9 @@ use kai_engine::units::{QueueResource, Triple};
 use super::Evidence;
 
 pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
+    if evidence.performed.bound.is_empty() {
+        return Vec::new();
+    }
     let held = evidence.allocated(|_| true);
     let mut wrong = Vec::new();
     for (name, new) in evidence.newly_charged(|_| true) {

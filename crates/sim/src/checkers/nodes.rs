@@ -7,6 +7,9 @@ use crate::amounts::holds_node;
 
 pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let touched = evidence.nodes_bound_to();
+    if touched.is_empty() {
+        return Vec::new();
+    }
     let mut held: BTreeMap<&str, BTreeMap<&str, i64>> = BTreeMap::new();
     for pod in evidence.world.pods.values().filter(|pod| holds_node(pod)) {
         let Some(node) = pod.node.as_deref().filter(|node| touched.contains(node)) else { continue };

@@ -7,6 +7,9 @@ use super::limits::over;
 
 pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let fixed = |group: &kai_control::objects::PodGroup| !evidence.preemptible(group);
+    if evidence.performed.bound.is_empty() {
+        return Vec::new();
+    }
     let held = evidence.allocated(fixed);
     let mut wrong = Vec::new();
     for (name, new) in evidence.newly_charged(fixed) {

@@ -28,7 +28,8 @@ pub(crate) enum Due {
 pub(crate) struct Agenda {
     due: BTreeMap<(Timestamp, Rank, u64), Due>,
     entries: u64,
-    cycle: Option<Timestamp>,
+    /// The scheduler's entry; it has at most one.
+    cycle: Option<(Timestamp, Rank, u64)>,
 }
 
 /// The scheduler sees everything that happened up to its moment.
@@ -51,11 +52,14 @@ impl Agenda {
 
     /// Calls for a scheduler cycle at this time, unless one is due before.
     pub(crate) fn add_cycle(&mut self, at: Timestamp) {
-        if self.cycle.is_none_or(|planned| planned > at) {
-            self.due.retain(|_, due| *due != Due::Cycle);
-            self.cycle = Some(at);
-            self.add(at, Due::Cycle);
+        if self.cycle.is_some_and(|(planned, _, _)| planned <= at) {
+            return;
         }
+        if let Some(later) = self.cycle.take() {
+            self.due.remove(&later);
+        }
+        self.cycle = Some((at, Rank::Scheduler, self.entries));
+        self.add(at, Due::Cycle);
     }
 
     /// When the next thing is due.
@@ -63,7 +67,7 @@ impl Agenda {
         self.due.keys().next().map(|(at, _, _)| *at)
     }
 
-    /// When something other than the scheduler is due next.
+    /// Takes the next thing out.
     pub(crate) fn take(&mut self) -> Option<(Timestamp, Due)> {
         let ((at, _, _), due) = self.due.pop_first()?;
         if due == Due::Cycle {

@@ -136,6 +136,9 @@ impl Cluster {
         let wanted = wanted as usize;
         if active.len() > wanted {
             for pod in self.least_useful(active).into_iter().take(active.len() - wanted) {
+                let node = self.store.get(&pod).and_then(node_of).map(str::to_owned);
+                let why = format!("{} {} wants fewer pods", id.kind.name(), id.name);
+                self.note(Event::Delete, &pod, node.as_deref(), why);
                 self.stop_pod(&pod);
             }
             return;

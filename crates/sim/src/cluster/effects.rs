@@ -142,6 +142,10 @@ impl Cluster {
                 continue;
             }
             let id = self.workload_of(&pending.job);
+            if named.contains(&id) {
+                // Replicas of a Deployment are jobs of their own, but one is enough to tell.
+                continue;
+            }
             let gist: Vec<&str> = pending.reasons.iter().map(|reason| reason.code).collect();
             // The first obstacle is the one that was met first; the report at the end has all of them.
             let why = pending.reasons.first().map(|reason| reason.message.clone()).unwrap_or_default();
@@ -151,10 +155,13 @@ impl Cluster {
         self.journal.keep_standing(Event::Wait, &named);
     }
 
-    /// What people call a job: the workload that the pod group was made for, if it is known.
+    /// What people call a job: the topmost object that the pod group was made for, if it is known.
     pub(crate) fn workload_of(&self, job: &Key) -> Id {
-        let id = group_id(job);
-        self.controller_of(&id).unwrap_or(id)
+        let mut id = group_id(job);
+        while let Some(owner) = self.controller_of(&id) {
+            id = owner;
+        }
+        id
     }
 }
 

@@ -1,7 +1,7 @@
 //! The pod grouper at work on the store: finds the owners of a new pod, asks for its group, writes both.
 
 use kai_api::keys::{annotation, label};
-use kai_control::world::{GroupKey, PodKey};
+use kai_control::world::PodKey;
 use kai_workloads::owners::{Lookup, walk};
 use kai_workloads::{
     GroupSpec, Grouping, Minimum, ObjectRef, Related, RelatedPod, Settings, StoredGroup, TopologyConstraint, group,
@@ -67,11 +67,6 @@ impl Cluster {
     /// Why a pod has no group, if that could not be found out.
     pub(crate) fn grouping_problem(&self, pod: &PodKey) -> Option<&str> {
         self.ungrouped.get(&pod_id(pod)).map(String::as_str)
-    }
-
-    /// Whether pods of the group wait for a gate to open.
-    pub(crate) fn is_gated(&self, group: &GroupKey) -> bool {
-        self.world().pods.values().any(|pod| pod.gated && pod.group().as_ref() == Some(group))
     }
 
     /// The queue that an object's pods are charged to, as far as is known.

@@ -36,7 +36,8 @@ impl Cluster {
     pub(super) fn start_pod(&mut self, pod: &Id) {
         let Some(uid) = self.store.get(pod).map(|pod| uid(pod).to_owned()) else { return };
         let jitter = self.scenario.pod_start_jitter.0;
-        let extra = if jitter == 0 { 0 } else { (i64::from(self.dice.next_u32()) * jitter) >> 32 };
+        // Whole milliseconds: finer ones say nothing and are hard to read.
+        let extra = if jitter == 0 { 0 } else { ((i64::from(self.dice.next_u32()) * jitter) >> 32) / 1_000 * 1_000 };
         let up = self.after(Span(self.scenario.pod_start.0 + extra));
         self.agenda.add(up, Due::PodUp { pod: pod.clone(), uid });
     }

@@ -15,6 +15,7 @@ pub use kinds::{Id, Kind};
 pub use plan::{Plan, missing_files, read};
 
 pub(crate) use admission::{DURATION_ANNOTATION, annotation, complete_pod, object_at};
+pub(crate) use fields::Fields;
 pub(crate) use kinds::Item;
 pub(crate) use plan::Happening;
 pub(crate) use scenario::Scenario;

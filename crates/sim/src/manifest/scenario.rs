@@ -36,6 +36,8 @@ pub(crate) struct Scenario {
     pub(crate) duration: Option<Span>,
     /// Scheduler configuration, as written.
     pub(crate) scheduler: Option<Value>,
+    /// Where that stands in the document.
+    pub(crate) scheduler_path: String,
     /// From bound to running.
     pub(crate) pod_start: Span,
     /// Up to so much longer, by seed.
@@ -110,6 +112,7 @@ impl Default for Scenario {
             durations: Vec::new(),
             duration: None,
             scheduler: None,
+            scheduler_path: String::new(),
             // One second each: long enough that a person sees binding and starting, stopping and moving as the
             // separate steps they are in a cluster.
             pod_start: Span::seconds(1),
@@ -143,6 +146,7 @@ impl Scenario {
             durations: Vec::new(),
             duration: fields.span("duration")?,
             scheduler: fields.get("scheduler").cloned(),
+            scheduler_path: fields.path_of("scheduler"),
             pod_start: fields.span("podStartDelay")?.unwrap_or(base.pod_start),
             pod_start_jitter: fields.span("podStartJitter")?.unwrap_or(base.pod_start_jitter),
             pod_stop: fields.span("podStopDelay")?.unwrap_or(base.pod_stop),
