@@ -25,6 +25,8 @@ pub struct Report<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub passed: usize,
+    /// Passed without one of our repairs only; counted as passed, because the difference is ours on purpose.
+    pub repaired: usize,
     pub failed: usize,
     /// Failed and listed.
     pub listed: usize,
@@ -35,6 +37,10 @@ impl Sums {
     fn count(&mut self, outcome: &Outcome) {
         match &outcome.verdict {
             Verdict::Passed => self.passed += 1,
+            Verdict::Failed(_) if outcome.is_repaired() => {
+                self.passed += 1;
+                self.repaired += 1;
+            }
             Verdict::Failed(_) => {
                 self.failed += 1;
                 self.listed += usize::from(outcome.known.is_some());
@@ -115,7 +121,8 @@ impl<'a> Report<'a> {
     /// Failures by the part that they need.
     fn failures_by_part(&self) -> BTreeMap<Part, usize> {
         let mut parts = BTreeMap::new();
-        for outcome in self.outcomes.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Failed(_))) {
+        let failed = |outcome: &&Outcome| matches!(outcome.verdict, Verdict::Failed(_)) && !outcome.is_repaired();
+        for outcome in self.outcomes.iter().filter(failed) {
             for part in &outcome.needs {
                 *parts.entry(*part).or_default() += 1;
             }
@@ -152,8 +159,8 @@ impl<'a> Report<'a> {
         let width = self.groups().iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("group".len());
         let _ = writeln!(
             out,
-            "\n{:width$}  {:>6}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}",
-            "group", "cases", "passed", "failed", "listed", "skipped", "passed"
+            "\n{:width$}  {:>6}  {:>6}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}",
+            "group", "cases", "passed", "repaired", "failed", "listed", "skipped", "passed"
         );
         for (name, sums) in self.groups() {
             let run = sums.passed + sums.failed;
@@ -161,9 +168,10 @@ impl<'a> Report<'a> {
                 if run == 0 { "-".to_string() } else { format!("{:.1} %", 100.0 * sums.passed as f64 / run as f64) };
             let _ = writeln!(
                 out,
-                "{name:width$}  {:>6}  {:>6}  {:>6}  {:>6}  {:>7}  {share:>7}",
+                "{name:width$}  {:>6}  {:>6}  {:>8}  {:>6}  {:>6}  {:>7}  {share:>7}",
                 sums.cases(),
                 sums.passed,
+                sums.repaired,
                 sums.failed,
                 sums.listed,
                 sums.skipped
@@ -186,7 +194,7 @@ impl<'a> Report<'a> {
         }
         if !explained.is_empty() {
             let parts: Vec<String> = explained.into_iter().map(|(name, count)| format!("{name} {count}")).collect();
-            notes.push(format!("failures that would pass without a repair of ours: {}", parts.join(", ")));
+            notes.push(format!("different from KAI because of a repair of ours: {}", parts.join(", ")));
         }
         let mut skipped: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for outcome in self.outcomes {
@@ -201,12 +209,26 @@ impl<'a> Report<'a> {
         notes
     }
 
+    /// The cases behind each repair.
+    pub fn repairs(&self) -> String {
+        let mut by_repair: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for outcome in self.outcomes.iter().filter(|outcome| outcome.is_repaired()) {
+            by_repair.entry(outcome.explained_by.unwrap_or_default()).or_default().push(&outcome.key);
+        }
+        let mut out = String::new();
+        for (repair, keys) in by_repair {
+            let _ = writeln!(out, "{repair}: {}", keys.join(" "));
+        }
+        out
+    }
+
     /// Everything as one JSON document.
     pub fn json(&self) -> serde_json::Value {
         let sums = |sums: Sums| {
             json!({
                 "cases": sums.cases(),
                 "passed": sums.passed,
+                "repaired": sums.repaired,
                 "failed": sums.failed,
                 "listed": sums.listed,
                 "skipped": sums.skipped,
@@ -220,6 +242,7 @@ impl<'a> Report<'a> {
             .map(|outcome| {
                 let (result, detail) = match &outcome.verdict {
                     Verdict::Passed => ("passed", serde_json::Value::Null),
+                    Verdict::Failed(differences) if outcome.is_repaired() => ("repaired", json!(differences)),
                     Verdict::Failed(differences) => ("failed", json!(differences)),
                     Verdict::Skipped(why) => ("skipped", json!(why)),
                 };
@@ -248,7 +271,11 @@ fn listed_max(group: &str, cases: usize) -> usize {
 fn failure(outcome: &Outcome) -> Option<String> {
     let Verdict::Failed(differences) = &outcome.verdict else { return None };
     let shown: Vec<String> = differences.iter().take(DIFFERENCES_SHOWN).map(ToString::to_string).collect();
-    let mut line = format!("FAIL {}  {}", outcome.key, shown.join("; "));
+    if outcome.is_repaired() && outcome.log.is_empty() {
+        return None;
+    }
+    let word = if outcome.is_repaired() { "DIFF" } else { "FAIL" };
+    let mut line = format!("{word} {}  {}", outcome.key, shown.join("; "));
     if differences.len() > DIFFERENCES_SHOWN {
         let _ = write!(line, "; and {} more", differences.len() - DIFFERENCES_SHOWN);
     }

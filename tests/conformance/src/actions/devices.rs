@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::case::{Case, Wanted};
+use super::case::{Case, Status, Wanted};
 use super::session::{FRESH, Session};
 use crate::verdict::Difference;
 
@@ -11,8 +11,13 @@ type Sharing = Vec<(Option<String>, BTreeSet<String>)>;
 
 /// Compares with the recorded labels of the tasks that have some.
 pub(super) fn observed(session: &Session<'_>, labels: &BTreeMap<String, Vec<String>>) -> Vec<Difference> {
-    let expected = sharing(labels.iter(), "new-");
-    let ours = labels.keys().map(|uid| (uid, &session.after.get(uid).groups));
+    // A task that was evicted leaves the device it held; KAI may have relabelled it in a what-if that came to nothing.
+    let evicted = |uid: &str| {
+        session.after.get(uid).status == Status::Releasing && session.before.get(uid).status != Status::Releasing
+    };
+    let labels: BTreeMap<_, _> = labels.iter().filter(|(uid, _)| !evicted(uid)).collect();
+    let expected = sharing(labels.iter().map(|(uid, labels)| (*uid, *labels)), "new-");
+    let ours = labels.keys().map(|uid| (*uid, &session.after.get(uid).groups));
     let got = sharing(ours, FRESH);
     if expected == got {
         return Vec::new();
