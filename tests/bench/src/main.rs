@@ -1,0 +1,103 @@
+//! `bench table`: what a cycle costs, scenario by scenario and size by size.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
+
+use std::io;
+use std::process::ExitCode;
+
+use bench::measure::{self, Outcome};
+use bench::scenarios::{SCENARIOS, Scenario};
+use bench::table::{self, Row};
+use clap::{Parser, Subcommand};
+
+/// Measures scheduling cycles over synthetic clusters.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Prints a Markdown table of all scenarios and sizes; progress goes to stderr
+    Table {
+        /// Numbers of nodes
+        #[arg(long, value_delimiter = ',', default_values_t = [100, 500, 1000, 5000])]
+        nodes: Vec<usize>,
+        /// Only these scenarios
+        #[arg(long, value_delimiter = ',', value_parser = scenario)]
+        scenario: Vec<&'static Scenario>,
+    },
+    /// Measures one scenario and size in this process and prints the result as JSON; also for profilers
+    Measure {
+        #[arg(value_parser = scenario)]
+        scenario: &'static Scenario,
+        nodes: usize,
+        /// Cycles to run at least
+        #[arg(long, default_value_t = 0)]
+        runs: u32,
+    },
+    /// Lists the scenarios
+    List,
+}
+
+fn scenario(name: &str) -> Result<&'static Scenario, String> {
+    let names = || SCENARIOS.iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
+    Scenario::named(name).ok_or_else(|| format!("no such scenario; there are {}", names()))
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> io::Result<()> {
+    match command {
+        Command::Table { nodes, scenario } => {
+            let all = SCENARIOS.iter();
+            let chosen: Vec<&'static Scenario> = if scenario.is_empty() { all.collect() } else { scenario };
+            print_table(&nodes, &chosen)
+        }
+        Command::Measure { scenario, nodes, runs } => {
+            let sample = measure::here(scenario, scenario.size(nodes), runs);
+            println!("{}", serde_json::to_string(&sample)?);
+            Ok(())
+        }
+        Command::List => {
+            for scenario in &SCENARIOS {
+                println!("{:<20}{}", scenario.name, scenario.about);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn print_table(sizes: &[usize], scenarios: &[&'static Scenario]) -> io::Result<()> {
+    let mut rows = Vec::new();
+    for scenario in scenarios {
+        for nodes in sizes {
+            let outcome = measure::apart(scenario, *nodes)?;
+            eprintln!("{} {nodes}: {}", scenario.name, in_short(&outcome));
+            let too_long = outcome == Outcome::TooLong;
+            rows.push(Row { scenario: scenario.name, nodes: *nodes, outcome });
+            if too_long {
+                // What does not end at this size ends even less at a larger one.
+                break;
+            }
+        }
+    }
+    print!("{}", table::markdown(&rows));
+    Ok(())
+}
+
+fn in_short(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done(sample) => format!("{:.2} ms, {}, {} wait", sample.best_ms, sample.count, sample.count.waiting),
+        Outcome::TooLong => format!("stopped after {} s of CPU time", measure::CYCLE_MAX.as_secs()),
+        Outcome::Failed(how) => format!("failed: {how}"),
+    }
+}

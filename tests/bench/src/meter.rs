@@ -1,0 +1,71 @@
+//! What the operating system knows about this process: CPU time and memory.
+
+use std::time::Duration;
+use std::{fs, process, thread};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time of all threads so far. Unlike elapsed time it does not grow while others use the machine.
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().expect("less than a second"))
+}
+
+/// CPU time since an earlier reading.
+pub fn cpu_since(earlier: Duration) -> Duration {
+    cpu_time().saturating_sub(earlier)
+}
+
+/// Ends this process with `code` once it has used so much CPU time.
+///
+/// A limit of the operating system would do the same, but while one is set the CPU clock moves in steps of
+/// milliseconds.
+#[expect(clippy::exit, reason = "a cycle that runs away cannot be asked to stop")]
+pub fn limit_cpu(limit: Duration, code: i32) {
+    thread::spawn(move || {
+        while cpu_time() < limit {
+            thread::sleep(Duration::from_millis(100));
+        }
+        process::exit(code);
+    });
+}
+
+/// Memory in use, in bytes; `None` where the system does not say.
+pub fn memory_now() -> Option<u64> {
+    status_field("VmRSS:")
+}
+
+/// Most memory that was in use at once, in bytes, since the start or the last [`forget_peak`].
+pub fn memory_peak() -> Option<u64> {
+    status_field("VmHWM:")
+}
+
+/// Makes [`memory_peak`] begin anew. Where the system refuses, the peak is that of the whole process: never too low.
+pub fn forget_peak() {
+    let _refused = fs::write("/proc/self/clear_refs", "5");
+}
+
+fn status_field(name: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_grows_with_work() {
+        let before = cpu_time();
+        let sum: u64 = std::hint::black_box(0..1_000_000).sum();
+        assert!(std::hint::black_box(sum) > 0 && cpu_time() > before);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_peak_is_no_lower_than_what_is_in_use() {
+        assert!(memory_peak().unwrap() >= memory_now().unwrap() / 2);
+    }
+}

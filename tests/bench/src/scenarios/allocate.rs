@@ -1,0 +1,20 @@
+//! An empty cluster and pods enough for most of it.
+
+use crate::cluster::{Ask, Cluster, Draft};
+
+const PODS_PER_NODE: usize = 10;
+
+pub(super) fn fill(cluster: &mut Cluster) {
+    let nodes = cluster.size.nodes;
+    // 15 % of the nodes go to gangs, rounded to whole gangs of 8 nodes.
+    let gangs = ((0.15 * nodes as f64 / 8.0).round_ties_even() as usize).max(1);
+    let singles = nodes * 16 / 10;
+    let halves = PODS_PER_NODE * nodes - gangs * 8 - singles;
+    let mut jobs = vec![Draft::pending(8, Ask::whole(8)); gangs];
+    jobs.extend(vec![Draft::pending(1, Ask::whole(1)); singles]);
+    jobs.extend(vec![Draft::pending(1, Ask::half()); halves]);
+    cluster.shuffle(&mut jobs);
+    for (index, job) in jobs.into_iter().enumerate() {
+        cluster.job(index, job);
+    }
+}

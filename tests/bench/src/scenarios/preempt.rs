@@ -1,0 +1,27 @@
+//! Jobs of higher priority wait in queues that fill the cluster with jobs of lower priority.
+
+use super::fill;
+use crate::cluster::{Ask, BUILD_PREEMPTIBLE, Cluster, Draft};
+
+/// Single pods and gangs run, so that queues hold unequal parts and those with less may also reclaim.
+pub(super) fn uneven(cluster: &mut Cluster) {
+    preempt(cluster, 50);
+}
+
+/// Only one-GPU pods run, every queue exactly at its share.
+pub(super) fn even(cluster: &mut Cluster) {
+    preempt(cluster, 100);
+}
+
+fn preempt(cluster: &mut Cluster, singles_percent: usize) {
+    fill::all_nodes(cluster, cluster.size.queues, singles_percent);
+    let pending = cluster.size.pending.unwrap_or((cluster.size.nodes / 4).max(4));
+    for index in 0..pending {
+        let draft = match index % 8 {
+            0 => Draft::pending(4, Ask::whole(8)),
+            1 | 2 => Draft::pending(1, Ask::whole(8)),
+            _ => Draft::pending(1, Ask::whole(1)),
+        };
+        cluster.job(index, Draft { priority: BUILD_PREEMPTIBLE, ..draft });
+    }
+}

@@ -1,0 +1,28 @@
+//! Half of the queues hold the whole cluster; the other half wants its share back.
+
+use super::fill;
+use crate::cluster::{Ask, Cluster, Draft};
+use crate::size::Size;
+
+/// Few queues, so that the quota of each is at least two gangs of 64 GPUs.
+pub(super) fn size(nodes: usize) -> Size {
+    Size::with_queues(nodes, (nodes / 32 * 2).max(2))
+}
+
+pub(super) fn gangs(cluster: &mut Cluster) {
+    reclaim(cluster, 8);
+}
+
+pub(super) fn singles(cluster: &mut Cluster) {
+    reclaim(cluster, 1);
+}
+
+fn reclaim(cluster: &mut Cluster, pods: usize) {
+    let holders = cluster.size.queues / 2;
+    let claimants = cluster.size.queues - holders;
+    fill::all_nodes(cluster, holders, 50);
+    let pending = cluster.size.pending.unwrap_or((cluster.size.nodes / 25).max(2));
+    for index in 0..pending {
+        cluster.job(holders + index % claimants, Draft::pending(pods, Ask::whole(8)));
+    }
+}

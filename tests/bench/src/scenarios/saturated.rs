@@ -1,0 +1,29 @@
+//! Every GPU taken by queues that are exactly at their share: a cycle has nothing to do and must notice quickly.
+
+use super::fill;
+use crate::cluster::{Ask, Cluster, Draft};
+
+const MIB: i64 = 1 << 20;
+
+/// Pending jobs of three kinds.
+pub(super) fn alike(cluster: &mut Cluster) {
+    saturate(cluster, |_, ask| ask);
+}
+
+/// Each pending job asks for its own CPU and memory, so that nothing learnt about one shape helps with the next.
+pub(super) fn distinct(cluster: &mut Cluster) {
+    saturate(cluster, |index, ask| Ask { cpu_milli: 2000 + index as i64, memory: (8192 + index as i64) * MIB, ..ask });
+}
+
+fn saturate(cluster: &mut Cluster, vary: impl Fn(usize, Ask) -> Ask) {
+    fill::all_nodes(cluster, cluster.size.queues, 100);
+    let pending = cluster.size.pending.unwrap_or(2 * cluster.size.nodes);
+    for index in 0..pending {
+        let (pods, ask) = match index % 10 {
+            0 => (8, Ask::whole(8)),
+            1..7 => (1, Ask::whole(1)),
+            _ => (1, Ask::half()),
+        };
+        cluster.job(index, Draft::pending(pods, vary(index, ask)));
+    }
+}

@@ -1,0 +1,155 @@
+//! Results as a Markdown table.
+
+use std::fmt::Write as _;
+
+use crate::budget;
+use crate::kai::{self, Cost};
+use crate::measure::{CYCLE_MAX, Outcome, Sample};
+
+/// One scenario at one size.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Name of the scenario.
+    pub scenario: &'static str,
+    /// Nodes.
+    pub nodes: usize,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+const HEAD: &str = "\
+| scenario | nodes | pods | CPU ms | first | budget ms | KAI v0.13 | v0.17 | v0.13 ÷ ours | growth | bound/evicted/promised \
+| waiting | peak MB | B a pod | memory budget |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+";
+
+/// The table, sizes of a scenario one below the other.
+pub fn markdown(rows: &[Row]) -> String {
+    let mut text = HEAD.to_owned();
+    let mut before: Option<(&Row, &Sample)> = None;
+    for row in rows {
+        match &row.outcome {
+            Outcome::Done(sample) => {
+                let smaller = before.filter(|(smaller, _)| smaller.scenario == row.scenario);
+                text.push_str(&line(row, sample, smaller.map(|(row, sample)| (row.nodes, sample.best_ms))));
+                before = Some((row, sample));
+            }
+            Outcome::TooLong => {
+                let limit = CYCLE_MAX.as_secs();
+                let (v13, v17) = kai_columns(row);
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | | > {limit},000 | | {} | {v13} | {v17} | | | | | | | |",
+                    row.scenario,
+                    grouped(row.nodes as u64),
+                    budget_column(row, f64::INFINITY)
+                );
+            }
+            Outcome::Failed(how) => {
+                let _ = writeln!(text, "| {} | {} | failed: {how} |", row.scenario, grouped(row.nodes as u64));
+            }
+        }
+    }
+    text
+}
+
+fn line(row: &Row, sample: &Sample, smaller: Option<(usize, f64)>) -> String {
+    let (v13, v17) = kai_columns(row);
+    let ratio = kai::reference(row.scenario, row.nodes).and_then(|kai| kai.v13.or(kai.v17));
+    let ratio = ratio.map(|kai| format!("{:.0}", kai.ms() / sample.best_ms)).unwrap_or_default();
+    let growth = smaller.map(|(nodes, ms)| growth((nodes, ms), (row.nodes, sample.best_ms))).unwrap_or_default();
+    let share = sample.work_bytes as f64 / budget::memory(row.nodes, sample.pods) as f64;
+    format!(
+        "| {} | {} | {} | {} | {} | {} | {v13} | {v17} | {ratio} | {growth} | {} | {} | {:.1} | {} | {:.0} % |\n",
+        row.scenario,
+        grouped(row.nodes as u64),
+        grouped(sample.pods as u64),
+        short(sample.best_ms),
+        short(sample.first_ms),
+        budget_column(row, sample.best_ms),
+        sample.count,
+        sample.count.waiting,
+        sample.peak_bytes as f64 / 1e6,
+        sample.work_bytes / sample.pods as u64,
+        100.0 * share,
+    )
+}
+
+/// The exponent; marked where it is steeper than that of n·log n.
+fn growth(from: (usize, f64), to: (usize, f64)) -> String {
+    let exponent = budget::exponent(from, to);
+    let mark = if exponent > budget::growth(from.0, to.0) { " ✗" } else { "" };
+    format!("{exponent:.2}{mark}")
+}
+
+fn budget_column(row: &Row, ms: f64) -> String {
+    let budget = budget::cpu_ms(row.scenario, row.nodes, kai::reference(row.scenario, row.nodes));
+    budget.map(|budget| format!("{} {}", short(budget), if ms <= budget { "✓" } else { "✗" })).unwrap_or_default()
+}
+
+fn kai_columns(row: &Row) -> (String, String) {
+    let known = kai::reference(row.scenario, row.nodes);
+    let cost = |cost: Option<Cost>| match cost {
+        Some(Cost::Ms(ms)) => grouped(u64::from(ms)),
+        Some(Cost::Over(ms)) => format!("> {}", grouped(u64::from(ms))),
+        Some(Cost::About(ms)) => format!("≈ {}", grouped(u64::from(ms))),
+        None => String::new(),
+    };
+    (cost(known.and_then(|known| known.v13)), cost(known.and_then(|known| known.v17)))
+}
+
+/// Three digits that matter.
+fn short(ms: f64) -> String {
+    match ms {
+        ms if ms < 10.0 => format!("{ms:.2}"),
+        ms if ms < 100.0 => format!("{ms:.1}"),
+        ms => grouped(ms.round() as u64),
+    }
+}
+
+/// Thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::count::Count;
+
+    fn row(nodes: usize, best_ms: f64) -> Row {
+        let count = Count { bound: 0, evicted: 50, promised: 100, waiting: 0 };
+        let sample = Sample {
+            pods: nodes + nodes / 20,
+            count,
+            first_ms: 2.0 * best_ms,
+            best_ms,
+            snapshot_bytes: 0,
+            work_bytes: 1 << 20,
+            peak_bytes: 3_000_000,
+        };
+        Row { scenario: "consolidation", nodes, outcome: Outcome::Done(sample) }
+    }
+
+    #[test]
+    fn a_row_says_what_it_costs_and_what_it_may() {
+        let text = markdown(&[row(500, 5.0), row(1000, 25.0), Row { outcome: Outcome::TooLong, ..row(5000, 0.0) }]);
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "| consolidation | 500 | 525 | 5.00 | 10.0 | 5.92 ✓ | 296 | 291 | 59 |  | 0/50/100 | 0 | 3.0 | 1997 | 67 % |",
+                "| consolidation | 1,000 | 1,050 | 25.0 | 50.0 | 21.5 ✗ | 1,075 | 1,350 | 43 | 2.32 ✗ | 0/50/100 | 0 | 3.0 | 998 | 34 % |",
+                "| consolidation | 5,000 | | > 60,000 | |  |  |  | | | | | | | |",
+            ]
+        );
+    }
+}
