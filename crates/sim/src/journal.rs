@@ -33,6 +33,8 @@ pub enum Event {
     Wait,
     /// A pod was removed to make room, or because its gang is broken.
     Evict,
+    /// A pod was removed to make room, and has another place waiting for it.
+    Move,
     /// A pod has done its work, or a job all of it.
     Finish,
     /// A pod was lost with its node.
@@ -59,6 +61,7 @@ impl Event {
             Self::Promise => "promise",
             Self::Wait => "wait",
             Self::Evict => "evict",
+            Self::Move => "move",
             Self::Finish => "finish",
             Self::Lost => "lost",
             Self::Delete => "delete",
@@ -93,7 +96,9 @@ impl Journal {
     }
 
     pub(crate) fn add(&mut self, now: Timestamp, event: Event, subject: &Id, node: Option<&str>, why: String) {
-        if subject.kind == Kind::Pod && matches!(event, Event::Bind | Event::Evict | Event::Lost | Event::Delete) {
+        if subject.kind == Kind::Pod
+            && matches!(event, Event::Bind | Event::Evict | Event::Move | Event::Lost | Event::Delete)
+        {
             // Whatever was promised to it is settled.
             self.standing.remove(&(Event::Promise, subject.clone()));
         }

@@ -361,7 +361,7 @@ fn pending(cluster: &Cluster, cycle: &Cycle, settings: &Settings) -> Vec<Pending
         // Replicas of a Deployment are jobs of their own; what holds for several is said once.
         for (reason, code) in reasons.into_iter().zip(codes) {
             if !row.codes.contains(&code) {
-                row.reasons.push(reason);
+                row.reasons.push(cluster.in_plain_names(&reason));
                 row.codes.push(code);
             }
         }

@@ -59,7 +59,7 @@ fn story(seed: u64) -> String {
         let what = dice.pick(&["nodeDown", "nodeUp"]);
         let _ = writeln!(out, "  - {{at: {at}s, {what}: node-{node}}}");
     }
-    for number in (0..workloads).filter(|number| number % 3 == 0) {
+    for number in (0..workloads).filter(|number| number.is_multiple_of(3)) {
         if dice.one_in(2) {
             let (at, replicas) = (dice.between(1, 120), dice.between(0, 8));
             let _ = writeln!(
@@ -97,7 +97,7 @@ fn workload(out: &mut String, dice: &mut Dice, number: u32, queues: u32) {
     let queue = dice.between(0, queues - 1);
     let pods = dice.between(1, 6);
     let least = dice.between(1, pods);
-    let deployment = number % 3 == 0;
+    let deployment = number.is_multiple_of(3);
     let (api, kind, name) = if deployment { ("apps/v1", "Deployment", "web") } else { ("batch/v1", "Job", "train") };
     let class = dice.pick(&["train", "train", "build", "inference", "build-preemptible"]);
     let size =

@@ -2,7 +2,7 @@
 
 use expect_test::expect_file;
 
-use super::invocation::{kai, root, stdout};
+use super::invocation::{Folder, kai, root, stdout, test_name};
 
 macro_rules! examples {
     ($($test:ident: $name:literal, $expected:literal, [$($path:literal),+];)*) => {$(
@@ -36,6 +36,51 @@ fn every_example_folder_is_tested_and_explained() {
         assert!(tested.contains(&name.as_str()), "examples/{name} has no test");
         assert!(folder.join("README.md").is_file(), "examples/{name} has no README.md");
     }
+}
+
+/// Pods with GPUs on each node as `name (GPUs)`, without the number that tells replacements apart.
+fn places(report: &serde_json::Value) -> Vec<String> {
+    let nodes = report["nodes"].as_array().expect("nodes are a list");
+    let pod = |pod: &serde_json::Value| {
+        let name = pod["name"].as_str().unwrap_or_default();
+        let job = name.rsplit_once('-').map_or(name, |(job, _)| job);
+        format!("{} ({})", job.split_once('/').map_or(job, |(_, job)| job), pod["gpu"])
+    };
+    let line = |node: &serde_json::Value| {
+        let pods: Vec<String> = node["pods"].as_array().into_iter().flatten().map(pod).collect();
+        format!("{}: {}", node["name"].as_str().unwrap_or_default(), pods.join(" + "))
+    };
+    nodes.iter().map(line).collect()
+}
+
+#[test]
+fn consolidation_makes_room_by_moving_one_pod() {
+    let output = kai(&root(), &["simulate", "examples/consolidation", "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(
+        places(&report),
+        [
+            "node-1: training-job-1 (4) + training-job-a (4)",
+            "node-2: training-job-3 (6) + training-job-2 (2)",
+            "node-3: training-job-b (3) + interactive-job (5)",
+            "node-4: ",
+        ]
+    );
+}
+
+#[test]
+fn without_keeping_nodes_whole_nothing_moves() {
+    let mut folder = Folder::new(&test_name());
+    for file in ["nodes.yaml", "1-queues.yaml", "2-initial-state.yaml", "3-new-workloads.yaml", "scenario.yaml"] {
+        let text =
+            std::fs::read_to_string(root().join("examples/consolidation").join(file)).expect("the file is there");
+        folder = folder.file(file, &text.replace("keepNodesWhole: true", "keepNodesWhole: false"));
+    }
+    let report: serde_json::Value =
+        serde_json::from_str(&stdout(&folder.run(&["simulate", ".", "-o", "json"]))).expect("it is JSON");
+    assert_eq!(places(&report)[3], "node-4: training-job-a (4)");
+    let events = report["timeline"].as_array().expect("the timeline is a list");
+    assert!(events.iter().all(|event| event["event"] != "move" && event["event"] != "evict"));
 }
 
 #[test]

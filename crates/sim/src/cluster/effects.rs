@@ -1,6 +1,6 @@
 //! Does what the scheduler asks for, as binder and API server would, and notes why.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, label};
 use kai_control::scheduler::{Cycle, Effect, GpuGroup, ResourceType};
@@ -28,8 +28,9 @@ impl Cluster {
     /// Performs the effects of a cycle in order.
     pub(crate) fn perform(&mut self, cycle: &Cycle) -> Performed {
         let mut performed = Performed::default();
+        let destinations: BTreeMap<&PodKey, &str> = cycle.effects.iter().filter_map(destination).collect();
         for effect in &cycle.effects {
-            if let Err(problem) = self.perform_one(effect, &mut performed) {
+            if let Err(problem) = self.perform_one(effect, &destinations, &mut performed) {
                 performed.refused.push(problem);
             }
         }
@@ -49,11 +50,16 @@ impl Cluster {
         performed
     }
 
-    fn perform_one(&mut self, effect: &Effect, performed: &mut Performed) -> Result<(), String> {
+    fn perform_one(
+        &mut self,
+        effect: &Effect,
+        destinations: &BTreeMap<&PodKey, &str>,
+        performed: &mut Performed,
+    ) -> Result<(), String> {
         match effect {
             Effect::Bind { pod, node, received, gpu_groups, why, .. } => {
                 self.bind(pod, node, received.kind, gpu_groups)?;
-                self.note(Event::Bind, &pod_id(pod), Some(node), why.clone());
+                self.note(Event::Bind, &pod_id(pod), Some(node), self.in_plain_names(why));
                 performed.bound.insert(pod.clone());
             }
             Effect::Promise { pod, node, why, .. } => {
@@ -61,9 +67,10 @@ impl Cluster {
                 if self.store.get(&id).is_none() {
                     return Err(format!("{id} was promised {node}, but does not exist"));
                 }
-                // A pod that is evicted and promised another place in one go is moved; its eviction says so.
+                // A pod that is evicted and promised another place in one go is moved; that is said once.
                 if !performed.evicted.contains(pod) {
-                    self.journal.add_standing(self.now, Event::Promise, &id, Some(node), node, why.clone());
+                    let why = self.in_plain_names(why);
+                    self.journal.add_standing(self.now, Event::Promise, &id, Some(node), node, why);
                 }
                 performed.promised.insert(pod.clone());
             }
@@ -74,8 +81,14 @@ impl Cluster {
                     return Err(format!("{id} was evicted, but is over already"));
                 }
                 let node = node_of(value).map(str::to_owned);
-                let why = if self.vacate(&id) { why.clone() } else { format!("{why}; nobody brings it back") };
-                self.note(Event::Evict, &id, node.as_deref(), why);
+                let why = self.in_plain_names(why);
+                let why = match (self.vacate(&id), destinations.get(pod)) {
+                    (true, Some(destination)) => format!("{why}; its new place is on {destination}"),
+                    (true, None) => why,
+                    (false, _) => format!("{why}; nobody brings it back"),
+                };
+                let event = if destinations.contains_key(pod) { Event::Move } else { Event::Evict };
+                self.note(event, &id, node.as_deref(), why);
                 self.stop_pod(&id);
                 performed.evicted.insert(pod.clone());
             }
@@ -148,11 +161,24 @@ impl Cluster {
             }
             let gist: Vec<&str> = pending.reasons.iter().map(|reason| reason.code).collect();
             // The first obstacle is the one that was met first; the report at the end has all of them.
-            let why = pending.reasons.first().map(|reason| reason.message.clone()).unwrap_or_default();
+            let why = pending.reasons.first().map(|reason| self.in_plain_names(&reason.message)).unwrap_or_default();
             self.journal.add_standing(self.now, Event::Wait, &id, None, &gist.join(" "), why);
             named.insert(id);
         }
         self.journal.keep_standing(Event::Wait, &named);
+    }
+
+    /// A sentence with pod groups called by the workloads that people know.
+    pub(crate) fn in_plain_names(&self, sentence: &str) -> String {
+        let plain = |word: &str| {
+            let name = word.trim_end_matches(['.', ',', ';', ':', ')']);
+            let (namespace, group) = name.split_once('/')?;
+            let key = Key::new(namespace, group);
+            let known = self.world().pod_groups.contains_key(&key);
+            known.then(|| format!("{}{}", self.workload_of(&key).path(), &word[name.len()..]))
+        };
+        let words = sentence.split(' ').map(|word| plain(word).unwrap_or_else(|| word.to_owned()));
+        words.collect::<Vec<_>>().join(" ")
     }
 
     /// What people call a job: the topmost object that the pod group was made for, if it is known.
@@ -162,6 +188,14 @@ impl Cluster {
             id = owner;
         }
         id
+    }
+}
+
+/// Where a promise sends its pod.
+fn destination(effect: &Effect) -> Option<(&PodKey, &str)> {
+    match effect {
+        Effect::Promise { pod, node, .. } => Some((pod, node)),
+        _ => None,
     }
 }
 

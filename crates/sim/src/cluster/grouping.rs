@@ -1,12 +1,11 @@
-//! The pod grouper at work on the store: finds the owners of a new pod, asks for its group, writes both.
+//! The pod grouper at work on the store: it is asked about every new pod, and what it wants written is written.
 
-use kai_api::keys::{annotation, label};
+use kai_api::keys::annotation;
+use kai_control::grouper::{self, GroupEffect};
 use kai_control::world::PodKey;
-use kai_workloads::owners::{Lookup, walk};
-use kai_workloads::{
-    GroupSpec, Grouping, Minimum, ObjectRef, Related, RelatedPod, Settings, StoredGroup, TopologyConstraint, group,
-};
-use serde_json::{Map, Value, json};
+use kai_workloads::owners::{Lookup, OwnerQuery};
+use kai_workloads::{ObjectRef, Related, RelatedPod, StoredGroup};
+use serde_json::{Value, json};
 
 use super::kubelet::is_leaving;
 use super::{Cluster, Store, pod_id};
@@ -17,50 +16,40 @@ impl Cluster {
     /// Groups one pod. A pod that cannot be grouped waits, and its user is told why.
     pub(super) fn group(&mut self, pod: &Id) {
         let Some(value) = self.store.get(pod) else { return };
-        let spec = match describe(&self.store, value, &self.grouper) {
-            Ok(Some(spec)) => spec,
-            Ok(None) => return,
-            Err(problem) => {
-                self.ungrouped.insert(pod.clone(), problem.clone());
-                self.note(Event::Warn, pod, None, problem);
-                return;
-            }
+        let read = |query: &OwnerQuery| match self.store.object(&query.object) {
+            Some(owner) => Lookup::Found(owner),
+            // Kinds that are not simulated are like kinds that the grouper may not read: the walk ends below them.
+            None if Kind::from_word(&query.object.kind).is_none() => Lookup::Forbidden,
+            None => Lookup::Missing,
         };
-        let leaf = spec.leaf_of(&pod.name).map(str::to_owned);
-        let name = spec.name.clone();
-        self.write_group(&spec);
-        self.store.change(pod, |value| {
-            if let Some(annotations) = object_at(value, &["metadata", "annotations"]) {
-                annotations.insert(annotation::POD_GROUP_NAME.to_owned(), json!(name));
+        match grouper::reconcile(value, read, &self.store, &self.grouper) {
+            Ok(answer) => answer.effects.into_iter().for_each(|effect| self.write_grouping(effect)),
+            // Copied from a cluster without its owners, but with its group: nothing is left to find out.
+            Err(_) if is_grouped(&self.store, value) => {}
+            Err(ungrouped) => {
+                self.ungrouped.insert(pod.clone(), ungrouped.to_string());
+                self.note(Event::Warn, pod, None, ungrouped.to_string());
             }
-            if let (Some(leaf), Some(labels)) = (leaf, object_at(value, &["metadata", "labels"])) {
-                labels.insert(label::SUB_GROUP_NAME.to_owned(), json!(leaf));
-            }
-        });
+        }
     }
 
-    /// Creates the group, or brings the stored one up to date. What users and assigners own is kept.
-    fn write_group(&mut self, spec: &GroupSpec) {
-        let id = Id::namespaced(Kind::PodGroup, spec.namespace.clone(), spec.name.clone());
-        if self.store.get(&id).is_none() {
-            self.store.create(id, new_group(spec), self.now);
-            return;
-        }
-        let wanted = group_spec(spec);
-        let differs =
-            self.store.get(&id).and_then(|group| group.get("spec")).is_some_and(|stored| {
-                wanted.iter().any(|(key, value)| key != "queue" && stored.get(key) != Some(value))
-            });
-        if differs {
-            self.store.change(&id, |group| {
-                let Some(stored) = object_at(group, &["spec"]) else { return };
-                for (key, value) in wanted {
-                    // The queue is decided once, when the group is made.
-                    if key != "queue" {
-                        stored.insert(key, value);
+    fn write_grouping(&mut self, effect: GroupEffect) {
+        match effect {
+            GroupEffect::CreatePodGroup(group) => {
+                let (id, value) = as_object(&group);
+                self.store.create(id, value, self.now);
+            }
+            GroupEffect::ReplacePodGroup(group) => {
+                let (id, value) = as_object(&group);
+                self.store.change(&id, |stored| *stored = value);
+            }
+            GroupEffect::LinkPod { pod, annotations, labels } => self.store.change(&pod_id(&pod), |value| {
+                for (map, entries) in [("annotations", annotations), ("labels", labels)] {
+                    if let Some(map) = object_at(value, &["metadata", map]) {
+                        map.extend(entries.into_iter().map(|(key, text)| (key, json!(text))));
                     }
                 }
-            });
+            }),
         }
     }
 
@@ -87,28 +76,6 @@ impl Cluster {
             (*group).clone()
         };
         self.store.get(&group)?.pointer("/spec/queue")?.as_str().map(str::to_owned)
-    }
-}
-
-fn describe(store: &Store, pod: &Value, settings: &Settings) -> Result<Option<GroupSpec>, String> {
-    if kai_workloads::left_alone(pod, settings).is_some() {
-        return Ok(None);
-    }
-    let owners = walk(pod, |query| match store.object(&query.object) {
-        Some(owner) => Lookup::Found(owner),
-        // Kinds that are not simulated are like kinds that the grouper may not read: the walk ends below them.
-        None if Kind::from_word(&query.object.kind).is_none() => Lookup::Forbidden,
-        None => Lookup::Missing,
-    });
-    let owners = match owners {
-        Ok(owners) => owners,
-        // Copied from a cluster without its owners, but with its group: nothing is left to find out.
-        Err(_) if is_grouped(store, pod) => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
-    match group(&owners, pod, store, settings).map_err(|error| error.to_string())? {
-        Grouping::Grouped(spec) => Ok(Some(*spec)),
-        Grouping::LeftAlone(_) => Ok(None),
     }
 }
 
@@ -166,73 +133,9 @@ fn stored(group: &Value) -> StoredGroup {
     }
 }
 
-fn new_group(spec: &GroupSpec) -> Value {
-    let owner = &spec.owner;
-    json!({
-        "metadata": {
-            "labels": spec.labels,
-            "annotations": spec.annotations,
-            "ownerReferences": [
-                {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid},
-            ],
-        },
-        "spec": group_spec(spec),
-    })
-}
-
-fn group_spec(spec: &GroupSpec) -> Map<String, Value> {
-    let mut out = Map::new();
-    out.insert("queue".to_owned(), json!(spec.queue));
-    out.insert("priorityClassName".to_owned(), json!(spec.priority_class));
-    write_minimum(&mut out, spec.minimum);
-    if let Some(preemptibility) = spec.preemptibility {
-        out.insert("preemptibility".to_owned(), json!(preemptibility.as_str()));
-    }
-    if let Some(delay) = spec.preemption_delay {
-        out.insert("preemptionDelay".to_owned(), json!(delay.to_string()));
-    }
-    if let Some(grace) = spec.staleness_grace_period {
-        out.insert("stalenessGracePeriod".to_owned(), json!(grace.to_string()));
-    }
-    write_constraint(&mut out, spec.topology.as_ref());
-    let sub_groups: Vec<Value> = spec
-        .sub_groups
-        .iter()
-        .map(|sub_group| {
-            let mut out = Map::new();
-            out.insert("name".to_owned(), json!(sub_group.name));
-            if let Some(parent) = &sub_group.parent {
-                out.insert("parent".to_owned(), json!(parent));
-            }
-            write_minimum(&mut out, sub_group.minimum);
-            write_constraint(&mut out, sub_group.topology.as_ref());
-            Value::Object(out)
-        })
-        .collect();
-    if !sub_groups.is_empty() {
-        out.insert("subGroups".to_owned(), Value::Array(sub_groups));
-    }
-    out
-}
-
-fn write_minimum(out: &mut Map<String, Value>, minimum: Minimum) {
-    match minimum {
-        Minimum::Members(members) => out.insert("minMember".to_owned(), json!(members)),
-        Minimum::SubGroups(children) => out.insert("minSubGroup".to_owned(), json!(children)),
-    };
-}
-
-fn write_constraint(out: &mut Map<String, Value>, constraint: Option<&TopologyConstraint>) {
-    let Some(constraint) = constraint else { return };
-    let mut fields = Map::new();
-    for (key, value) in [
-        ("topology", &constraint.topology),
-        ("requiredTopologyLevel", &constraint.required_level),
-        ("preferredTopologyLevel", &constraint.preferred_level),
-    ] {
-        if let Some(value) = value {
-            fields.insert(key.to_owned(), json!(value));
-        }
-    }
-    out.insert("topologyConstraint".to_owned(), Value::Object(fields));
+/// A pod group as it is stored.
+fn as_object(group: &kai_api::PodGroup) -> (Id, Value) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let id = Id::namespaced(Kind::PodGroup, text(&group.metadata.namespace), text(&group.metadata.name));
+    (id, serde_json::to_value(group).expect("API types are plain data"))
 }
