@@ -91,7 +91,7 @@ impl VictimTree {
     fn take(&mut self, ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) {
         let queue = queue_of(ledger, job);
         let held: Vec<_> = tasks.iter().copied().filter(|task| holds(ledger, *task)).collect();
-        *self.lost.entry(queue).or_default() += self.facts.requested(ledger, &held);
+        *self.lost.entry(queue).or_default() += held_requests(ledger, &held);
         self.taken.entry(job).or_default().extend(tasks);
         self.forget(ledger, queue);
     }
@@ -175,7 +175,7 @@ impl VictimTree {
         let taken = self.taken.get(&next).unwrap_or(&nothing);
         let rest: Vec<_> =
             ledger.snapshot.job_tasks(next).filter(|task| holds(ledger, *task) && !taken.contains(task)).collect();
-        let victims = self.lost.get(&leaf).copied().unwrap_or_default() + self.facts.requested(ledger, &rest);
+        let victims = self.lost.get(&leaf).copied().unwrap_or_default() + held_requests(ledger, &rest);
         let contender = Contender { row: ledger.book.row(queue), required: Triple::ZERO, victims };
         self.judged.insert(queue, (Entitlement::of(contender, ledger.book.total), leaf));
     }
@@ -187,4 +187,10 @@ fn holds(ledger: &Ledger<'_>, task: TaskId) -> bool {
 
 fn queue_of(ledger: &Ledger<'_>, job: JobId) -> QueueId {
     ledger.snapshot.job(job).queue.expect("candidates have a queue")
+}
+
+/// What pods ask for by their specification: a memory request asks for no GPUs, whatever it occupies.
+fn held_requests(ledger: &Ledger<'_>, tasks: &[TaskId]) -> Triple {
+    let shape = |task: &TaskId| ledger.snapshot.shape(ledger.snapshot.task(*task).shape);
+    tasks.iter().fold(Triple::ZERO, |sum, task| sum + shape(task).requested())
 }

@@ -1,0 +1,13 @@
+//! One behaviour each, in the smallest cluster that shows it.
+
+mod consolidate;
+mod devices;
+mod gangs;
+mod nodes;
+mod preempt;
+mod queues;
+mod reclaim;
+mod shares;
+mod stale;
+mod subgroups;
+mod topology;

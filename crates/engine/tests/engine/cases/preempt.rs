@@ -1,0 +1,291 @@
+//! Inside a queue: higher priority takes the place of lower, and what bounds the search for victims.
+
+use expect_test::expect;
+
+use crate::support::{check, check_notes};
+
+/// Walk-through 19.4.
+#[test]
+fn at_the_limit_a_higher_priority_replaces_a_lower_one() {
+    check(
+        "node a gpu=2
+         queue team quota=1 limit=1
+         job train queue=team prio=50 gpu=1 running=a
+         job build queue=team prio=100 gpu=1",
+        expect![[r#"
+            evict train-0 for build (preempt)
+            promise build-0 a"#]],
+    );
+}
+
+#[test]
+fn equal_priority_never_preempts() {
+    check(
+        "policy actions=allocate,preempt
+         node a gpu=1
+         queue team quota=1
+         job runs queue=team gpu=1 running=a
+         job next queue=team gpu=1",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+#[test]
+fn preempt_never_crosses_queues() {
+    check(
+        "policy actions=allocate,preempt
+         node a gpu=1
+         queue A
+         queue B
+         job runs queue=B prio=25 gpu=1 running=a
+         job next queue=A prio=75 gpu=1",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+#[test]
+fn a_non_preemptible_job_is_no_victim_of_a_higher_priority() {
+    check(
+        "policy actions=allocate,preempt
+         node a gpu=1
+         queue team quota=2
+         job runs queue=team prio=25 preemptible=false gpu=1 running=a
+         job next queue=team prio=75 gpu=1",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+#[test]
+fn a_non_preemptible_job_above_quota_does_not_preempt() {
+    check(
+        "policy actions=allocate,preempt
+         node a gpu=2
+         queue team quota=1
+         job runs queue=team prio=50 gpu=2 running=a
+         job next queue=team prio=100 gpu=2",
+        expect![[r#"
+            waits next: non-preemptible over quota, team holds 0 of 1 GPU, asked 2
+            waits next: preempt not entitled (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+#[test]
+fn the_lowest_priority_goes_first_and_the_newest_of_it() {
+    check(
+        "node a gpu=3
+         queue team
+         job low-old queue=team prio=25 gpu=1 running=a
+         job low-new queue=team prio=25 gpu=1 running=a
+         job middle  queue=team prio=50 gpu=1 running=a
+         job next    queue=team prio=75 gpu=1",
+        expect![[r#"
+            evict low-new-0 for next (preempt)
+            promise next-0 a"#]],
+    );
+}
+
+/// Checklist 10: both jobs are evicted in the scenario that works, one fits beside the newcomer again.
+#[test]
+fn a_victim_that_fits_again_stays_untouched() {
+    check(
+        "node a gpu=4
+         queue team
+         job small queue=team prio=50 gpu=1 running=a
+         job large queue=team prio=50 gpu=3 running=a age=2000
+         job next  queue=team prio=75 gpu=3",
+        expect![[r#"
+            evict large-0 for next (preempt)
+            promise next-0 a"#]],
+    );
+}
+
+#[test]
+fn a_gang_goes_as_a_whole() {
+    check(
+        "node a gpu=2
+         queue team
+         job gang queue=team prio=50 gpu=1 running=a,a
+         job next queue=team prio=75 gpu=1",
+        expect![[r#"
+            evict gang-1 for next (preempt)
+            evict gang-0 for next (preempt)
+            promise next-0 a"#]],
+    );
+}
+
+#[test]
+fn a_pod_promised_in_this_cycle_is_not_deleted_for_another() {
+    check(
+        "node a gpu=1
+         queue A quota=1
+         queue B
+         job gone queue=A gpu=1 releasing=a
+         job next queue=B gpu=1
+         job own  queue=A gpu=1 delay=10 age=5",
+        expect![[r#"
+            promise own-0 a
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
+            waits next: reclaim not entitled (0 scenarios, 0 of 1 placed)
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+#[test]
+fn a_young_job_is_spared_by_its_queues_setting() {
+    check(
+        "node a gpu=1
+         queue dep preempt-min=60
+         queue team parent=dep
+         job young queue=team prio=50 gpu=1 running=a started=59
+         job next  queue=team prio=75 gpu=1",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
+            waits next: reclaim not entitled (0 scenarios, 0 of 1 placed)
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+/// Checklist 26.
+#[test]
+fn during_its_preemption_delay_a_job_evicts_nobody() {
+    check(
+        "node a gpu=1
+         queue team
+         job runs queue=team prio=50 gpu=1 running=a
+         job next queue=team prio=75 gpu=1 delay=60 age=20",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: evicts nobody for 40 of 60s"#]],
+    );
+}
+
+#[test]
+fn an_eviction_restarts_the_preemption_delay() {
+    check(
+        "node a gpu=1
+         queue team
+         job runs queue=team prio=50 gpu=1 running=a
+         job next queue=team prio=75 gpu=1 delay=60 age=500 evicted=10",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: evicts nobody for 50 of 60s"#]],
+    );
+}
+
+#[test]
+fn after_its_preemption_delay_a_job_evicts() {
+    check(
+        "node a gpu=1
+         queue team
+         job runs queue=team prio=50 gpu=1 running=a
+         job next queue=team prio=75 gpu=1 delay=60 age=500 evicted=60",
+        expect![[r#"
+            evict runs-0 for next (preempt)
+            promise next-0 a"#]],
+    );
+}
+
+#[test]
+fn plain_allocation_does_not_wait_for_the_delay() {
+    check(
+        "node a gpu=1
+         queue team
+         job next queue=team gpu=1 delay=60 age=20",
+        expect!["bind next-0 a"],
+    );
+}
+
+#[test]
+fn the_time_of_an_eviction_is_remembered() {
+    check_notes(
+        "node a gpu=1
+         queue team
+         job runs queue=team prio=50 gpu=1 running=a
+         job next queue=team prio=75 gpu=1",
+        expect!["runs started - stale - evicted now"],
+    );
+}
+
+/// Checklist 27.
+#[test]
+fn without_a_generator_nobody_is_evicted() {
+    check(
+        "policy generators=none actions=allocate,preempt
+         node a gpu=1
+         queue team
+         job runs queue=team prio=50 gpu=1 running=a
+         job next queue=team prio=75 gpu=1",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: preempt has no generator (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+#[test]
+fn a_search_out_of_steps_leaves_nothing_behind() {
+    check(
+        "policy steps=1 actions=allocate,preempt
+         node a gpu=1
+         queue team
+         job runs queue=team prio=50 gpu=1 running=a
+         job next queue=team prio=75 gpu=1",
+        expect![[r#"
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: preempt out of steps (0 scenarios, 0 of 1 placed)"#]],
+    );
+}
+
+/// Walk-through 19.6: one node at a time is not enough for a gang that fills eight.
+const EIGHT_FULL_NODES: &str = "
+    node n1 gpu=1
+    node n2 gpu=1
+    node n3 gpu=1
+    node n4 gpu=1
+    node n5 gpu=1
+    node n6 gpu=1
+    node n7 gpu=1
+    node n8 gpu=1
+    queue team
+    job v1 queue=team gpu=1 running=n1 age=1
+    job v2 queue=team gpu=1 running=n2 age=2
+    job v3 queue=team gpu=1 running=n3 age=3
+    job v4 queue=team gpu=1 running=n4 age=4
+    job v5 queue=team gpu=1 running=n5 age=5
+    job v6 queue=team gpu=1 running=n6 age=6
+    job v7 queue=team gpu=1 running=n7 age=7
+    job v8 queue=team gpu=1 running=n8 age=8
+    job gang queue=team gpu=1 pods=8 prio=75";
+
+#[test]
+fn victims_around_one_node_do_not_make_room_for_a_gang_of_many() {
+    check(&format!("policy actions=preempt generators=local\n{EIGHT_FULL_NODES}"), expect!["waits gang: preempt exhausted (9 scenarios, 3 of 8 placed)"]);
+}
+
+#[test]
+fn growing_sets_of_nodes_make_room_for_a_gang_of_many() {
+    check(&format!("policy actions=preempt\n{EIGHT_FULL_NODES}"), expect![[r#"
+        evict v1-0 for gang (preempt)
+        evict v2-0 for gang (preempt)
+        evict v3-0 for gang (preempt)
+        evict v4-0 for gang (preempt)
+        evict v5-0 for gang (preempt)
+        evict v6-0 for gang (preempt)
+        evict v7-0 for gang (preempt)
+        evict v8-0 for gang (preempt)
+        promise gang-0 n1
+        promise gang-1 n2
+        promise gang-2 n3
+        promise gang-3 n4
+        promise gang-4 n5
+        promise gang-5 n6
+        promise gang-6 n7
+        promise gang-7 n8"#]]);
+}

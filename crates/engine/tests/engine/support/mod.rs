@@ -1,0 +1,57 @@
+//! Clusters as pictures: a text goes in, the decisions of a cycle come out as text.
+//!
+//! ```text
+//! policy actions=allocate gpu=spread          settings, see `settings.rs`
+//! topology zone rack                          levels, wide to narrow; nodes name their domains
+//! node a gpu=2 cpu=8 mem=16Gi pods=110 gpumem=16000 mig-1g.5gb=7 +rdma=1 taken=1 leaving=1 zone=x rack=y tainted
+//! queue dep quota=4                           GPUs; cpu-quota=, mem-limit= …; `none` is unlimited
+//! queue team parent=dep quota=2 limit=4 weight=1 priority=100 preempt-min=60
+//! job left queue=team pods=3 min=1 gpu=0.5 prio=50 running=a#0 releasing=a#0
+//! job right queue=team need=1 required=zone   a tree: at least one of the members below
+//!   set master gpu=2 only=a
+//!   set workers pods=4 min=2 gpumem=2x8000
+//! ```
+//!
+//! What is left out has its default: pods wait, a job needs all of its pods, queues guarantee no GPUs and limit
+//! nothing, what is written first is oldest. Times are seconds before now. Pods are called `job-0` or `job.set-0`.
+
+mod build;
+mod cluster;
+mod parse;
+mod render;
+mod settings;
+mod write;
+
+pub(crate) use build::{NOW, World, sets};
+pub(crate) use cluster::*;
+pub(crate) use parse::parse;
+pub(crate) use settings::policy;
+
+use expect_test::Expect;
+
+fn run(text: &str) -> (World, kai_engine::Outcome) {
+    let world = World::of(&parse(text));
+    let outcome = world.cycle();
+    (world, outcome)
+}
+
+/// Compares the decisions of one cycle, and why jobs wait.
+#[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
+pub(crate) fn check(text: &str, expected: Expect) {
+    let (world, outcome) = run(text);
+    expected.assert_eq(&render::outcome(&world, &outcome));
+}
+
+/// Compares what the queues are entitled to.
+#[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
+pub(crate) fn check_shares(text: &str, expected: Expect) {
+    let (world, outcome) = run(text);
+    expected.assert_eq(&render::shares(&world, &outcome));
+}
+
+/// Compares the times to remember.
+#[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
+pub(crate) fn check_notes(text: &str, expected: Expect) {
+    let (world, outcome) = run(text);
+    expected.assert_eq(&render::notes(&world, &outcome));
+}

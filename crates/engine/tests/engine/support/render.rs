@@ -1,0 +1,200 @@
+//! Writes what a cycle decided, one line each, with the names of the test.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+
+use kai_engine::ids::{NodeId, QueueId, TaskId};
+use kai_engine::outcome::{
+    Decision, DeviceRef, JobNote, NodeObstacle, NodeTally, Outcome, Place, PodSetShortage, QueueBlock, Reason,
+    SearchStop,
+};
+use kai_engine::units::{QueueResource, Timestamp};
+
+use super::build::{NOW, Names, World};
+use super::settings::action_word;
+use super::write::decimal;
+
+/// Decisions in order, then why jobs wait.
+pub(crate) fn outcome(world: &World, outcome: &Outcome) -> String {
+    let mut devices = Devices::default();
+    let decisions = outcome.decisions.iter().map(|decision| self::decision(world, &mut devices, decision));
+    let mut lines: Vec<String> = decisions.collect();
+    for verdict in &outcome.verdicts {
+        let job = &world.names.jobs[verdict.job.index()];
+        let reasons = verdict.reasons.iter().map(|reason| format!("waits {job}: {}", self::reason(world, reason)));
+        lines.extend(reasons);
+    }
+    lines.join("\n")
+}
+
+/// What each queue is entitled to, in GPUs.
+pub(crate) fn shares(world: &World, outcome: &Outcome) -> String {
+    let share = |(name, row): (&String, &kai_engine::outcome::QueueState)| {
+        format!("{name} {}", decimal(row.fair_share.get(QueueResource::Gpu)))
+    };
+    world.names.queues.iter().zip(&outcome.shares).map(share).collect::<Vec<_>>().join("\n")
+}
+
+/// Times that the outside must remember.
+pub(crate) fn notes(world: &World, outcome: &Outcome) -> String {
+    let note = |note: &JobNote| {
+        let time = |time: Option<Timestamp>| time.map_or("-".to_owned(), ago);
+        let JobNote { job, last_start, stale_since, last_eviction } = note;
+        let name = &world.names.jobs[job.index()];
+        format!("{name} started {} stale {} evicted {}", time(*last_start), time(*stale_since), time(*last_eviction))
+    };
+    outcome.notes.iter().map(note).collect::<Vec<_>>().join("\n")
+}
+
+fn ago(time: Timestamp) -> String {
+    match NOW.since(time).0 / 1_000_000 {
+        0 => "now".to_owned(),
+        seconds => format!("{seconds}s ago"),
+    }
+}
+
+/// Numbers of GPUs opened in this cycle: the next free ones on their node, in order of use.
+#[derive(Default)]
+struct Devices {
+    fresh: BTreeMap<u32, (NodeId, u32)>,
+}
+
+impl Devices {
+    fn number(&mut self, names: &Names, node: NodeId, device: DeviceRef) -> u32 {
+        let id = match device {
+            DeviceRef::Existing(device) => return names.devices[device.index()].1,
+            DeviceRef::Fresh(id) => id,
+        };
+        if let Some((_, number)) = self.fresh.get(&id) {
+            return *number;
+        }
+        let taken = |number: &u32| names.devices.iter().chain(self.fresh.values()).any(|one| *one == (node, *number));
+        let number = (0..).find(|number| !taken(number)).expect("there are more numbers than GPUs");
+        self.fresh.insert(id, (node, number));
+        number
+    }
+
+    fn place(&mut self, names: &Names, place: &Place) -> String {
+        let mut text = names.nodes[place.node.index()].clone();
+        for device in &place.devices {
+            write!(text, " gpu#{}", self.number(names, place.node, *device)).expect("strings take everything");
+        }
+        text
+    }
+}
+
+fn decision(world: &World, devices: &mut Devices, decision: &Decision) -> String {
+    let names = &world.names;
+    let pod = |task: &TaskId| &names.pods[task.index()];
+    match decision {
+        Decision::Bind { task, spot } => format!("bind {} {}", pod(task), devices.place(names, spot)),
+        Decision::Promise { task, spot } => format!("promise {} {}", pod(task), devices.place(names, spot)),
+        Decision::Evict { task, cause } => {
+            let action = action_word(cause.action);
+            match cause.beneficiary {
+                Some(job) => format!("evict {} for {} ({action})", pod(task), names.jobs[job.index()]),
+                None => format!("evict {} ({action})", pod(task)),
+            }
+        }
+    }
+}
+
+fn reason(world: &World, reason: &Reason) -> String {
+    let names = &world.names;
+    match reason {
+        Reason::QueueMissing => "no such queue".to_owned(),
+        Reason::QueueNotLeaf { queue } => format!("{} has children", queue_name(names, *queue)),
+        Reason::NotReady { short } => {
+            let short = short.iter().map(|short| shortage(names, short));
+            format!("not ready, {}", short.collect::<Vec<_>>().join(", "))
+        }
+        Reason::OverLimit(at) => format!("over limit, {}", block(names, at)),
+        Reason::NonPreemptibleOverQuota(at) => format!("non-preemptible over quota, {}", block(names, at)),
+        Reason::NoRoom { task, placed, wanted, nodes } => {
+            let pod = &names.pods[task.index()];
+            format!("no room for {pod} ({placed} of {wanted} placed), {}", tally(names, nodes))
+        }
+        Reason::NoDomain { constraint, wanted, domains } => {
+            let constraint = &world.snapshot.constraints[*constraint as usize];
+            let fit = |fit: &kai_engine::outcome::DomainFit| {
+                let name = &names.domains[fit.level as usize][fit.domain as usize];
+                format!("{name} takes {}", fit.fits.map_or("too little".to_owned(), |fits| fits.to_string()))
+            };
+            let fits: Vec<_> = domains.iter().map(fit).collect();
+            let why = if fits.is_empty() { "all together are too small".to_owned() } else { fits.join(", ") };
+            format!("no domain for {wanted} pods ({:?}), {why}", constraint.required)
+        }
+        Reason::UnknownTopology { .. } => "unknown topology or level".to_owned(),
+        Reason::PreemptionDelay { delay, until } => {
+            let left = until.since(NOW).0 / 1_000_000;
+            format!("evicts nobody for {left} of {}s", delay.0 / 1_000_000)
+        }
+        Reason::NoVictims { action, stop, scenarios, placed, wanted } => {
+            let tried = format!("{scenarios} scenarios, {placed} of {wanted} placed");
+            format!("{} {} ({tried})", action_word(*action), search_stop(names, *stop))
+        }
+    }
+}
+
+fn search_stop(names: &Names, stop: SearchStop) -> String {
+    match stop {
+        SearchStop::NotEntitled => "not entitled".to_owned(),
+        SearchStop::NoCandidates => "has no candidates".to_owned(),
+        SearchStop::Exhausted => "exhausted".to_owned(),
+        SearchStop::Budget => "out of steps".to_owned(),
+        SearchStop::Alike(job) => format!("no easier than {}", names.jobs[job.index()]),
+        SearchStop::NoGenerator => "has no generator".to_owned(),
+    }
+}
+
+fn queue_name(names: &Names, queue: QueueId) -> &str {
+    &names.queues[queue.index()]
+}
+
+fn shortage(names: &Names, short: &PodSetShortage) -> String {
+    let PodSetShortage { pod_set, required, existing, gated } = short;
+    format!("{} has {existing} of {required} pods, {gated} gated", names.pod_sets[pod_set.index()])
+}
+
+fn block(names: &Names, at: &QueueBlock) -> String {
+    let amount = |amount: i64| amount_of(at.resource, amount);
+    let QueueBlock { queue, bound, allocated, requested, .. } = at;
+    let (held, bound, asked) = (amount(*allocated), amount(*bound), amount(*requested));
+    format!("{} holds {held} of {bound} {}, asked {asked}", queue_name(names, *queue), unit(at.resource))
+}
+
+fn amount_of(resource: QueueResource, amount: i64) -> String {
+    match resource {
+        QueueResource::Cpu | QueueResource::Memory => amount.to_string(),
+        QueueResource::Gpu => decimal(amount),
+    }
+}
+
+fn unit(resource: QueueResource) -> &'static str {
+    match resource {
+        QueueResource::Cpu => "milli-cores",
+        QueueResource::Memory => "bytes",
+        QueueResource::Gpu => "GPU",
+    }
+}
+
+fn tally(names: &Names, nodes: &NodeTally) -> String {
+    let line = |(obstacle, count): &(NodeObstacle, u32)| format!("{count} × {}", self::obstacle(names, *obstacle));
+    nodes.counts.iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
+fn obstacle(names: &Names, obstacle: NodeObstacle) -> String {
+    match obstacle {
+        NodeObstacle::Short { column, least } => {
+            let amount: &dyn Display = if column == 2 { &decimal(least) } else { &least };
+            format!("{amount} {} short", names.columns[column as usize])
+        }
+        NodeObstacle::DeviceTooSmall { largest } => format!("GPU of {largest} MiB too small"),
+        NodeObstacle::DeviceMemory => "no GPU with room".to_owned(),
+        NodeObstacle::Rule(rule) => format!("{rule:?}"),
+        NodeObstacle::Queue(queue, resource) => format!("{} full of {}", queue_name(names, queue), unit(resource)),
+        NodeObstacle::PodSlots => "no pod slot".to_owned(),
+        NodeObstacle::Ports => "port taken".to_owned(),
+        NodeObstacle::OutsideDomain => "outside domain".to_owned(),
+    }
+}
