@@ -1,5 +1,6 @@
 //! Why no node takes a pod: how many nodes for which reason, what the best one lacks, what would help.
 
+use kai_engine::Snapshot;
 use kai_engine::ids::TaskId;
 use kai_engine::outcome::{NodeObstacle, NodeTally};
 use kai_engine::snapshot::{GPUS, GpuAsk, NodeRule};
@@ -8,8 +9,19 @@ use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 use super::amounts::{called, column_amount, count};
 use super::lower::Lowered;
 
+/// The most that any one node has, by column.
+pub(super) fn largest(snapshot: &Snapshot) -> Vec<i64> {
+    let mut largest = vec![0; snapshot.columns.len()];
+    for row in snapshot.nodes.allocatable.chunks_exact(largest.len()) {
+        for (most, amount) in largest.iter_mut().zip(row) {
+            *most = (*most).max(*amount);
+        }
+    }
+    largest
+}
+
 /// What stands in the way, most frequent first, and a hint about the most frequent.
-pub(super) fn sentence(lowered: &Lowered<'_>, task: TaskId, tally: &NodeTally) -> String {
+pub(super) fn sentence(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, tally: &NodeTally) -> String {
     if lowered.names.nodes.is_empty() {
         return "the node pool has no nodes.".to_owned();
     }
@@ -23,7 +35,7 @@ pub(super) fn sentence(lowered: &Lowered<'_>, task: TaskId, tally: &NodeTally) -
         return "every node was refused.".to_owned();
     }
     let parts: Vec<&str> = counts.iter().map(|(_, phrase, _)| phrase.as_str()).collect();
-    let hint = counts.iter().find_map(|(_, _, obstacle)| hint(lowered, task, obstacle));
+    let hint = counts.iter().find_map(|(_, _, obstacle)| hint(lowered, largest, task, obstacle));
     format!("{}.{}", parts.join("; "), hint.map_or_else(String::new, |hint| format!(" {hint}")))
 }
 
@@ -92,9 +104,9 @@ fn rule_phrase(rule: NodeRule, is: &str, has: &str) -> String {
 }
 
 /// What would help, where the pod or its owner can do something about it.
-fn hint(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle) -> Option<String> {
+fn hint(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, obstacle: &NodeObstacle) -> Option<String> {
     match obstacle {
-        NodeObstacle::Short { column, .. } => too_large(lowered, task, *column as usize),
+        NodeObstacle::Short { column, .. } => too_large(lowered, largest, task, *column as usize),
         NodeObstacle::Rule(NodeRule::DeviceMemoryUnknown)
         | NodeObstacle::DeviceTooSmall { largest: DEVICE_MEMORY_DEFAULT } => {
             Some("Label nodes with nvidia.com/gpu.memory, or ask with gpu-fraction.".to_owned())
@@ -114,14 +126,13 @@ fn hint(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle) -> Option<
 }
 
 /// A request that not even an empty node could serve.
-fn too_large(lowered: &Lowered<'_>, task: TaskId, column: usize) -> Option<String> {
+fn too_large(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, column: usize) -> Option<String> {
     let snapshot = &lowered.snapshot;
     let shape = snapshot.shape(snapshot.task(task).shape);
     if column == GPUS && shape.gpu.shared_devices().is_some() {
         return None;
     }
-    let asked = shape.need[column];
-    let largest = snapshot.nodes.ids().map(|node| snapshot.row(&snapshot.nodes.allocatable, node)[column]).max()?;
+    let (asked, largest) = (shape.need[column], largest[column]);
     let name = lowered.names.columns[column];
     if asked <= largest {
         None

@@ -21,7 +21,7 @@ use kai_api::keys::reason;
 /// Everything that a cycle has to say.
 pub(super) fn raise(world: &World, lowered: Lowered<'_>, outcome: &Outcome, now: Timestamp) -> Cycle {
     let raiser = Raiser {
-        speaker: Speaker { world, lowered: &lowered, shares: &outcome.shares },
+        speaker: Speaker::new(world, &lowered, &outcome.shares),
         lowered: &lowered,
         outcome,
         bound_together: bound_together(&lowered, outcome),

@@ -26,12 +26,18 @@ const QUEUE_NOT_LEAF: &str = "QueueIsNotLeaf";
 
 /// What words are made from.
 pub(super) struct Speaker<'a, 'w> {
-    pub(super) world: &'w World,
-    pub(super) lowered: &'a Lowered<'w>,
-    pub(super) shares: &'a [QueueState],
+    world: &'w World,
+    lowered: &'a Lowered<'w>,
+    shares: &'a [QueueState],
+    /// The most that any one node has, by column.
+    largest: Vec<i64>,
 }
 
-impl Speaker<'_, '_> {
+impl<'a, 'w> Speaker<'a, 'w> {
+    pub(super) fn new(world: &'w World, lowered: &'a Lowered<'w>, shares: &'a [QueueState]) -> Self {
+        Self { world, lowered, shares, largest: obstacles::largest(&lowered.snapshot) }
+    }
+
     /// The words for everything in the way of a job, each said once; searches for victims are said last, together.
     pub(super) fn reasons(&self, group: &PodGroup, job: JobId, reasons: &[Reason]) -> Vec<Words> {
         let mut said: Vec<Words> = Vec::new();
@@ -54,7 +60,7 @@ impl Speaker<'_, '_> {
             Reason::NonPreemptibleOverQuota(block) => self.over_quota(block),
             Reason::NoRoom { task, placed, wanted, nodes } => {
                 let pod = self.lowered.names.tasks[task.index()];
-                let why = obstacles::sentence(self.lowered, *task, nodes);
+                let why = obstacles::sentence(self.lowered, &self.largest, *task, nodes);
                 let set = self.lowered.snapshot.task(*task).pod_set;
                 let gang = if *wanted > 1 {
                     let sub_group = self.sub_group(group, set.index());
