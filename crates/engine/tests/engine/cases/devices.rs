@@ -11,9 +11,9 @@ fn two_halves_share_one_gpu() {
          queue team
          job left  queue=team gpu=0.5
          job right queue=team gpu=0.5",
-        expect![[r#"
+        expect![["
             bind left-0 a gpu#0
-            bind right-0 a gpu#0"#]],
+            bind right-0 a gpu#0"]],
     );
 }
 
@@ -25,9 +25,9 @@ fn spreading_over_devices_opens_a_free_gpu_first() {
          queue team
          job left  queue=team gpu=0.5
          job right queue=team gpu=0.5",
-        expect![[r#"
+        expect![["
             bind left-0 a gpu#0
-            bind right-0 a gpu#1"#]],
+            bind right-0 a gpu#1"]],
     );
 }
 
@@ -50,10 +50,10 @@ fn thirds_of_a_gpu_do_not_add_up_to_more_than_one() {
          node a gpu=1
          queue team
          job thirds queue=team gpu=0.4 pods=3 min=1",
-        expect![[r#"
+        expect![["
             bind thirds-0 a gpu#0
             bind thirds-1 a gpu#0
-            waits thirds: no room for thirds-2 (0 of 1 placed), 1 × no GPU with room"#]],
+            waits thirds: no room for thirds-2 (0 of 1 placed), 1 × no GPU with room"]],
     );
 }
 
@@ -79,11 +79,11 @@ fn memory_is_looked_for_on_each_device() {
          job right  queue=team gpumem=10000
          job beside queue=team gpumem=6000
          job large  queue=team gpumem=20000",
-        expect![[r#"
+        expect![["
             bind left-0 a gpu#0
             bind right-0 a gpu#1
             bind beside-0 a gpu#0
-            waits large: no room for large-0 (0 of 1 placed), 1 × GPU of 16000 MiB too small"#]],
+            waits large: no room for large-0 (0 of 1 placed), 1 × GPU of 16000 MiB too small"]],
     );
 }
 
@@ -165,10 +165,10 @@ fn a_newly_shared_gpu_needs_a_slot_for_its_reservation() {
          job first  queue=team gpu=0.5
          job second queue=team gpu=0.6
          job third  queue=team gpu=0.5",
-        expect![[r#"
+        expect![["
             bind first-0 a gpu#0
             bind third-0 a gpu#0
-            waits second: no room for second-0 (0 of 1 placed), 1 × no pod slot"#]],
+            waits second: no room for second-0 (0 of 1 placed), 1 × no pod slot"]],
     );
 }
 
@@ -192,11 +192,11 @@ fn mig_instances_are_counted_by_profile() {
          queue team
          job slices queue=team mig-1g.5gb=1 pods=3 min=1
          job large  queue=team mig-3g.20gb=1",
-        expect![[r#"
+        expect![["
             bind slices-0 a
             bind large-0 a
             bind slices-1 a
-            waits slices: no room for slices-2 (0 of 1 placed), 1 × 1 mig-1g.5gb short"#]],
+            waits slices: no room for slices-2 (0 of 1 placed), 1 × 1 mig-1g.5gb short"]],
     );
 }
 
@@ -209,9 +209,9 @@ fn mig_slices_count_against_the_limit() {
          queue team limit=3
          job large queue=team mig-3g.20gb=1
          job small queue=team mig-1g.5gb=1",
-        expect![[r#"
+        expect![["
             bind large-0 a
-            waits small: over limit, team holds 3 of 3 GPU, asked 1"#]],
+            waits small: over limit, team holds 3 of 3 GPU, asked 1"]],
     );
 }
 
@@ -225,11 +225,11 @@ fn a_mixed_node_takes_mig_requests_and_pods_without_gpu_only() {
          job mig   queue=team mig-1g.5gb=1
          job part  queue=team gpu=0.5
          job whole queue=team gpu=1",
-        expect![[r#"
+        expect![["
             bind cpu-0 a
             bind mig-0 a
             waits part: no room for part-0 (0 of 1 placed), 1 × MigMixed
-            waits whole: no room for whole-0 (0 of 1 placed), 1 × MigMixed"#]],
+            waits whole: no room for whole-0 (0 of 1 placed), 1 × MigMixed"]],
     );
 }
 
@@ -243,11 +243,11 @@ fn a_node_of_strategy_single_takes_whole_gpus_only() {
          job mig   queue=team mig-1g.5gb=1
          job part  queue=team gpu=0.5
          job whole queue=team gpu=1",
-        expect![[r#"
+        expect![["
             bind cpu-0 a
             bind whole-0 a
             waits mig: no room for mig-0 (0 of 1 placed), 1 × MigSingle
-            waits part: no room for part-0 (0 of 1 placed), 1 × MigSingle"#]],
+            waits part: no room for part-0 (0 of 1 placed), 1 × MigSingle"]],
     );
 }
 

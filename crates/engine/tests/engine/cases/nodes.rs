@@ -25,10 +25,10 @@ fn spreading_uses_the_emptiest_node_first() {
          queue team
          job runs queue=team gpu=1 running=a
          job next queue=team gpu=1 pods=3 min=1",
-        expect![[r#"
+        expect![["
             bind next-0 b
             bind next-1 a
-            bind next-2 b"#]],
+            bind next-2 b"]],
     );
 }
 
@@ -114,7 +114,9 @@ fn each_node_is_counted_for_the_first_rule_that_excludes_it() {
          queue team
          job next queue=team gpu=1 only=a,b,c,d,e
          job runs queue=team gpu=1 running=d",
-        expect!["waits next: no room for next-0 (0 of 1 placed), 2 × 1 GPU short, 1 × Cordoned, 1 × NotReady, 1 × Taint, 1 × Affinity"],
+        expect![
+            "waits next: no room for next-0 (0 of 1 placed), 2 × 1 GPU short, 1 × Cordoned, 1 × NotReady, 1 × Taint, 1 × Affinity"
+        ],
     );
 }
 
@@ -136,10 +138,10 @@ fn a_host_port_is_free_once_on_each_node() {
          node b
          queue team
          job next queue=team cpu=1 pods=3 min=1 ports=80",
-        expect![[r#"
+        expect![["
             bind next-0 a
             bind next-1 b
-            waits next: no room for next-2 (0 of 1 placed), 2 × port taken"#]],
+            waits next: no room for next-2 (0 of 1 placed), 2 × port taken"]],
     );
 }
 
@@ -162,9 +164,9 @@ fn every_pod_needs_a_slot() {
          node a pods=1
          queue team
          job next queue=team pods=2 min=1",
-        expect![[r#"
+        expect![["
             bind next-0 a
-            waits next: no room for next-1 (0 of 1 placed), 1 × no pod slot"#]],
+            waits next: no room for next-1 (0 of 1 placed), 1 × no pod slot"]],
     );
 }
 
@@ -176,9 +178,9 @@ fn other_resources_are_counted() {
          node b
          queue team
          job next queue=team cpu=1 +rdma=1 pods=2 min=1",
-        expect![[r#"
+        expect![["
             bind next-0 a
-            waits next: no room for next-1 (0 of 1 placed), 2 × 1 +rdma short"#]],
+            waits next: no room for next-1 (0 of 1 placed), 2 × 1 +rdma short"]],
     );
 }
 
@@ -191,10 +193,10 @@ fn cpu_and_memory_are_counted() {
          job cores  queue=team gpu=1 cpu=5
          job memory queue=team gpu=1 mem=9Gi
          job fits   queue=team gpu=1 cpu=4 mem=8Gi",
-        expect![[r#"
+        expect![["
             bind fits-0 a
             waits cores: no room for cores-0 (0 of 1 placed), 1 × 1000 CPU short
-            waits memory: no room for memory-0 (0 of 1 placed), 1 × 1073741824 memory short"#]],
+            waits memory: no room for memory-0 (0 of 1 placed), 1 × 1073741824 memory short"]],
     );
 }
 
@@ -220,9 +222,9 @@ fn gpus_of_pods_from_elsewhere_are_taken_or_awaited() {
          job now   queue=team gpu=1
          job later queue=team gpu=1
          job never queue=team gpu=1",
-        expect![[r#"
+        expect![["
             bind now-0 a
             promise later-0 a
-            waits never: no room for never-0 (0 of 1 placed), 1 × 1 GPU short"#]],
+            waits never: no room for never-0 (0 of 1 placed), 1 × 1 GPU short"]],
     );
 }

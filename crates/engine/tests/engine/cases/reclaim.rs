@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::support::check;
+use crate::support::{check, check_causes, decide};
 
 /// Walk-through 19.1.
 #[test]
@@ -17,11 +17,28 @@ fn a_gang_takes_back_its_queues_quota_from_the_newest_jobs() {
          job b3 queue=B gpu=2 running=n2
          job b4 queue=B gpu=2 running=n2
          job gang queue=A gpu=2 pods=2",
-        expect![[r#"
+        expect![["
             evict b4-0 for gang (reclaim)
             evict b3-0 for gang (reclaim)
             promise gang-0 n2
-            promise gang-1 n2"#]],
+            promise gang-1 n2"]],
+    );
+}
+
+#[test]
+fn an_eviction_says_how_many_go_together_and_what_both_sides_held() {
+    check_causes(
+        "node a gpu=4
+         queue A quota=2
+         queue B quota=1
+         job b1 queue=B gpu=1 running=a
+         job b2 queue=B gpu=1 running=a
+         job b3 queue=B gpu=1 running=a
+         job b4 queue=B gpu=1 running=a
+         job next queue=A gpu=2",
+        expect![["
+            b4-0: 2 together, B holds 4 of 2, A holds 0 of 2
+            b3-0: 2 together, B holds 4 of 2, A holds 0 of 2"]],
     );
 }
 
@@ -36,9 +53,9 @@ fn quota_may_be_taken_back_inside_someones_fair_share() {
          job left  queue=B gpu=3 running=a
          job right queue=B gpu=3 running=b
          job next  queue=A gpu=2",
-        expect![[r#"
+        expect![["
             evict right-0 for next (reclaim)
-            promise next-0 b"#]],
+            promise next-0 b"]],
     );
 }
 
@@ -51,11 +68,11 @@ fn the_core_of_an_elastic_job_is_not_taken_from_a_queue_within_quota() {
          queue B quota=2
          job elastic queue=B gpu=1 min=2 running=a,a,a
          job next    queue=A gpu=2",
-        expect![[r#"
+        expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 2 GPU short
             waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
             waits next: reclaim exhausted (1 scenarios, 0 of 1 placed)
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
     );
 }
 
@@ -68,9 +85,9 @@ fn a_surplus_pod_goes_before_a_whole_job() {
          job elastic queue=B gpu=1 min=1 running=a,a
          job rigid   queue=B gpu=2 running=a
          job next    queue=A gpu=1",
-        expect![[r#"
+        expect![["
             evict elastic-1 for next (reclaim)
-            promise next-0 a"#]],
+            promise next-0 a"]],
     );
 }
 
@@ -78,13 +95,15 @@ fn a_surplus_pod_goes_before_a_whole_job() {
 fn reclaim_never_stays_inside_a_queue() {
     check(
         "policy actions=allocate,reclaim
-         node a gpu=1
-         queue team quota=1
-         job runs queue=team gpu=1 prio=25 running=a
-         job next queue=team gpu=1 prio=75",
-        expect![[r#"
+         node a gpu=2
+         queue other quota=1
+         queue team  quota=2
+         job fixed queue=other gpu=1 prio=100 running=a
+         job runs  queue=team gpu=1 prio=25 running=a
+         job next  queue=team gpu=1 prio=75",
+        expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: reclaim not entitled (0 scenarios, 0 of 1 placed)"#]],
+            waits next: reclaim has no candidates (0 scenarios, 0 of 1 placed)"]],
     );
 }
 
@@ -96,11 +115,11 @@ fn non_preemptible_jobs_are_no_victims() {
          queue B quota=0
          job build queue=B gpu=1 prio=100 running=a
          job next  queue=A gpu=1",
-        expect![[r#"
+        expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
             waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
             waits next: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
     );
 }
 
@@ -112,9 +131,9 @@ fn job_priority_means_nothing_between_queues() {
          queue B quota=0
          job high queue=B gpu=1 prio=75 running=a
          job low  queue=A gpu=1 prio=25",
-        expect![[r#"
+        expect![["
             evict high-0 for low (reclaim)
-            promise low-0 a"#]],
+            promise low-0 a"]],
     );
 }
 
@@ -128,9 +147,9 @@ fn a_queue_above_its_share_takes_nothing() {
          job own    queue=A gpu=1 running=a
          job theirs queue=B gpu=3 running=a
          job next   queue=A gpu=1",
-        expect![[r#"
+        expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: reclaim not entitled (0 scenarios, 0 of 1 placed)"#]],
+            waits next: reclaim not entitled (0 scenarios, 0 of 1 placed)"]],
     );
 }
 
@@ -139,7 +158,7 @@ fn a_queue_above_its_share_takes_nothing() {
 fn between_departments_the_departments_are_compared() {
     check(
         "node a gpu=11
-         queue d1 quota=4
+         queue d1 quota=4 weight=0
          queue d2 quota=3 weight=0
          queue p1 parent=d1 quota=3
          queue p2 parent=d1
@@ -147,9 +166,9 @@ fn between_departments_the_departments_are_compared() {
          job runs queue=p2 gpu=1 min=4 running=a,a,a,a
          job many queue=x  gpu=1 min=0 running=a,a,a,a,a,a,a
          job next queue=p1 gpu=1",
-        expect![[r#"
+        expect![["
             evict many-6 for next (reclaim)
-            promise next-0 a"#]],
+            promise next-0 a"]],
     );
 }
 
@@ -159,17 +178,17 @@ fn two_queues_above_their_share_do_not_take_from_each_other() {
     check(
         "policy actions=allocate,reclaim
          node a gpu=3
-         queue d1 quota=1
+         queue d1 quota=1 weight=0
          queue d2 quota=1 weight=0
          queue p1 parent=d1 quota=1
          queue p2 parent=d1
          queue x  parent=d2
-         job own    queue=p2 gpu=1 running=a
+         job own    queue=p2 gpu=1 running=a prio=100
          job theirs queue=x  gpu=2 running=a
          job next   queue=p1 gpu=1",
-        expect![[r#"
-            evict theirs-0 for next (reclaim)
-            promise next-0 a"#]],
+        expect![["
+            waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
+            waits next: reclaim exhausted (1 scenarios, 0 of 1 placed)"]],
     );
 }
 
@@ -184,9 +203,9 @@ fn a_queue_within_quota_does_not_end_the_search() {
          job within queue=B gpu=2 running=a
          job above  queue=C gpu=2 running=a
          job next   queue=A gpu=2",
-        expect![[r#"
+        expect![["
             evict above-0 for next (reclaim)
-            promise next-0 a"#]],
+            promise next-0 a"]],
     );
 }
 
@@ -200,10 +219,51 @@ fn a_victim_that_finds_another_place_is_moved_and_not_counted_as_taken() {
          queue B quota=1
          job small queue=B gpu=1 running=b
          job next  queue=A gpu=3",
-        expect![[r#"
+        expect![["
             evict small-0 for next (reclaim)
             promise small-0 a
-            promise next-0 b"#]],
+            promise next-0 b"]],
+    );
+}
+
+#[test]
+fn unless_moved_pods_are_to_be_counted_as_taken() {
+    check(
+        "policy actions=allocate,reclaim consolidating-reclaim=off
+         node a gpu=2
+         node b gpu=3
+         queue A quota=3
+         queue B quota=1
+         job small queue=B gpu=1 running=b
+         job next  queue=A gpu=3",
+        expect![["
+            waits next: no room for next-0 (0 of 1 placed), 2 × 1 GPU short
+            waits next: reclaim exhausted (1 scenarios, 0 of 1 placed)"]],
+    );
+}
+
+/// Departments d1 and d2 are above their shares: 5 of 4 after the reclaim, against 6 of 3 that remain.
+#[test]
+fn the_multiplier_makes_a_reclaimer_above_its_share_more_modest() {
+    let cluster = "
+         node a gpu=11
+         queue d1 quota=4 weight=0
+         queue d2 quota=3 weight=0
+         queue p1 parent=d1 quota=3
+         queue p2 parent=d1
+         queue x  parent=d2
+         job runs queue=p2 gpu=1 min=4 running=a,a,a,a prio=100
+         job many queue=x  gpu=1 min=0 running=a,a,a,a,a,a,a
+         job next queue=p1 gpu=1";
+    check(
+        &format!("policy actions=reclaim multiplier=1{cluster}"),
+        expect![["
+        evict many-6 for next (reclaim)
+        promise next-0 a"]],
+    );
+    check(
+        &format!("policy actions=reclaim multiplier=2{cluster}"),
+        expect!["waits next: reclaim exhausted (7 scenarios, 0 of 1 placed)"],
     );
 }
 
@@ -215,11 +275,11 @@ fn a_young_job_is_spared() {
          queue B reclaim-min=60
          job young queue=B gpu=1 running=a started=59
          job next  queue=A gpu=1",
-        expect![[r#"
+        expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
             waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
             waits next: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
     );
 }
 
@@ -231,9 +291,9 @@ fn a_job_is_no_longer_young_when_its_time_is_over() {
          queue B reclaim-min=60
          job grown queue=B gpu=1 running=a started=60
          job next  queue=A gpu=1",
-        expect![[r#"
+        expect![["
             evict grown-0 for next (reclaim)
-            promise next-0 a"#]],
+            promise next-0 a"]],
     );
 }
 
@@ -245,41 +305,54 @@ fn a_young_elastic_job_loses_its_surplus_but_not_its_core() {
          queue A quota=2
          queue B reclaim-min=60
          job young queue=B gpu=1 min=1 running=a,a started=10
-         job small queue=A gpu=1
-         job large queue=A gpu=1",
-        expect![[r#"
-            evict young-1 for small (reclaim)
-            promise small-0 a
-            waits large: no room for large-0 (0 of 1 placed), 1 × 1 GPU short
-            waits large: consolidate not entitled (0 scenarios, 0 of 1 placed)
-            waits large: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-            waits large: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]],
+         job first  queue=A gpu=1
+         job second queue=A gpu=1",
+        expect![["
+            evict young-1 for first (reclaim)
+            promise first-0 a
+            waits second: no room for second-0 (0 of 1 placed), 1 × 1 GPU short
+            waits second: consolidate not entitled (0 scenarios, 0 of 1 placed)
+            waits second: reclaim has no candidates (0 scenarios, 0 of 1 placed)
+            waits second: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
     );
 }
 
 /// The example of 14.3: what counts is the victim's side just below the lowest common queue.
+const LAB: &str = "
+    node a gpu=1
+    queue org
+    queue lab    parent=org reclaim-min=900
+    queue vision parent=lab
+    queue v1     parent=vision reclaim-min=0
+    queue v2     parent=vision reclaim-min=300
+    queue speech parent=lab reclaim-min=120
+    queue s1     parent=speech";
+
+/// A victim's queue under the lab, a reclaimer's queue with all the quota on its side, and the time that protects.
+fn lab(victim: &str, reclaimer: &str, started: i64) -> String {
+    let group = |queue: &str| if queue == "s1" { "speech" } else { "vision" };
+    let mut lab = LAB.to_owned();
+    for queue in [group(reclaimer), reclaimer] {
+        lab = lab.replace(&format!("queue {queue} "), &format!("queue {queue} quota=1 "));
+    }
+    format!(
+        "{lab}\n    job runs queue={victim} gpu=1 running=a started={started}\n    job next queue={reclaimer} gpu=1"
+    )
+}
+
 #[test]
 fn protection_comes_from_just_below_the_common_queue() {
-    let tree = "node a gpu=1
-         queue org
-         queue lab    parent=org reclaim-min=900
-         queue vision parent=lab
-         queue v1     parent=vision quota=1 reclaim-min=0
-         queue v2     parent=vision quota=1 reclaim-min=300
-         queue speech parent=lab quota=1 reclaim-min=120
-         queue s1     parent=speech quota=1";
-    // v1 from s1: 120 s of speech.
-    check(&format!("{tree}\n job s queue=s1 gpu=1 running=a started=119\n job v queue=v1 gpu=1"), expect![[r#"
-        waits v: no room for v-0 (0 of 1 placed), 1 × 1 GPU short
-        waits v: consolidate not entitled (0 scenarios, 0 of 1 placed)
-        waits v: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-        waits v: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]]);
-    // s1 from v1: nothing set for vision, so 900 s of lab; v1's own 0 is not asked.
-    check(&format!("{tree}\n job v queue=v1 gpu=1 running=a started=899\n job s queue=s1 gpu=1"), expect![[r#"
-        waits s: no room for s-0 (0 of 1 placed), 1 × 1 GPU short
-        waits s: consolidate not entitled (0 scenarios, 0 of 1 placed)
-        waits s: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-        waits s: preempt has no candidates (0 scenarios, 0 of 1 placed)"#]]);
+    let spared = |text: String| assert!(!decide(&text).contains("evict"), "{text}");
+    let taken = |text: String| assert!(decide(&text).contains("evict runs-0 for next (reclaim)"), "{text}");
+    // From speech: its own two minutes.
+    spared(lab("s1", "v1", 119));
+    taken(lab("s1", "v1", 120));
+    // Inside vision: the victim's own five minutes.
+    spared(lab("v2", "v1", 299));
+    taken(lab("v2", "v1", 300));
+    // From vision, which says nothing: the fifteen minutes of the lab. The 0 of the victim's own queue is not asked.
+    spared(lab("v1", "s1", 899));
+    taken(lab("v1", "s1", 900));
 }
 
 #[test]
@@ -293,9 +366,9 @@ fn protection_may_come_from_the_victims_queue_instead() {
          queue B  parent=d2 reclaim-min=0
          job young queue=B gpu=1 running=a started=1
          job next  queue=A gpu=1",
-        expect![[r#"
+        expect![["
             evict young-0 for next (reclaim)
-            promise next-0 a"#]],
+            promise next-0 a"]],
     );
 }
 
@@ -311,9 +384,9 @@ fn jobs_no_easier_than_a_failed_one_are_not_tried() {
          job first  queue=A gpu=2
          job second queue=A gpu=2
          job third  queue=A gpu=1",
-        expect![[r#"
+        expect![["
             waits first: reclaim exhausted (1 scenarios, 0 of 1 placed)
             waits second: reclaim no easier than first (0 scenarios, 0 of 1 placed)
-            waits third: reclaim exhausted (1 scenarios, 0 of 1 placed)"#]],
+            waits third: reclaim exhausted (1 scenarios, 0 of 1 placed)"]],
     );
 }

@@ -15,10 +15,10 @@ fn over_subscribed_quotas_are_all_guaranteed() {
          job x queue=one   gpu=5
          job y queue=two   gpu=5
          job z queue=three gpu=5",
-        expect![[r#"
+        expect![["
             one 5
             three 5
-            two 5"#]],
+            two 5"]],
     );
 }
 
@@ -31,9 +31,9 @@ fn queue_priority_beats_every_weight_above_quota_but_no_quota() {
          queue high  quota=2 weight=1 priority=200
          job x queue=heavy gpu=1 pods=10
          job y queue=high  gpu=1 pods=10",
-        expect![[r#"
+        expect![["
             heavy 2
-            high 8"#]],
+            high 8"]],
     );
 }
 
@@ -47,9 +47,9 @@ fn the_rest_is_divided_by_weight_in_whole_gpus() {
          queue two quota=2 weight=4
          job x queue=one gpu=1 pods=10
          job y queue=two gpu=1 pods=10",
-        expect![[r#"
+        expect![["
             one 3
-            two 8"#]],
+            two 8"]],
     );
 }
 
@@ -65,10 +65,10 @@ fn the_last_gpu_may_go_to_a_lower_priority() {
          job x queue=a gpu=1 pods=5
          job y queue=b gpu=1 pods=5
          job z queue=c gpu=1 pods=5",
-        expect![[r#"
+        expect![["
             a 1
             b 1
-            c 1"#]],
+            c 1"]],
     );
 }
 
@@ -82,9 +82,9 @@ fn past_usage_lowers_the_share_above_quota() {
          queue idle
          job x queue=used gpu=1 pods=10
          job y queue=idle gpu=1 pods=10",
-        expect![[r#"
+        expect![["
             idle 7
-            used 3"#]],
+            used 3"]],
     );
 }
 
@@ -102,12 +102,12 @@ fn children_divide_what_their_parent_got() {
          job jx queue=x gpu=1 pods=10
          job jy queue=y gpu=1 pods=10
          job jz queue=z gpu=1 pods=3",
-        expect![[r#"
+        expect![["
             d1 9
             d2 3
             x 7
             y 2
-            z 3"#]],
+            z 3"]],
     );
 }
 

@@ -21,33 +21,44 @@ const TWO_ZONES: &str = "
 fn the_fuller_zone_is_packed_and_inside_it_pods_stay_close() {
     check(
         &format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=3 required=zone preferred=rack"),
-        expect![[r#"
+        expect![["
             bind next-0 a1
             bind next-1 a1
-            bind next-2 a4"#]],
+            bind next-2 a4"]],
     );
 }
 
 #[test]
 fn a_required_level_holds_all_or_nothing_starts() {
-    check(&format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=3 required=rack"), expect!["waits next: no domain for 3 pods (Some(At(1))), A.1 takes 2, A.2 takes 1, A.3 takes 1, A.4 takes 1, B.1 takes 2, B.2 takes 2, B.3 takes 2"]);
+    check(
+        &format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=3 required=rack"),
+        expect![
+            "waits next: no domain for 3 pods (Some(At(1))), A.1 takes 2, A.2 takes 1, A.3 takes 1, A.4 takes 1, B.1 takes 2, B.2 takes 2, B.3 takes 2"
+        ],
+    );
 }
 
 #[test]
 fn a_group_larger_than_everything_says_so() {
-    check(&format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=12 required=zone"), expect!["waits next: no domain for 12 pods (Some(At(0))), all together are too small"]);
+    check(
+        &format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=12 required=zone"),
+        expect!["waits next: no domain for 12 pods (Some(At(0))), all together are too small"],
+    );
 }
 
 #[test]
 fn a_preferred_level_alone_may_be_left() {
-    check(&format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=7 preferred=zone"), expect![[r#"
+    check(
+        &format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=7 preferred=zone"),
+        expect![["
         bind next-0 b1
         bind next-1 b1
         bind next-2 b2
         bind next-3 b2
         bind next-4 b3
         bind next-5 b3
-        bind next-6 a2"#]]);
+        bind next-6 a2"]],
+    );
 }
 
 #[test]
@@ -59,9 +70,9 @@ fn a_group_that_runs_grows_in_its_domain() {
          node b gpu=2 zone=B
          queue team
          job grows queue=team gpu=1 pods=4 min=1 running=b required=zone",
-        expect![[r#"
+        expect![["
             bind grows-1 b
-            waits grows: no domain for 1 pods (Some(At(0))), A takes 2, B takes 0"#]],
+            waits grows: no domain for 1 pods (Some(At(0))), A takes 2, B takes 0"]],
     );
 }
 
@@ -90,11 +101,11 @@ fn each_subgroup_may_have_a_domain_of_its_own() {
          job next queue=team required=zone
            set left  gpu=1 pods=2 required=rack
            set right gpu=1 pods=2 required=rack",
-        expect![[r#"
+        expect![["
             bind next.left-0 a1
             bind next.left-1 a1
             bind next.right-0 a2
-            bind next.right-1 a2"#]],
+            bind next.right-1 a2"]],
     );
 }
 
@@ -126,9 +137,9 @@ fn a_zone_of_one_rack_is_a_zone() {
          node a gpu=2 zone=A rack=1
          queue team
          job next queue=team gpu=1 pods=2 required=zone",
-        expect![[r#"
+        expect![["
             bind next-0 a
-            bind next-1 a"#]],
+            bind next-1 a"]],
     );
 }
 
@@ -142,10 +153,10 @@ fn victims_are_sought_in_one_domain() {
          job low-a queue=team prio=25 gpu=1 running=a,a min=1
          job low-b queue=team prio=25 gpu=1 running=b,b min=1
          job next  queue=team prio=75 gpu=1 pods=2 required=zone",
-        expect![[r#"
+        expect![["
             evict low-b-1 for next (preempt)
             evict low-b-0 for next (preempt)
             promise next-0 b
-            promise next-1 b"#]],
+            promise next-1 b"]],
     );
 }

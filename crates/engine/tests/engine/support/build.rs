@@ -13,7 +13,7 @@ use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, share_of_gpu};
 use kai_engine::units::{GPU, Span, Timestamp, Triple};
 use kai_engine::{Policy, cycle};
 
-use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Group, Job, Member, Node, Queue, Set};
+use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Queue, Set};
 use super::settings;
 
 /// The time of every test.
@@ -220,7 +220,11 @@ impl<'c> Build<'c> {
                 stale_since: job.stale.map(seconds_ago),
                 last_eviction: job.evicted.map(seconds_ago),
                 preemption_delay: Span::seconds(job.delay),
-                staleness_grace: job.grace.map(|own| own.map(Span::seconds)),
+                staleness_grace: match job.grace {
+                    Grace::Default => None,
+                    Grace::Never => Some(None),
+                    Grace::Seconds(seconds) => Some(Some(Span::seconds(seconds))),
+                },
                 signature,
                 root,
             });
@@ -368,7 +372,7 @@ fn column(name: &str) -> Column {
     Column::Mig { slices: number(slices), memory: number(memory) }
 }
 
-fn by_name<'a, T>(rows: &'a [T], name: impl Fn(&T) -> &str) -> Vec<&'a T> {
+fn by_name<T>(rows: &[T], name: impl Fn(&T) -> &str) -> Vec<&T> {
     let mut rows: Vec<&T> = rows.iter().collect();
     rows.sort_by(|left, right| name(left).cmp(name(right)));
     rows

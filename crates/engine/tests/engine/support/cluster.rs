@@ -85,12 +85,21 @@ pub(crate) struct Job {
     pub(crate) stale: Option<i64>,
     pub(crate) evicted: Option<i64>,
     pub(crate) delay: i64,
-    /// Own grace period; `Some(None)` is for ever.
-    pub(crate) grace: Option<Option<i64>>,
+    pub(crate) grace: Grace,
     /// Nodes it may use, by selector or affinity.
     pub(crate) only: Option<Vec<String>>,
     pub(crate) tolerates: bool,
     pub(crate) root: Group,
+}
+
+/// How long a job may lack its minimum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Grace {
+    /// As the policy says.
+    Default,
+    /// For ever.
+    Never,
+    Seconds(i64),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -179,7 +188,6 @@ pub(crate) struct Pod {
 
 impl Pod {
     pub(crate) const PENDING: Self = Self { status: Status::Pending, place: None };
-    pub(crate) const GATED: Self = Self { status: Status::Gated, place: None };
 
     /// Words of states that come with a node.
     pub(crate) const PLACED: [(&'static str, Status); 5] = [

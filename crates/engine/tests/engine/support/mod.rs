@@ -22,12 +22,16 @@ mod render;
 mod settings;
 mod write;
 
-pub(crate) use build::{NOW, World, sets};
-pub(crate) use cluster::*;
+pub(crate) use build::World;
 pub(crate) use parse::parse;
-pub(crate) use settings::policy;
 
 use expect_test::Expect;
+
+/// Decisions of one cycle, and why jobs wait.
+pub(crate) fn decide(text: &str) -> String {
+    let (world, outcome) = run(text);
+    render::outcome(&world, &outcome)
+}
 
 fn run(text: &str) -> (World, kai_engine::Outcome) {
     let world = World::of(&parse(text));
@@ -38,8 +42,14 @@ fn run(text: &str) -> (World, kai_engine::Outcome) {
 /// Compares the decisions of one cycle, and why jobs wait.
 #[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
 pub(crate) fn check(text: &str, expected: Expect) {
+    expected.assert_eq(&decide(text));
+}
+
+/// Compares what is said about evictions.
+#[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
+pub(crate) fn check_causes(text: &str, expected: Expect) {
     let (world, outcome) = run(text);
-    expected.assert_eq(&render::outcome(&world, &outcome));
+    expected.assert_eq(&render::causes(&world, &outcome));
 }
 
 /// Compares what the queues are entitled to.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use kai_engine::units::{Ceiling, GPU, ONE};
 
-use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Group, Job, Member, Node, Pod, Queue, Set};
+use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set};
 
 /// Reads a cluster.
 pub(crate) fn parse(text: &str) -> Cluster {
@@ -85,7 +85,11 @@ fn job(words: &mut Words, lines: &mut Peekable<impl Iterator<Item = Words>>, ind
         stale: words.number("stale"),
         evicted: words.number("evicted"),
         delay: words.number("delay").unwrap_or(0),
-        grace: words.take("grace").map(|text| (text != "never").then(|| number(&text))),
+        grace: match words.take("grace").as_deref() {
+            None => Grace::Default,
+            Some("never") => Grace::Never,
+            Some(text) => Grace::Seconds(number(text)),
+        },
         only: words.take("only").map(list),
         tolerates: words.flag("tolerates"),
         root: root(words, lines),

@@ -6,9 +6,9 @@ use std::fmt::{Display, Write};
 use kai_engine::ids::{NodeId, QueueId, TaskId};
 use kai_engine::outcome::{
     Decision, DeviceRef, JobNote, NodeObstacle, NodeTally, Outcome, Place, PodSetShortage, QueueBlock, Reason,
-    SearchStop,
+    SearchStop, Side,
 };
-use kai_engine::units::{QueueResource, Timestamp};
+use kai_engine::units::{QueueResource, Timestamp, Triple};
 
 use super::build::{NOW, Names, World};
 use super::settings::action_word;
@@ -21,10 +21,27 @@ pub(crate) fn outcome(world: &World, outcome: &Outcome) -> String {
     let mut lines: Vec<String> = decisions.collect();
     for verdict in &outcome.verdicts {
         let job = &world.names.jobs[verdict.job.index()];
-        let reasons = verdict.reasons.iter().map(|reason| format!("waits {job}: {}", self::reason(world, reason)));
-        lines.extend(reasons);
+        if verdict.reasons.is_empty() {
+            lines.push(format!("waits {job}"));
+        }
+        lines.extend(verdict.reasons.iter().map(|reason| format!("waits {job}: {}", self::reason(world, reason))));
     }
     lines.join("\n")
+}
+
+/// Why pods are evicted: how many together, and for reclaim what both sides held of their shares, in GPUs.
+pub(crate) fn causes(world: &World, outcome: &Outcome) -> String {
+    let side = |side: &Side| {
+        let gpus = |amount: Triple| decimal(amount.get(QueueResource::Gpu));
+        let queue = queue_name(&world.names, side.queue);
+        format!("{queue} holds {} of {}", gpus(side.allocated), gpus(side.fair_share))
+    };
+    let cause = |decision: &Decision| {
+        let Decision::Evict { task, cause } = decision else { return None };
+        let sides = cause.sides.map(|(theirs, ours)| format!(", {}, {}", side(&theirs), side(&ours)));
+        Some(format!("{}: {} together{}", world.names.pods[task.index()], cause.batch, sides.unwrap_or_default()))
+    };
+    outcome.decisions.iter().filter_map(cause).collect::<Vec<_>>().join("\n")
 }
 
 /// What each queue is entitled to, in GPUs.
@@ -69,7 +86,7 @@ impl Devices {
             return *number;
         }
         let taken = |number: &u32| names.devices.iter().chain(self.fresh.values()).any(|one| *one == (node, *number));
-        let number = (0..).find(|number| !taken(number)).expect("there are more numbers than GPUs");
+        let number = (0..1000).find(|number| !taken(number)).expect("a test has few GPUs");
         self.fresh.insert(id, (node, number));
         number
     }

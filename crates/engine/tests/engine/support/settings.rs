@@ -3,9 +3,7 @@
 use std::str::FromStr;
 
 use kai_engine::Policy;
-use kai_engine::policy::{
-    Action, DeviceOrder, Generator, MinRuntime, Placement, ReclaimMethod, Repairs, Strategy,
-};
+use kai_engine::policy::{Action, DeviceOrder, Generator, MinRuntime, Placement, ReclaimMethod, Repairs, Strategy};
 use kai_engine::units::{ONE, Span};
 
 const ACTIONS: [(&str, Action); 5] = [

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use kai_engine::units::{Ceiling, GPU, ONE};
 
-use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Group, Job, Member, Node, Pod, Queue, Set};
+use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set};
 
 impl Display for Cluster {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,9 @@ impl Line {
     }
 
     fn extra(&mut self, extra: &BTreeMap<String, i64>) {
-        extra.iter().for_each(|(key, value)| self.pair(key, value));
+        for (key, value) in extra {
+            self.pair(key, value);
+        }
     }
 
     fn bounds(&mut self, bounds: &Bounds) {
@@ -61,19 +63,22 @@ fn node(row: &Node) -> String {
     line.extra(&row.extra);
     line.pair_if(row.taken > 0, "taken", row.taken);
     line.pair_if(row.leaving > 0, "leaving", row.leaving);
-    row.domains.iter().for_each(|(level, domain)| line.pair(level, domain));
-    let words = row.flags.iter().flat_map(|flag| Flag::WORDS.iter().find(|(_, known)| known == flag));
-    words.for_each(|(word, _)| write!(line.0, " {word}").expect("strings take everything"));
+    for (level, domain) in &row.domains {
+        line.pair(level, domain);
+    }
+    for (word, _) in Flag::WORDS.iter().filter(|(_, flag)| row.flags.contains(flag)) {
+        line.0.push(' ');
+        line.0.push_str(word);
+    }
     line.0
 }
 
 fn queue(row: &Queue) -> String {
     let mut line = Line(format!("queue {}", row.name));
     line.option("parent", row.parent.as_ref());
-    for (keys, ceilings) in [
-        (["cpu-quota", "mem-quota", "quota"], row.quota),
-        (["cpu-limit", "mem-limit", "limit"], row.limit),
-    ] {
+    for (keys, ceilings) in
+        [(["cpu-quota", "mem-quota", "quota"], row.quota), (["cpu-limit", "mem-limit", "limit"], row.limit)]
+    {
         line.pair_if(ceilings[0] != Ceiling::Unlimited, keys[0], ceiling(ceilings[0], |milli| format!("{milli}m")));
         line.pair_if(ceilings[1] != Ceiling::Unlimited, keys[1], ceiling(ceilings[1], |bytes| bytes.to_string()));
         line.pair(keys[2], ceiling(ceilings[2], decimal));
@@ -104,7 +109,11 @@ fn job(row: &Job) -> String {
     line.option("stale", row.stale);
     line.option("evicted", row.evicted);
     line.pair_if(row.delay > 0, "delay", row.delay);
-    line.option("grace", row.grace.map(|own| own.map_or("never".to_owned(), |seconds| seconds.to_string())));
+    match row.grace {
+        Grace::Default => {}
+        Grace::Never => line.pair("grace", "never"),
+        Grace::Seconds(seconds) => line.pair("grace", seconds),
+    }
     line.option("only", row.only.as_ref().map(|nodes| nodes.join(",")));
     if row.tolerates {
         line.0.push_str(" tolerates");
@@ -118,7 +127,9 @@ fn job(row: &Job) -> String {
         members => {
             line.0.push_str(&group(&row.root));
             line.0.push('\n');
-            members.iter().for_each(|inner| line.0.push_str(&member(inner, 1)));
+            for inner in members {
+                line.0.push_str(&member(inner, 1));
+            }
         }
     }
     line.0
