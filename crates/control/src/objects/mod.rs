@@ -1,5 +1,8 @@
 //! Projections of cluster objects: the few fields that matter here, parsed once, with precise complaints.
 
+#[cfg(test)]
+mod tests;
+
 mod affinity;
 mod bind_request;
 mod node;

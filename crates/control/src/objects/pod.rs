@@ -79,7 +79,7 @@ impl Pod {
             key,
             created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
             labels: metadata.field("labels").texts()?,
-            annotations: annotations.texts()?,
+            annotations: kept_annotations(&annotations)?,
             owners: metadata.field("ownerReferences").items()?.iter().map(Owner::read).collect::<Result<_, _>>()?,
             scheduler: spec.field("schedulerName").name()?.unwrap_or_else(|| SCHEDULER_DEFAULT.to_owned()),
             phase: match status.field("phase").text()? {
@@ -153,6 +153,15 @@ impl Owner {
             controller: place.field("controller").flag()?.unwrap_or(false),
         })
     }
+}
+
+/// What `kubectl apply` leaves behind: the whole object once more, of no use here.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn kept_annotations(place: &Reader<'_>) -> Result<BTreeMap<String, String>, Malformed> {
+    let mut annotations = place.texts()?;
+    annotations.remove(LAST_APPLIED);
+    Ok(annotations)
 }
 
 fn host_ports(spec: &Reader<'_>) -> Result<Vec<HostPort>, Malformed> {
