@@ -31,6 +31,8 @@ pub struct JobTree {
     children: Vec<Vec<QueueId>>,
     top: Vec<QueueId>,
     judged: Vec<Option<Judged>>,
+    /// Queues that were given jobs.
+    touched: Vec<QueueId>,
     by_age: bool,
 }
 
@@ -58,8 +60,17 @@ impl JobTree {
             children,
             top,
             judged: (0..rows.len()).map(|_| None).collect(),
+            touched: Vec::new(),
             by_age: policy.proportion.is_none(),
         }
+    }
+
+    /// Takes all jobs out, to start anew.
+    pub fn clear(&mut self) {
+        for queue in self.touched.drain(..) {
+            self.waiting[queue.index()].clear();
+        }
+        self.judged.iter_mut().for_each(|judged| *judged = None);
     }
 
     /// Adds a job; with a depth only the best so many of each queue stay. Jobs of inner queues are left out.
@@ -69,6 +80,9 @@ impl JobTree {
             return;
         }
         let waiting = &mut self.waiting[queue.index()];
+        if waiting.is_empty() {
+            self.touched.push(queue);
+        }
         waiting.insert(jobs.key(ledger, job));
         if depth.is_some_and(|depth| waiting.len() > depth as usize) {
             waiting.pop_last();

@@ -1,79 +1,97 @@
 //! Cheap tests that a set of victims must pass before anything is tried. None refuses a set that could work.
 
-use std::collections::{BTreeSet, BinaryHeap};
+use fixedbitset::FixedBitSet;
 
-use super::scenario::{Gathered, gpu_demand, node_of};
+use super::scenario::node_of;
 use super::victims::Batch;
 use crate::ids::{NodeId, TaskId};
 use crate::ledger::Ledger;
 
-/// GPUs that would be free on each node, kept up to date as victims are gathered.
-#[derive(Debug)]
+/// GPUs that would be free on each node, and how many of the pending pods could find room, by size.
+///
+/// For each size of pod, nodes must have room for as many pods of that size as there are pods at least that large.
+#[derive(Clone, Debug)]
 pub struct FreeGpus {
     free: Vec<i64>,
-    demands: Vec<i64>,
+    sizes: Vec<Size>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    gpus: i64,
+    /// Pods at least this large.
+    pods: i64,
+    /// Pods of this size that fit on the nodes.
+    room: i64,
 }
 
 impl FreeGpus {
-    /// What is free now or later, plus what recorded victims hold.
-    pub fn new(ledger: &Ledger<'_>, pending: &[TaskId], recorded: &[Batch]) -> Self {
-        let free = ledger.snapshot.nodes.ids().map(|node| {
-            let (idle, releasing) = ledger.gpus_free(node);
-            idle + releasing
-        });
-        let mut demands: Vec<_> = pending.iter().map(|task| gpu_demand(ledger, *task)).collect();
-        demands.sort_unstable();
-        demands.reverse();
-        let mut gpus = Self { free: free.collect(), demands };
-        for batch in recorded {
-            gpus.add(ledger, batch);
-        }
-        gpus
+    /// What is free on each node, for pods with these demands.
+    pub fn new(free: &[i64], demands: &[i64]) -> Self {
+        let mut sizes: Vec<i64> = demands.iter().copied().filter(|gpus| *gpus > 0).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let size = |gpus: i64| Size {
+            gpus,
+            pods: demands.iter().filter(|demand| **demand >= gpus).count() as i64,
+            room: free.iter().map(|free| room(*free, gpus)).sum(),
+        };
+        Self { free: free.to_vec(), sizes: sizes.into_iter().map(size).collect() }
     }
 
-    /// Adds what a batch would give back.
-    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch) {
+    /// Adds what a batch would give back, or takes it away again.
+    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch, sign: i64) {
         for task in &batch.tasks {
             if let Some(node) = node_of(ledger, *task) {
-                self.free[node.index()] += ledger.cost(*task, node).0[2];
+                let before = self.free[node.index()];
+                let after = before + sign * ledger.cost(*task, node).0[2];
+                self.free[node.index()] = after;
+                for size in &mut self.sizes {
+                    size.room += room(after, size.gpus) - room(before, size.gpus);
+                }
             }
         }
     }
 
-    /// Whether the pods' demands fit, largest first, each on the node with most left.
+    /// Whether the pods could fit, as far as GPUs are concerned.
     pub fn suffice(&self) -> bool {
-        let largest = self.demands.first().copied().unwrap_or(0);
-        if largest == 0 {
-            return true;
-        }
-        // Only the nodes with most free can matter: as many as there are pods.
-        let mut nodes: BinaryHeap<(i64, NodeId)> = self
-            .free
-            .iter()
-            .enumerate()
-            .filter(|(_, free)| **free > 0)
-            .map(|(node, free)| (*free, NodeId::at(node)))
-            .collect();
-        for demand in &self.demands {
-            if *demand == 0 {
-                return true;
-            }
-            match nodes.pop() {
-                Some((free, node)) if free >= *demand => nodes.push((free - demand, node)),
-                _ => return false,
-            }
-        }
-        true
+        self.sizes.iter().all(|size| size.room >= size.pods)
     }
 }
 
+fn room(free: i64, gpus: i64) -> i64 {
+    if free > 0 { free / gpus } else { 0 }
+}
+
 /// Whether each pending pod is admitted by some node that is feasible or gives something back.
-pub fn nodes_admit(ledger: &Ledger<'_>, pending: &[TaskId], feasible: &[NodeId], gathered: &Gathered) -> bool {
-    let batches = gathered.recorded.iter().chain(&gathered.potential);
-    let mut nodes: BTreeSet<NodeId> = feasible.iter().copied().collect();
-    nodes.extend(batches.flat_map(|batch| &batch.tasks).filter_map(|task| node_of(ledger, *task)));
-    pending.iter().all(|task| {
-        let class = &ledger.snapshot.classes[ledger.snapshot.task(*task).class.index()];
-        nodes.iter().any(|node| class.admitted.contains(node.index()))
-    })
+#[derive(Debug)]
+pub struct Admission<'t> {
+    /// Pods that no node so far admits.
+    homeless: Vec<&'t TaskId>,
+}
+
+impl<'t> Admission<'t> {
+    /// Looks at the feasible nodes.
+    pub fn new(ledger: &Ledger<'_>, pending: &'t [TaskId], feasible: &FixedBitSet) -> Self {
+        let admitted = |task: &TaskId| !class_of(ledger, *task).is_disjoint(feasible);
+        Self { homeless: pending.iter().filter(|task| !admitted(task)).collect() }
+    }
+
+    /// Looks at the nodes of a batch as well.
+    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch) {
+        if self.homeless.is_empty() {
+            return;
+        }
+        let nodes: Vec<NodeId> = batch.tasks.iter().filter_map(|task| node_of(ledger, *task)).collect();
+        self.homeless.retain(|task| !nodes.iter().any(|node| class_of(ledger, **task).contains(node.index())));
+    }
+
+    /// Whether every pod has a node.
+    pub fn suffices(&self) -> bool {
+        self.homeless.is_empty()
+    }
+}
+
+fn class_of<'s>(ledger: &Ledger<'s>, task: TaskId) -> &'s FixedBitSet {
+    &ledger.snapshot.classes[ledger.snapshot.task(task).class.index()].admitted
 }

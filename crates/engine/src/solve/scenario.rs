@@ -3,116 +3,129 @@
 //! Victims are accumulated one batch at a time; after each step a generator offers sets of them, small ones first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::victims::Batch;
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Ledger;
-use crate::snapshot::Column;
 
-/// Victims gathered so far for one prefix of a pending job.
-#[derive(Debug, Default)]
+/// Victims gathered so far for one prefix of a pending job, with what the generators ask about them.
+#[derive(Debug)]
 pub struct Gathered {
-    /// Victims of the last prefix that worked out, in batches.
-    pub recorded: Vec<Batch>,
+    /// Victims of the last prefix that worked out.
+    pub recorded: Vec<Arc<Batch>>,
     /// Victims found for this prefix, in order.
-    pub potential: Vec<Batch>,
+    pub potential: Vec<Arc<Batch>>,
+    batches_of: BTreeMap<JobId, Vec<usize>>,
+    at: BTreeMap<NodeId, AtNode>,
+    /// Nodes with potential victims by what they could offer, then by first appearance.
+    by_gain: BTreeSet<(i64, usize, NodeId)>,
+    /// GPUs free on feasible nodes without potential victims, recorded ones gone.
+    elsewhere: i64,
+    free: Vec<i64>,
+    is_feasible: Vec<bool>,
 }
 
-/// Victims to try.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Scenario {
-    /// Indices into the recorded batches come first, then those of potential ones, shifted by their number.
-    pub batches: Vec<usize>,
+#[derive(Debug, Default)]
+struct AtNode {
+    appeared: usize,
+    gain: i64,
+    jobs: Vec<JobId>,
+    batches: Vec<usize>,
 }
+
+/// Victims to try: all recorded batches and these potential ones.
+pub type Scenario = Vec<usize>;
 
 impl Gathered {
-    /// All batches: recorded, then potential.
-    pub fn batch(&self, index: usize) -> &Batch {
-        self.recorded.get(index).unwrap_or_else(|| &self.potential[index - self.recorded.len()])
+    /// Starts with recorded victims. `free` is what each node has, now or later.
+    pub fn new(
+        ledger: &Ledger<'_>,
+        recorded: Vec<Arc<Batch>>,
+        free: &[i64],
+        feasible: impl Iterator<Item = NodeId>,
+    ) -> Self {
+        let mut free = free.to_vec();
+        for task in recorded.iter().flat_map(|batch| &batch.tasks) {
+            if let Some(node) = node_of(ledger, *task) {
+                free[node.index()] += ledger.cost(*task, node).0[2];
+            }
+        }
+        let mut is_feasible = vec![false; free.len()];
+        let mut elsewhere = 0;
+        for node in feasible {
+            is_feasible[node.index()] = true;
+            elsewhere += free[node.index()];
+        }
+        Self {
+            recorded,
+            potential: Vec::new(),
+            batches_of: BTreeMap::new(),
+            at: BTreeMap::new(),
+            by_gain: BTreeSet::new(),
+            elsewhere,
+            free,
+            is_feasible,
+        }
     }
 
-    /// Pods of the recorded batches.
-    pub fn recorded_tasks(&self) -> BTreeSet<TaskId> {
-        self.recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect()
-    }
-
-    fn with_potential(&self, chosen: impl Fn(usize, &Batch) -> bool) -> Scenario {
-        let recorded = 0..self.recorded.len();
-        let potential = self.potential.iter().enumerate().filter(|(index, batch)| chosen(*index, batch));
-        Scenario { batches: recorded.chain(potential.map(|(index, _)| index + self.recorded.len())).collect() }
-    }
-
-    /// The scenario of recorded victims alone.
-    pub fn recorded_only(&self) -> Option<Scenario> {
-        (!self.recorded.is_empty()).then(|| self.with_potential(|_, _| false))
+    /// Adds a batch of potential victims.
+    pub fn push(&mut self, ledger: &Ledger<'_>, batch: Arc<Batch>) {
+        let index = self.potential.len();
+        self.batches_of.entry(batch.job).or_default().push(index);
+        for task in &batch.tasks {
+            let Some(node) = node_of(ledger, *task) else { continue };
+            let appeared = self.at.len();
+            let at = self.at.entry(node).or_insert_with(|| {
+                if self.is_feasible[node.index()] {
+                    self.elsewhere -= self.free[node.index()];
+                }
+                AtNode { appeared, gain: self.free[node.index()], ..AtNode::default() }
+            });
+            self.by_gain.remove(&(at.gain, at.appeared, node));
+            at.gain += ledger.cost(*task, node).0[2];
+            self.by_gain.insert((at.gain, at.appeared, node));
+            if !at.jobs.contains(&batch.job) {
+                at.jobs.push(batch.job);
+            }
+            if at.batches.last() != Some(&index) {
+                at.batches.push(index);
+            }
+        }
+        self.potential.push(batch);
     }
 
     /// For each node of the newest victim's job: all victims of every job that would lose a pod there.
     pub fn node_local(&self, ledger: &Ledger<'_>) -> Vec<Scenario> {
         let Some(newest) = self.potential.last() else { return Vec::new() };
-        let mut jobs_at: BTreeMap<NodeId, BTreeSet<JobId>> = BTreeMap::new();
-        for batch in &self.potential {
-            for task in &batch.tasks {
-                if let Some(node) = node_of(ledger, *task) {
-                    jobs_at.entry(node).or_default().insert(batch.job);
-                }
-            }
-        }
         let hosts: BTreeSet<_> =
             ledger.snapshot.job_tasks(newest.job).filter_map(|task| node_of(ledger, task)).collect();
-        let mut offered = BTreeSet::new();
-        let mut scenarios = Vec::new();
-        for jobs in hosts.iter().filter_map(|node| jobs_at.get(node)) {
-            if offered.insert(jobs) {
-                scenarios.push(self.with_potential(|_, batch| jobs.contains(&batch.job)));
+        let mut scenarios: Vec<Scenario> = Vec::new();
+        for at in hosts.iter().filter_map(|node| self.at.get(node)) {
+            let mut batches: Vec<usize> = at.jobs.iter().flat_map(|job| self.batches_of[job].iter().copied()).collect();
+            batches.sort_unstable();
+            if !scenarios.contains(&batches) {
+                scenarios.push(batches);
             }
         }
         scenarios
     }
 
     /// Growing sets of nodes, those with least to gain first, with all batches that touch them.
-    pub fn multi_node(&self, ledger: &Ledger<'_>, feasible: &[NodeId], demands: &[i64]) -> Vec<Scenario> {
-        let gain = |batches: &[Batch]| {
-            let mut gained: BTreeMap<NodeId, i64> = BTreeMap::new();
-            for task in batches.iter().flat_map(|batch| &batch.tasks) {
-                if let Some(node) = node_of(ledger, *task) {
-                    *gained.entry(node).or_insert(0) += ledger.cost(*task, node).0[2];
-                }
-            }
-            gained
-        };
-        let (recorded, potential) = (gain(&self.recorded), gain(&self.potential));
-        let base = |node: NodeId| {
-            let (idle, releasing) = ledger.gpus_free(node);
-            idle + releasing + recorded.get(&node).copied().unwrap_or(0)
-        };
+    pub fn multi_node(&self, demands: &[i64]) -> Vec<Scenario> {
         let smallest = demands.iter().copied().min().unwrap_or(0);
-        let mut order: Vec<(i64, usize, NodeId)> = Vec::new();
-        let mut seen = BTreeSet::new();
-        for task in self.potential.iter().flat_map(|batch| &batch.tasks) {
-            if let Some(node) = node_of(ledger, *task)
-                && seen.insert(node)
-            {
-                let cap = base(node) + potential[&node];
-                if cap >= smallest {
-                    order.push((cap, order.len(), node));
-                }
-            }
-        }
-        order.sort_unstable();
-        let elsewhere: i64 = feasible.iter().filter(|node| !potential.contains_key(node)).map(|node| base(*node)).sum();
-        let demand = (demands.iter().sum::<i64>() - elsewhere).max(0);
-        let Some(first) = shortest_prefix(&order, demand) else { return Vec::new() };
+        let demand = (demands.iter().sum::<i64>() - self.elsewhere).max(0);
+        let useful = || self.by_gain.range((smallest, 0, NodeId(0))..);
+        let Some(first) = shortest_prefix(useful().map(|(gain, _, _)| *gain), demand) else { return Vec::new() };
+        let nodes: Vec<NodeId> = useful().map(|(_, _, node)| *node).collect();
         let mut scenarios = Vec::new();
         let mut step = 0;
         loop {
-            let length = (first + step).min(order.len());
-            let nodes: BTreeSet<_> = order[..length].iter().map(|(_, _, node)| *node).collect();
-            let touches = |batch: &Batch| {
-                batch.tasks.iter().any(|task| node_of(ledger, *task).is_some_and(|node| nodes.contains(&node)))
-            };
-            scenarios.push(self.with_potential(|_, batch| touches(batch)));
-            if length == order.len() {
+            let length = (first + step).min(nodes.len());
+            let batches: BTreeSet<usize> =
+                nodes[..length].iter().flat_map(|node| self.at[node].batches.iter().copied()).collect();
+            scenarios.push(batches.into_iter().collect());
+            if length == nodes.len() {
                 return scenarios;
             }
             step = 2 * step + 1;
@@ -120,18 +133,16 @@ impl Gathered {
     }
 }
 
-fn shortest_prefix(order: &[(i64, usize, NodeId)], demand: i64) -> Option<usize> {
-    let mut sum = 0;
+fn shortest_prefix(gains: impl Iterator<Item = i64>, demand: i64) -> Option<usize> {
     if demand == 0 {
         return Some(0);
     }
-    order
-        .iter()
-        .position(|(cap, _, _)| {
-            sum += cap;
-            sum >= demand
-        })
-        .map(|index| index + 1)
+    let mut sum = 0;
+    let mut enough = |gain: i64| {
+        sum += gain;
+        sum >= demand
+    };
+    gains.enumerate().find(|(_, gain)| enough(*gain)).map(|(index, _)| index + 1)
 }
 
 /// Where a victim is.
@@ -141,6 +152,5 @@ pub fn node_of(ledger: &Ledger<'_>, task: TaskId) -> Option<NodeId> {
 
 /// GPUs that a pod asks for, as queues count them; memory requests count nothing.
 pub fn gpu_demand(ledger: &Ledger<'_>, task: TaskId) -> i64 {
-    debug_assert!(matches!(ledger.snapshot.columns[2], Column::Gpu));
     ledger.snapshot.shape(ledger.snapshot.task(task).shape).quota_gpu
 }

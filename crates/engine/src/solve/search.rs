@@ -3,12 +3,13 @@
 //! Everything happens on one ledger under a mark; a probe that is not the last is rolled back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
-use super::filters::{FreeGpus, nodes_admit};
+use super::filters::{Admission, FreeGpus};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
-use super::victims::{Batch, Candidate, VictimTree};
+use super::victims::{Batch, Candidate, VictimOrder, VictimTree};
 use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
 use crate::ids::{JobId, NodeId, PodSetId, TaskId};
@@ -45,7 +46,7 @@ pub struct Trial<'t> {
     /// The pods that found a place.
     pub pending: &'t [TaskId],
     /// The victims, in eviction order.
-    pub batches: Vec<&'t Batch>,
+    pub batches: Vec<&'t Arc<Batch>>,
 }
 
 /// Bounds of one search, in steps.
@@ -99,12 +100,16 @@ impl Waiting {
 
 /// Looks for victims. On success the ledger holds the solution; otherwise it is as before.
 pub fn search(session: &mut Session<'_>, problem: &Problem<'_>) -> Report {
+    let free: Vec<i64> = session.snapshot.nodes.ids().map(|node| gpus_free(&session.ledger, node)).collect();
     let mut search = Search {
         problem,
         report: Report { stop: None, scenarios: 0, placed: 0, steps: 0, batch: 0 },
         failed: BTreeSet::new(),
         facts: JobFacts::new(&session.ledger, session.policy, true),
+        tree: JobTree::new(&session.ledger, session.policy),
+        order: VictimOrder::new(&session.ledger, session.policy, problem.candidates),
         feasible: feasible_nodes(session, problem),
+        free,
         allowed: 0,
     };
     search.report.stop = search.run(session).err();
@@ -117,14 +122,18 @@ struct Search<'p> {
     /// Scenarios that failed: number of pods and victims.
     failed: BTreeSet<(usize, Vec<TaskId>)>,
     facts: JobFacts,
-    feasible: Vec<NodeId>,
+    tree: JobTree,
+    order: VictimOrder,
+    feasible: FixedBitSet,
+    /// GPUs free on each node, now or later, when the search began.
+    free: Vec<i64>,
     /// Steps at which the current generator must stop.
     allowed: u64,
 }
 
 /// What a probe found.
 enum Probe {
-    Solved(Vec<Batch>),
+    Solved(Vec<Arc<Batch>>),
     Unsolved,
 }
 
@@ -186,26 +195,28 @@ impl Search<'_> {
         session: &mut Session<'_>,
         generator: Generator,
         count: usize,
-        recorded: &[Batch],
+        recorded: &[Arc<Batch>],
     ) -> Result<Probe, SearchStop> {
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
-        let mut gathered = Gathered { recorded: recorded.to_vec(), potential: Vec::new() };
-        let recorded_tasks = gathered.recorded_tasks();
-        let feasible = self.feasible_with(session, &recorded_tasks);
-        let mut free = FreeGpus::new(&session.ledger, pending, recorded);
-        // The order of victims depends on the ledger as it is now; every scenario is rolled back before the next.
-        let mut tree = VictimTree::new(&session.ledger, session.policy, self.problem.candidates);
+        let feasible = self.feasible_with(session, recorded);
+        let mut gathered =
+            Gathered::new(&session.ledger, recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at));
+        // What recorded victims give back, and with all potential ones on top.
+        let mut least = FreeGpus::new(&self.free, &demands);
+        recorded.iter().for_each(|batch| least.add(&session.ledger, batch, 1));
+        let mut most = least.clone();
+        let mut admission = Admission::new(&session.ledger, pending, &feasible);
+        let mut victims = Victims::new(session, self.problem, recorded);
         loop {
-            let admitted = free.suffice() && nodes_admit(&session.ledger, pending, &feasible, &gathered);
-            let scenarios = if !admitted {
+            let scenarios = if !most.suffice() || !admission.suffices() {
                 Vec::new()
             } else if gathered.potential.is_empty() {
-                gathered.recorded_only().into_iter().collect()
+                if recorded.is_empty() { Vec::new() } else { vec![Vec::new()] }
             } else {
                 match generator {
                     Generator::NodeLocalGreedy => gathered.node_local(&session.ledger),
-                    Generator::MultiNodeGang => gathered.multi_node(&session.ledger, &feasible, &demands),
+                    Generator::MultiNodeGang => gathered.multi_node(&demands),
                 }
             };
             self.step(1)?;
@@ -214,14 +225,17 @@ impl Search<'_> {
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
-                if let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)? {
+                if gives_enough(session, &mut least, &gathered, &scenario)
+                    && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
+                {
                     return Ok(Probe::Solved(victims));
                 }
             }
-            match tree.advance(&session.ledger, &recorded_tasks) {
+            match victims.next(&session.ledger, &mut self.order) {
                 Some(batch) => {
-                    free.add(&session.ledger, &batch);
-                    gathered.potential.push(batch);
+                    most.add(&session.ledger, &batch, 1);
+                    admission.add(&session.ledger, &batch);
+                    gathered.push(&session.ledger, batch);
                 }
                 None => return Ok(Probe::Unsolved),
             }
@@ -229,10 +243,11 @@ impl Search<'_> {
     }
 
     /// Feasible nodes and those where recorded victims make room.
-    fn feasible_with(&self, session: &Session<'_>, recorded: &BTreeSet<TaskId>) -> Vec<NodeId> {
-        let freed = recorded.iter().filter_map(|task| node_of(&session.ledger, *task));
-        let nodes: BTreeSet<_> = self.feasible.iter().copied().chain(freed).collect();
-        nodes.into_iter().collect()
+    fn feasible_with(&self, session: &Session<'_>, recorded: &[Arc<Batch>]) -> FixedBitSet {
+        let mut nodes = self.feasible.clone();
+        let freed = recorded.iter().flat_map(|batch| &batch.tasks).filter_map(|task| node_of(&session.ledger, *task));
+        freed.for_each(|node| nodes.insert(node.index()));
+        nodes
     }
 
     fn step(&mut self, steps: u64) -> Result<(), SearchStop> {
@@ -248,42 +263,37 @@ impl Search<'_> {
         gathered: &Gathered,
         scenario: &Scenario,
         generator: Generator,
-    ) -> Result<Option<Vec<Batch>>, SearchStop> {
-        let batches: Vec<&Batch> = scenario.batches.iter().map(|index| gathered.batch(*index)).collect();
+    ) -> Result<Option<Vec<Arc<Batch>>>, SearchStop> {
+        let potential = scenario.iter().map(|index| &gathered.potential[*index]);
+        let batches: Vec<&Arc<Batch>> = gathered.recorded.iter().chain(potential).collect();
         let victims: Vec<TaskId> = batches.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
-        let mut sorted = victims.clone();
-        sorted.sort_unstable();
-        if victims.is_empty() || !self.failed.insert((pending.len(), sorted)) {
+        let mut key = (pending.len(), victims.clone());
+        key.1.sort_unstable();
+        if victims.is_empty() || self.failed.contains(&key) {
             return Ok(None);
         }
         self.report.scenarios += 1;
         let mark = session.ledger.mark();
         if evict(&mut session.ledger, &victims) {
-            let nodes = self.nodes_with(session, &batches);
+            let nodes = self.nodes_with(session, &victims);
             let placed = self.attempt(session, pending, &batches, &nodes)?;
             let trial = Trial { pending, batches };
             if placed && (self.problem.accept)(session, &trial) {
                 let lost = lost_or_moved(session, &victims);
                 self.report.batch = victims.len() as u32;
-                // It worked, so it may be tried again.
-                let mut sorted = victims;
-                sorted.sort_unstable();
-                self.failed.remove(&(pending.len(), sorted));
                 return Ok(Some(remember(generator, &trial.batches, &lost)));
             }
         }
         session.ledger.rollback(mark);
+        self.failed.insert(key);
         Ok(None)
     }
 
-    fn nodes_with(&self, session: &Session<'_>, batches: &[&Batch]) -> FixedBitSet {
-        let mut nodes = FixedBitSet::with_capacity(session.snapshot.nodes.len());
-        for node in &self.feasible {
-            nodes.insert(node.index());
-        }
-        for task in batches.iter().flat_map(|batch| &batch.tasks) {
-            if let Some(spot) = session.snapshot.task(*task).node.or(node_of(&session.ledger, *task)) {
-                nodes.insert(spot.index());
+    fn nodes_with(&self, session: &Session<'_>, victims: &[TaskId]) -> FixedBitSet {
+        let mut nodes = self.feasible.clone();
+        for task in victims {
+            if let Some(node) = session.snapshot.task(*task).node.or_else(|| node_of(&session.ledger, *task)) {
+                nodes.insert(node.index());
             }
         }
         if let Some(only) = self.problem.nodes {
@@ -297,7 +307,7 @@ impl Search<'_> {
         &mut self,
         session: &mut Session<'_>,
         pending: &[TaskId],
-        batches: &[&Batch],
+        batches: &[&Arc<Batch>],
         nodes: &FixedBitSet,
     ) -> Result<bool, SearchStop> {
         let job = self.problem.job;
@@ -310,13 +320,13 @@ impl Search<'_> {
         let mut jobs = Partial { job, need, required, facts: &mut self.facts };
         let mut playing: BTreeSet<JobId> = batches.iter().map(|batch| batch.job).collect();
         playing.insert(job);
-        let mut tree = JobTree::new(&session.ledger, session.policy);
-        fill(&mut tree, session, &mut jobs, &playing, self.problem.waiting);
+        self.tree.clear();
+        fill(&mut self.tree, session, &mut jobs, &playing, self.problem.waiting);
         let mut steps = 0;
         let mut placed = false;
         let mut left = playing.len();
         while left > 0
-            && let Some(next) = tree.pop(&session.ledger, &mut jobs)
+            && let Some(next) = self.tree.pop(&session.ledger, &mut jobs)
         {
             if !playing.contains(&next) {
                 continue;
@@ -341,6 +351,50 @@ impl Search<'_> {
         self.step(steps)?;
         Ok(placed)
     }
+}
+
+/// Victims of one probe, in order, without those that are recorded already.
+enum Victims {
+    /// Recorded victims are whole entries of the common order, so they are just passed over.
+    Common { next: usize, recorded: BTreeSet<TaskId> },
+    /// A job has lost pods in several steps; what it loses next depends on that.
+    Own { tree: Box<VictimTree>, recorded: BTreeSet<TaskId> },
+}
+
+impl Victims {
+    fn new(session: &Session<'_>, problem: &Problem<'_>, recorded: &[Arc<Batch>]) -> Self {
+        let mut jobs = BTreeSet::new();
+        let once_each = recorded.iter().all(|batch| jobs.insert(batch.job));
+        let recorded = recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
+        if once_each {
+            return Self::Common { next: 0, recorded };
+        }
+        let tree = Box::new(VictimTree::new(&session.ledger, session.policy, problem.candidates));
+        Self::Own { tree, recorded }
+    }
+
+    /// The ledger must be as it was when the search began.
+    fn next(&mut self, ledger: &Ledger<'_>, order: &mut VictimOrder) -> Option<Arc<Batch>> {
+        match self {
+            Self::Common { next, recorded } => loop {
+                let batch = order.get(ledger, *next)?;
+                *next += 1;
+                if !batch.tasks.iter().any(|task| recorded.contains(task)) {
+                    return Some(batch);
+                }
+            },
+            Self::Own { tree, recorded } => tree.advance(ledger, recorded).map(Arc::new),
+        }
+    }
+}
+
+/// Whether this scenario alone would free enough GPUs.
+fn gives_enough(session: &Session<'_>, least: &mut FreeGpus, gathered: &Gathered, scenario: &Scenario) -> bool {
+    let batches = || scenario.iter().map(|index| &gathered.potential[*index]);
+    batches().for_each(|batch| least.add(&session.ledger, batch, 1));
+    let enough = least.suffice();
+    batches().for_each(|batch| least.add(&session.ledger, batch, -1));
+    enough
 }
 
 /// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
@@ -412,14 +466,14 @@ fn lost_or_moved(session: &Session<'_>, victims: &[TaskId]) -> BTreeSet<TaskId> 
 }
 
 /// Victims to start from when more pods are tried.
-fn remember(generator: Generator, batches: &[&Batch], lost: &BTreeSet<TaskId>) -> Vec<Batch> {
+fn remember(generator: Generator, batches: &[&Arc<Batch>], lost: &BTreeSet<TaskId>) -> Vec<Arc<Batch>> {
     let hit = |batch: &Batch| batch.tasks.iter().any(|task| lost.contains(task));
     let jobs: BTreeSet<_> = batches.iter().filter(|batch| hit(batch)).map(|batch| batch.job).collect();
     let keep = |batch: &Batch| match generator {
         Generator::NodeLocalGreedy => jobs.contains(&batch.job),
         Generator::MultiNodeGang => hit(batch),
     };
-    batches.iter().filter(|batch| keep(batch)).map(|batch| (*batch).clone()).collect()
+    batches.iter().filter(|batch| keep(batch)).map(|batch| Arc::clone(batch)).collect()
 }
 
 fn used(session: &Session<'_>, job: JobId) -> u32 {
@@ -427,7 +481,7 @@ fn used(session: &Session<'_>, job: JobId) -> u32 {
 }
 
 /// Nodes with any GPU free or freeing; all nodes if a pod of the job needs no GPU.
-fn feasible_nodes(session: &Session<'_>, problem: &Problem<'_>) -> Vec<NodeId> {
+fn feasible_nodes(session: &Session<'_>, problem: &Problem<'_>) -> FixedBitSet {
     let snapshot = session.snapshot;
     let all = snapshot.job_tasks(problem.job).any(|task| !snapshot.shape(snapshot.task(task).shape).needs_gpu());
     let has_room = |node: &NodeId| {
@@ -435,5 +489,12 @@ fn feasible_nodes(session: &Session<'_>, problem: &Problem<'_>) -> Vec<NodeId> {
         all || idle > 0 || releasing > 0
     };
     let allowed = |node: &NodeId| problem.nodes.is_none_or(|only| only.contains(node.index()));
-    snapshot.nodes.ids().filter(has_room).filter(allowed).collect()
+    let mut nodes = FixedBitSet::with_capacity(snapshot.nodes.len());
+    nodes.extend(snapshot.nodes.ids().filter(has_room).filter(allowed).map(NodeId::index));
+    nodes
+}
+
+fn gpus_free(ledger: &Ledger<'_>, node: NodeId) -> i64 {
+    let (idle, releasing) = ledger.gpus_free(node);
+    idle + releasing
 }

@@ -1,6 +1,7 @@
 //! The order in which jobs lose pods: least entitled queue first, then lowest priority, surplus and newest first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::gang::Gang;
 use crate::ids::{JobId, QueueId, TaskId};
@@ -27,6 +28,29 @@ pub struct Batch {
     pub job: JobId,
     /// Its pods.
     pub tasks: Vec<TaskId>,
+}
+
+/// The batches of a [`VictimTree`], kept so that several probes can go through them from the start.
+#[derive(Debug)]
+pub struct VictimOrder {
+    tree: VictimTree,
+    known: Vec<Arc<Batch>>,
+}
+
+impl VictimOrder {
+    /// The order of these candidates.
+    pub fn new(ledger: &Ledger<'_>, policy: &Policy, candidates: &[Candidate]) -> Self {
+        Self { tree: VictimTree::new(ledger, policy, candidates), known: Vec::new() }
+    }
+
+    /// The batch at a position.
+    pub fn get(&mut self, ledger: &Ledger<'_>, index: usize) -> Option<Arc<Batch>> {
+        while self.known.len() <= index {
+            let batch = self.tree.advance(ledger, &BTreeSet::new())?;
+            self.known.push(Arc::new(batch));
+        }
+        Some(Arc::clone(&self.known[index]))
+    }
 }
 
 /// Candidates in the order in which they lose pods, one batch at a time.

@@ -22,7 +22,8 @@ mod render;
 mod settings;
 mod write;
 
-pub(crate) use build::World;
+pub(crate) use build::{NOW, World};
+pub(crate) use cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set};
 pub(crate) use parse::parse;
 
 use expect_test::Expect;

@@ -161,6 +161,7 @@ fn set(row: &Set) -> String {
     let ports: Vec<_> = row.ports.iter().map(u16::to_string).collect();
     line.pair_if(!ports.is_empty(), "ports", ports.join(","));
     line.option("nominated", row.nominated.as_ref());
+    line.pair_if(row.pods.is_empty(), "pods", 0);
     for alike in row.pods.chunk_by(|left, right| left.status == right.status) {
         line.pair(word(&alike[0]), states(alike));
     }

@@ -1,0 +1,202 @@
+//! What a cycle's decisions lead to, replayed by plain counting: no ledger, no running sums.
+
+use std::collections::BTreeMap;
+
+use kai_engine::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
+use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place};
+use kai_engine::snapshot::{GpuAsk, Member, Snapshot, Status};
+use kai_engine::units::{GPU, Triple};
+
+use crate::support::World;
+
+/// A cluster, what was decided about it, and what was decided about each pod.
+pub(super) struct After<'w> {
+    pub(super) world: &'w World,
+    pub(super) snapshot: &'w Snapshot,
+    pub(super) outcome: &'w Outcome,
+    evicted: BTreeMap<TaskId, &'w Cause>,
+    bound: BTreeMap<TaskId, &'w Place>,
+    promised: BTreeMap<TaskId, &'w Place>,
+}
+
+/// What a truth says about an outcome: nothing, or what is wrong.
+pub(super) type Found = Result<(), String>;
+
+/// Fails with a message unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+pub(super) use ensure;
+
+impl<'w> After<'w> {
+    /// Replays the decisions; each pod may be told one thing of a kind.
+    pub(super) fn of(world: &'w World, outcome: &'w Outcome) -> Result<Self, String> {
+        let mut after = Self {
+            world,
+            snapshot: &world.snapshot,
+            outcome,
+            evicted: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            promised: BTreeMap::new(),
+        };
+        for decision in &outcome.decisions {
+            let (task, told) = match decision {
+                Decision::Bind { task, spot } => (*task, after.bound.insert(*task, spot).is_some()),
+                Decision::Promise { task, spot } => (*task, after.promised.insert(*task, spot).is_some()),
+                Decision::Evict { task, cause } => (*task, after.evicted.insert(*task, cause).is_some()),
+            };
+            ensure!(!told, "{} is told twice", after.name(task));
+        }
+        Ok(after)
+    }
+
+    pub(super) fn name(&self, task: TaskId) -> &str {
+        &self.world.names.pods[task.index()]
+    }
+
+    pub(super) fn job_name(&self, job: JobId) -> &str {
+        &self.world.names.jobs[job.index()]
+    }
+
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> + use<> {
+        (0..self.snapshot.tasks.len()).map(TaskId::at)
+    }
+
+    pub(super) fn status(&self, task: TaskId) -> Status {
+        self.snapshot.task(task).status
+    }
+
+    /// Evicted pods, with the cause.
+    pub(super) fn evictions(&self) -> impl Iterator<Item = (TaskId, &'w Cause)> {
+        self.evicted.iter().map(|(task, cause)| (*task, *cause))
+    }
+
+    pub(super) fn bound(&self, task: TaskId) -> Option<&'w Place> {
+        self.bound.get(&task).copied()
+    }
+
+    pub(super) fn promised(&self, task: TaskId) -> Option<&'w Place> {
+        self.promised.get(&task).copied()
+    }
+
+    /// The place the pod gets, now or later.
+    pub(super) fn placed(&self, task: TaskId) -> Option<&'w Place> {
+        self.bound(task).or(self.promised(task))
+    }
+
+    pub(super) fn is_evicted(&self, task: TaskId) -> bool {
+        self.evicted.contains_key(&task)
+    }
+
+    /// Ran, or was about to, when the cycle began.
+    pub(super) fn ran(&self, task: TaskId) -> bool {
+        matches!(self.status(task), Status::Running | Status::Bound | Status::Binding)
+    }
+
+    /// Goes on running where it is, or is told to start: nothing has to end first.
+    pub(super) fn runs_now(&self, task: TaskId) -> bool {
+        self.ran(task) && !self.is_evicted(task) || self.bound(task).is_some()
+    }
+
+    /// Runs once everything that was decided has happened.
+    pub(super) fn runs_later(&self, task: TaskId) -> bool {
+        self.runs_now(task) || self.promised(task).is_some()
+    }
+
+    /// Where it is when the cycle begins.
+    pub(super) fn place_before(&self, task: TaskId) -> Option<Place> {
+        let row = self.snapshot.task(task);
+        let devices = row.devices.map_or(&[][..], |list| &self.snapshot.device_lists[list as usize]);
+        let devices = devices.iter().map(|device| DeviceRef::Existing(*device)).collect();
+        row.node.map(|node| Place { node, devices })
+    }
+
+    /// Where it runs once everything that was decided has happened.
+    pub(super) fn place_after(&self, task: TaskId) -> Option<Place> {
+        match self.placed(task) {
+            Some(place) => Some(place.clone()),
+            None if self.runs_later(task) => self.place_before(task),
+            None => None,
+        }
+    }
+
+    /// What the pod costs its queue on a node.
+    pub(super) fn cost(&self, task: TaskId, node: NodeId) -> Triple {
+        let shape = self.snapshot.shape(self.snapshot.task(task).shape);
+        let gpus = match shape.gpu {
+            GpuAsk::Memory { devices, mib } => {
+                let hundredths = (mib * 100 + self.device_memory(node) - 1) / self.device_memory(node);
+                i64::from(devices) * hundredths * (GPU / 100)
+            }
+            _ => shape.quota_gpu,
+        };
+        Triple::new(shape.need[0], shape.need[1], gpus)
+    }
+
+    pub(super) fn device_memory(&self, node: NodeId) -> i64 {
+        self.snapshot.nodes.device_memory[node.index()]
+    }
+
+    /// What a queue and all below it hold: before, or once everything has happened; all pods, or those that cannot be
+    /// preempted.
+    pub(super) fn held(&self, queue: QueueId, after: bool, only_fixed: bool) -> Triple {
+        let mut sum = Triple::ZERO;
+        for task in self.tasks() {
+            let job = self.snapshot.job(self.snapshot.task(task).job);
+            let concerned = job.queue.is_some_and(|own| self.path(own).contains(&queue));
+            if !concerned || only_fixed && job.preemptible {
+                continue;
+            }
+            let place = match after {
+                true => self.place_after(task),
+                false => self.place_before(task).filter(|_| self.ran(task)),
+            };
+            if let Some(place) = place {
+                sum += self.cost(task, place.node);
+            }
+        }
+        sum
+    }
+
+    /// A queue and all above it.
+    pub(super) fn path(&self, queue: QueueId) -> Vec<QueueId> {
+        let mut path = vec![queue];
+        while let Some(parent) = self.snapshot.queues[path[path.len() - 1].index()].parent {
+            path.push(parent);
+        }
+        path
+    }
+
+    /// Whether enough pods of the job stand in this way for its whole tree.
+    pub(super) fn is_whole(&self, job: JobId, stands: &dyn Fn(TaskId) -> bool) -> bool {
+        self.is_met(Member::Group(self.snapshot.root(job)), stands)
+    }
+
+    /// Whether enough pods below a member stand in this way.
+    pub(super) fn is_met(&self, member: Member, stands: &dyn Fn(TaskId) -> bool) -> bool {
+        match member {
+            Member::PodSet(set) => self.count(set, stands) >= self.snapshot.pod_sets[set.index()].min,
+            Member::Group(group) => {
+                let members = self.members(member);
+                let need = self.snapshot.groups[group.index()].need.map_or(members.len(), |need| need as usize);
+                members.iter().filter(|member| self.is_met(**member, stands)).count() >= need
+            }
+        }
+    }
+
+    /// Direct members of a group.
+    pub(super) fn members(&self, member: Member) -> &'w [Member] {
+        match member {
+            Member::PodSet(_) => &[],
+            Member::Group(group) => &self.snapshot.members[self.snapshot.groups[group.index()].members.indices()],
+        }
+    }
+
+    pub(super) fn count(&self, set: PodSetId, stands: &dyn Fn(TaskId) -> bool) -> u32 {
+        self.snapshot.tasks_of(set).filter(|task| stands(*task)).count() as u32
+    }
+}

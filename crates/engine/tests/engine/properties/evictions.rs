@@ -1,0 +1,190 @@
+//! Truths about evictions: who may be a victim, what for, and what is left of its gang.
+
+use std::collections::BTreeMap;
+
+use kai_engine::ids::{JobId, QueueId, TaskId};
+use kai_engine::outcome::Cause;
+use kai_engine::policy::{Action, ReclaimMethod};
+use kai_engine::snapshot::Status;
+use kai_engine::units::{Ceiling, QueueResource, Span, Triple};
+
+use super::after::{After, Found, ensure};
+use crate::support::NOW;
+
+/// Evictions in favour of a job: the victim pod, the cause and the job.
+fn in_favour<'a>(after: &'a After<'_>) -> impl Iterator<Item = (TaskId, &'a Cause, JobId)> {
+    after.evictions().filter_map(|(task, cause)| Some((task, cause, cause.beneficiary?)))
+}
+
+fn victim(after: &After<'_>, task: TaskId) -> JobId {
+    after.snapshot.task(task).job
+}
+
+/// Each action takes only from those it may: never from jobs that cannot be preempted, nor from the beneficiary.
+pub(super) fn victims_may_be_taken(after: &After<'_>) -> Found {
+    for (task, cause, beneficiary) in in_favour(after) {
+        let (name, theirs, ours) = (after.name(task), victim(after, task), beneficiary);
+        let (row, own) = (after.snapshot.job(theirs), after.snapshot.job(ours));
+        ensure!(row.preemptible, "{name} cannot be preempted");
+        ensure!(theirs != ours, "{name} is evicted for its own job");
+        match cause.action {
+            Action::Consolidate => ensure!(own.preemptible, "{name} is moved for a job that cannot be preempted"),
+            Action::Reclaim => ensure!(row.queue != own.queue, "{name} is reclaimed inside its queue"),
+            Action::Preempt => {
+                ensure!(row.queue == own.queue, "{name} is preempted by another queue");
+                ensure!(row.priority < own.priority, "{name} is preempted by priority {}", own.priority);
+            }
+            Action::Allocate | Action::EvictStale => return Err(format!("{name} is evicted by {:?}", cause.action)),
+        }
+    }
+    Ok(())
+}
+
+/// Nobody is evicted for a job during its preemption delay.
+pub(super) fn preemption_delays_are_kept(after: &After<'_>) -> Found {
+    for (task, _, beneficiary) in in_favour(after) {
+        let row = after.snapshot.job(beneficiary);
+        let since = row.last_eviction.map_or(row.created, |last| last.max(row.created));
+        let over = NOW >= since.plus(row.preemption_delay);
+        ensure!(over, "{} is evicted for {} too early", after.name(task), after.job_name(beneficiary));
+    }
+    Ok(())
+}
+
+/// A job for which somebody was evicted gets its place in the same outcome, with all it needs.
+pub(super) fn evictions_help_someone(after: &After<'_>) -> Found {
+    for (task, _, beneficiary) in in_favour(after) {
+        let (name, job) = (after.name(task), after.job_name(beneficiary));
+        let helped = after.snapshot.job_tasks(beneficiary).any(|task| after.placed(task).is_some());
+        ensure!(helped, "{name} is evicted for {job}, which gets nothing");
+        ensure!(after.is_whole(beneficiary, &|task| after.runs_later(task)), "{name} is evicted for a part of {job}");
+    }
+    Ok(())
+}
+
+/// Consolidation moves pods and loses nobody a place; it moves no more of them than allowed.
+pub(super) fn consolidation_loses_nobody_a_place(after: &After<'_>) -> Found {
+    let mut moved: BTreeMap<JobId, u32> = BTreeMap::new();
+    for (task, cause, beneficiary) in in_favour(after) {
+        if cause.action == Action::Consolidate {
+            ensure!(after.promised(task).is_some(), "{} lost its place to consolidation", after.name(task));
+            *moved.entry(beneficiary).or_insert(0) += 1;
+        }
+    }
+    for (job, moved) in moved {
+        let most = after.world.policy.consolidation_moves_max.unwrap_or(u32::MAX);
+        ensure!(moved <= most, "{moved} pods move for {}, {most} may", after.job_name(job));
+    }
+    Ok(())
+}
+
+/// A job that had all it needs still has it after losing pods to others, or loses all of them.
+pub(super) fn gangs_keep_their_minimum_or_go(after: &After<'_>) -> Found {
+    for (task, ..) in in_favour(after) {
+        let job = victim(after, task);
+        let runs_on = after.snapshot.job_tasks(job).any(|task| after.runs_later(task));
+        let broken = after.is_whole(job, &|task| after.ran(task))
+            && runs_on
+            && !after.is_whole(job, &|task| after.runs_later(task));
+        ensure!(!broken, "{} is left with less than it needs", after.job_name(job));
+    }
+    Ok(())
+}
+
+/// A young job loses to reclaim and preemption nothing that it needs.
+pub(super) fn young_jobs_keep_what_they_need(after: &After<'_>) -> Found {
+    for (task, cause, beneficiary) in in_favour(after) {
+        let job = victim(after, task);
+        let span = match cause.action {
+            Action::Preempt => preempt_span(after, job),
+            Action::Reclaim => reclaim_span(after, beneficiary, job),
+            _ => continue,
+        };
+        let young = after.snapshot.job(job).last_start.is_some_and(|start| NOW < start.plus(span));
+        if young && after.is_whole(job, &|task| after.ran(task)) {
+            let stays = |task: TaskId| after.ran(task) && !after.is_evicted(task);
+            ensure!(after.is_whole(job, &stays), "{} is young and loses what it needs", after.job_name(job));
+        }
+    }
+    Ok(())
+}
+
+fn preempt_span(after: &After<'_>, victim: JobId) -> Span {
+    let rules = after.world.policy.min_runtime.expect("on by default");
+    let queue = after.snapshot.job(victim).queue.expect("victims have a queue");
+    let set = after.path(queue).into_iter().find_map(|queue| after.snapshot.queues[queue.index()].preempt_min_runtime);
+    set.unwrap_or(rules.preempt_default)
+}
+
+fn reclaim_span(after: &After<'_>, beneficiary: JobId, victim: JobId) -> Span {
+    let rules = after.world.policy.min_runtime.expect("on by default");
+    let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
+    let setting = |queue: &QueueId| after.snapshot.queues[queue.index()].reclaim_min_runtime;
+    let (ours, theirs) = (after.path(queue_of(beneficiary)), after.path(queue_of(victim)));
+    // Paths run from leaf to top; queues of the victim that are not above the reclaimer as well.
+    let own: Vec<_> = theirs.iter().filter(|queue| !ours.contains(queue)).copied().collect();
+    let asked = match rules.reclaim_method {
+        ReclaimMethod::Queue => theirs,
+        // Different tops: nothing but the victim's top is asked.
+        ReclaimMethod::LowestCommonAncestor if own.len() == theirs.len() => theirs[theirs.len() - 1..].to_vec(),
+        // From just below the common queue up.
+        ReclaimMethod::LowestCommonAncestor => theirs[own.len().saturating_sub(1)..].to_vec(),
+    };
+    asked.iter().find_map(setting).unwrap_or(rules.reclaim_default)
+}
+
+/// Queues that lost something to reclaim held more than their quota, or more than they may, before.
+pub(super) fn reclaim_takes_from_the_rich(after: &After<'_>) -> Found {
+    for (task, cause, beneficiary) in in_favour(after) {
+        let Some((theirs, ours)) = cause.sides else { continue };
+        let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
+        // The outcome tells how parents of the leaves stood; the rules compare where the paths part.
+        let parting = parting(after, queue_of(beneficiary), queue_of(victim(after, task)));
+        if parting != (ours.queue, theirs.queue) || after.promised(task).is_some() {
+            continue;
+        }
+        let row = &after.snapshot.queues[theirs.queue.index()];
+        let may_hold = QueueResource::ALL.map(|resource| {
+            let index = resource as usize;
+            match row.quota[index] {
+                Ceiling::Unlimited => row.limit[index],
+                Ceiling::At(quota) => Ceiling::At(row.limit[index].cap(quota.max(theirs.fair_share.get(resource)))),
+            }
+        });
+        let above = |ceilings: [Ceiling; 3], held: Triple| !held.within(ceilings);
+        let rich = above(may_hold, theirs.allocated) || above(row.quota, theirs.allocated);
+        ensure!(rich, "{} is reclaimed from a queue within its quota", after.name(task));
+    }
+    Ok(())
+}
+
+fn parting(after: &After<'_>, ours: QueueId, theirs: QueueId) -> (QueueId, QueueId) {
+    let (ours, theirs) = (after.path(ours), after.path(theirs));
+    let pairs = || ours.iter().rev().copied().zip(theirs.iter().rev().copied());
+    pairs().find(|(left, right)| left != right).or(pairs().last()).expect("paths are not empty")
+}
+
+/// A gang is removed as stale exactly if it lacks its minimum at the end, for as long as it may, and then as a whole.
+pub(super) fn stale_gangs_go_after_their_grace(after: &After<'_>) -> Found {
+    for job in after.snapshot.job_ids() {
+        let row = after.snapshot.job(job);
+        let tasks = || after.snapshot.job_tasks(job);
+        let removed: Vec<_> = after
+            .evictions()
+            .filter(|(task, cause)| cause.action == Action::EvictStale && victim(after, *task) == job)
+            .collect();
+        if removed.is_empty() {
+            continue;
+        }
+        let name = after.job_name(job);
+        let leaves = |task: TaskId| matches!(after.status(task), Status::Releasing | Status::StuckInReleasing);
+        let present = |task: TaskId| after.ran(task) || leaves(task);
+        ensure!(!after.is_whole(job, &present), "{name} is removed although it is whole");
+        ensure!(tasks().all(|task| after.status(task) != Status::Succeeded), "{name} is removed although it ends well");
+        let since = row.stale_since.unwrap_or(NOW);
+        let grace = row.staleness_grace.unwrap_or(after.world.policy.staleness_grace);
+        ensure!(grace.is_some_and(|grace| NOW.since(since) >= grace), "{name} is removed too early");
+        ensure!(!tasks().any(|task| after.runs_later(task)), "{name} is removed in part");
+    }
+    Ok(())
+}

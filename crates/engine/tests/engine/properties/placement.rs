@@ -1,0 +1,241 @@
+//! Truths about places: nothing is over-committed, rules are obeyed, gangs are whole, room is used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_engine::ids::{JobId, NodeId, TaskId};
+use kai_engine::outcome::{DeviceRef, Place};
+use kai_engine::snapshot::{GPUS, GpuAsk, LevelRef, Member, Shape, Status};
+use kai_engine::units::GPU;
+
+use super::after::{After, Found, ensure};
+
+/// Waiting pods are bound or promised a place, pods that hold one are evicted, and only evicted ones get another.
+pub(super) fn decisions_make_sense(after: &After<'_>) -> Found {
+    for task in after.tasks() {
+        let (name, status) = (after.name(task), after.status(task));
+        let waits = status == Status::Pending;
+        ensure!(after.bound(task).is_none() || waits, "{name} is bound but is {status:?}");
+        ensure!(after.promised(task).is_none() || waits || after.is_evicted(task), "{name} is promised a second place");
+        ensure!(after.bound(task).is_none() || after.promised(task).is_none(), "{name} is bound and promised a place");
+        let holds = after.ran(task) && after.snapshot.task(task).node.is_some();
+        ensure!(!after.is_evicted(task) || holds, "{name} is evicted but is {status:?}");
+    }
+    Ok(())
+}
+
+/// No node or device holds more than it has: not now, with all that is bound beside all that still leaves, and not
+/// later, when they have left and promises are kept.
+pub(super) fn nothing_is_over_committed(after: &After<'_>) -> Found {
+    let there_now = |task: TaskId| {
+        let still = matches!(after.status(task), Status::Releasing | Status::StuckInReleasing) || after.ran(task);
+        after.bound(task).cloned().or_else(|| after.place_before(task).filter(|_| still))
+    };
+    let there_later = |task: TaskId| {
+        let stuck = after.status(task) == Status::StuckInReleasing;
+        after.place_after(task).or_else(|| after.place_before(task).filter(|_| stuck))
+    };
+    fits(after, "now", false, &there_now)?;
+    fits(after, "later", true, &there_later)
+}
+
+fn fits(after: &After<'_>, when: &str, others_left: bool, place: &dyn Fn(TaskId) -> Option<Place>) -> Found {
+    let snapshot = after.snapshot;
+    for node in snapshot.nodes.ids() {
+        let mut used = snapshot.row(&snapshot.nodes.taken, node).to_vec();
+        if others_left {
+            let leaving = snapshot.row(&snapshot.nodes.leaving, node);
+            used.iter_mut().zip(leaving).for_each(|(used, leaving)| *used -= leaving);
+        }
+        let mut devices: BTreeMap<DeviceRef, i64> = BTreeMap::new();
+        for (task, place) in after.tasks().filter_map(|task| Some((task, place(task)?))) {
+            if place.node != node {
+                continue;
+            }
+            let shape = snapshot.shape(snapshot.task(task).shape);
+            used.iter_mut().zip(&shape.need).for_each(|(used, need)| *used += need);
+            let distinct: BTreeSet<_> = place.devices.iter().copied().collect();
+            let wanted = shape.gpu.shared_devices().unwrap_or(0) as usize;
+            ensure!(distinct.len() == wanted, "{} has {distinct:?} of {wanted} GPUs", after.name(task));
+            for device in distinct {
+                *devices.entry(device).or_insert(0) += device_memory(after, shape, node);
+            }
+        }
+        used[GPUS] += devices.len() as i64 * GPU;
+        let name = &after.world.names.nodes[node.index()];
+        for (device, taken) in devices {
+            let memory = after.device_memory(node);
+            ensure!(taken <= memory, "{when}, {taken} of {memory} MiB are taken on {device:?} of {name}");
+        }
+        for (column, (used, all)) in used.iter().zip(snapshot.row(&snapshot.nodes.allocatable, node)).enumerate() {
+            let resource = &after.world.names.columns[column];
+            ensure!(used <= all, "{when}, {used} of {all} {resource} are taken on {name}");
+        }
+    }
+    Ok(())
+}
+
+fn device_memory(after: &After<'_>, shape: &Shape, node: NodeId) -> i64 {
+    match shape.gpu {
+        GpuAsk::Share { portion, .. } => (portion as f64 / GPU as f64 * after.device_memory(node) as f64) as i64,
+        GpuAsk::Memory { mib, .. } => mib,
+        GpuAsk::None | GpuAsk::Whole | GpuAsk::Mig => 0,
+    }
+}
+
+/// Pods are placed only where their rules admit them and their host ports are free, leavers included.
+pub(super) fn rules_and_ports_are_obeyed(after: &After<'_>) -> Found {
+    let snapshot = after.snapshot;
+    let ports = |task: TaskId| snapshot.task(task).ports.map_or(&[][..], |set| &snapshot.port_sets[set as usize]);
+    let is_there = |task: TaskId, node: NodeId| {
+        let before = after.place_before(task).is_some_and(|place| place.node == node);
+        before || after.placed(task).is_some_and(|place| place.node == node)
+    };
+    for (task, place) in after.tasks().filter_map(|task| Some((task, after.placed(task)?))) {
+        let class = &snapshot.classes[snapshot.task(task).class.index()];
+        let (name, node) = (after.name(task), &after.world.names.nodes[place.node.index()]);
+        ensure!(class.admitted.contains(place.node.index()), "{name} may not run on {node}");
+        for other in after.tasks().filter(|other| *other != task && is_there(*other, place.node)) {
+            let collide = ports(task)
+                .iter()
+                .any(|port| ports(other).iter().any(|held| snapshot.port_conflicts[port.index()].contains(held)));
+            ensure!(!collide, "{name} and {} want the same port of {node}", after.name(other));
+        }
+    }
+    Ok(())
+}
+
+/// A job of which something is bound runs with all it needs, and so does every sub-group with a bound pod; a job of
+/// which something is promised will.
+pub(super) fn gangs_start_whole(after: &After<'_>) -> Found {
+    // A pod that only moves runs until then.
+    let runs = |task: TaskId| after.runs_now(task) || after.is_evicted(task) && after.promised(task).is_some();
+    let will_run = |task: TaskId| after.runs_later(task);
+    for job in after.snapshot.job_ids() {
+        let name = after.job_name(job);
+        let any = |test: &dyn Fn(TaskId) -> bool| after.snapshot.job_tasks(job).any(test);
+        let root = Member::Group(after.snapshot.root(job));
+        if any(&|task| after.bound(task).is_some()) {
+            ensure!(after.is_whole(job, &runs), "{name} is started in part");
+            subgroups_are_whole(after, root, &|task| after.bound(task).is_some(), &runs)?;
+        }
+        if any(&|task| after.promised(task).is_some()) {
+            ensure!(after.is_whole(job, &will_run), "{name} is promised a part of what it needs");
+            subgroups_are_whole(after, root, &|task| after.promised(task).is_some(), &will_run)?;
+        }
+    }
+    Ok(())
+}
+
+fn subgroups_are_whole(
+    after: &After<'_>,
+    member: Member,
+    chosen: &dyn Fn(TaskId) -> bool,
+    stands: &dyn Fn(TaskId) -> bool,
+) -> Found {
+    if !has_any(after, member, chosen) {
+        return Ok(());
+    }
+    ensure!(after.is_met(member, stands), "{member:?} gets a pod but lacks others");
+    after.members(member).iter().try_for_each(|inner| subgroups_are_whole(after, *inner, chosen, stands))
+}
+
+fn has_any(after: &After<'_>, member: Member, test: &dyn Fn(TaskId) -> bool) -> bool {
+    match member {
+        Member::PodSet(set) => after.count(set, test) > 0,
+        Member::Group(_) => after.members(member).iter().any(|inner| has_any(after, *inner, test)),
+    }
+}
+
+/// A pod set that must stay in one domain, and did, does so afterwards.
+pub(super) fn required_domains_hold(after: &After<'_>) -> Found {
+    for (index, set) in after.snapshot.pod_sets.iter().enumerate() {
+        let constraint = set.constraint.map(|at| &after.snapshot.constraints[at as usize]);
+        let Some(LevelRef::At(level)) = constraint.and_then(|constraint| constraint.required) else { continue };
+        let domain = |place: &Place| after.snapshot.topologies[0].levels[level as usize][place.node.index()];
+        let tasks = || set.tasks.indices().map(TaskId::at);
+        let before: BTreeSet<_> = tasks()
+            .filter(|task| after.ran(*task))
+            .filter_map(|task| after.place_before(task))
+            .map(|at| domain(&at))
+            .collect();
+        let later: BTreeSet<_> = tasks().filter_map(|task| after.place_after(task)).map(|at| domain(&at)).collect();
+        if before.len() <= 1 && !before.contains(&None) {
+            let name = &after.world.names.pod_sets[index];
+            ensure!(later.len() <= 1, "{name} is spread over {later:?}");
+        }
+    }
+    Ok(())
+}
+
+/// A job says when it started exactly if it went from nothing running to something running.
+pub(super) fn starts_are_noted(after: &After<'_>) -> Found {
+    for job in after.snapshot.job_ids() {
+        let row = after.snapshot.job(job);
+        let note = after.outcome.notes.iter().find(|note| note.job == job);
+        let tasks = || after.snapshot.job_tasks(job);
+        let ran = tasks().any(|task| after.ran(task) && after.snapshot.task(task).node.is_some());
+        let starts = !ran && tasks().any(|task| after.bound(task).is_some());
+        let expected = if starts { Some(crate::support::NOW) } else { row.last_start };
+        let last_start = note.map_or(row.last_start, |note| note.last_start);
+        ensure!(last_start == expected, "{} started at {last_start:?}, not {expected:?}", after.job_name(job));
+    }
+    Ok(())
+}
+
+/// Every job with a pod that could be scheduled but was not says why.
+pub(super) fn waiting_jobs_say_why(after: &After<'_>) -> Found {
+    for job in after.snapshot.job_ids() {
+        let waits = |task: TaskId| after.status(task) == Status::Pending && after.placed(task).is_none();
+        if after.snapshot.job_tasks(job).any(waits) {
+            let verdict = after.outcome.verdicts.iter().find(|verdict| verdict.job == job);
+            let reasons = verdict.map_or(0, |verdict| verdict.reasons.len());
+            ensure!(reasons > 0, "{} waits for no reason", after.job_name(job));
+        }
+    }
+    Ok(())
+}
+
+/// When only free room is given away, no job of one pod waits while a node has room for it, now or later.
+pub(super) fn room_is_used(after: &After<'_>) -> Found {
+    for job in after.snapshot.job_ids() {
+        if let Some(task) = single_waiting_pod(after, job)
+            && let Some(node) = after.snapshot.nodes.ids().find(|node| could_take(after, job, task, *node))
+        {
+            return Err(format!("{} waits, but {} has room", after.name(task), after.world.names.nodes[node.index()]));
+        }
+    }
+    Ok(())
+}
+
+/// The pod of a job of one plain pod that waits, in a queue that may hold jobs.
+fn single_waiting_pod(after: &After<'_>, job: JobId) -> Option<TaskId> {
+    let snapshot = after.snapshot;
+    let row = snapshot.job(job);
+    let is_leaf = snapshot.queues.iter().all(|other| other.parent != row.queue);
+    let ([set], [root]) = (&snapshot.pod_sets[row.pod_sets.indices()], &snapshot.groups[row.groups.indices()]) else {
+        return None;
+    };
+    let [task] = snapshot.job_tasks(job).collect::<Vec<_>>()[..] else { return None };
+    let pod = snapshot.task(task);
+    let is_plain = pod.ports.is_none()
+        && root.constraint.is_none()
+        && set.constraint.is_none()
+        && snapshot.shape(pod.shape).gpu.shared_devices().is_none();
+    let waits = pod.status == Status::Pending && after.placed(task).is_none();
+    (row.queue.is_some() && is_leaf && set.min <= 1 && is_plain && waits).then_some(task)
+}
+
+fn could_take(after: &After<'_>, job: JobId, task: TaskId, node: NodeId) -> bool {
+    let snapshot = after.snapshot;
+    let row = snapshot.task(task);
+    if !snapshot.classes[row.class.index()].admitted.contains(node.index()) {
+        return false;
+    }
+    // As if it were promised the place.
+    let place = |other: TaskId| {
+        let stuck = after.status(other) == Status::StuckInReleasing;
+        let own = (other == task).then(|| Place { node, devices: Vec::new() });
+        own.or_else(|| after.place_after(other)).or_else(|| after.place_before(other).filter(|_| stuck))
+    };
+    fits(after, "later", true, &place).is_ok() && super::queues::may_grow(after, job, after.cost(task, node))
+}

@@ -1,0 +1,87 @@
+//! Truths about queues: limits, quotas and totals at every level.
+
+use kai_engine::ids::{JobId, QueueId};
+use kai_engine::units::{Ceiling, QueueResource, Triple};
+
+use super::after::{After, Found, ensure};
+
+fn queues(after: &After<'_>) -> impl Iterator<Item = QueueId> + use<> {
+    (0..after.snapshot.queues.len()).map(QueueId::at)
+}
+
+/// No queue holds more than its limit, unless it did before, and then not more than before.
+pub(super) fn limits_hold(after: &After<'_>) -> Found {
+    bounds_hold(after, "limit", false, |after, queue| after.snapshot.queues[queue.index()].limit)
+}
+
+/// Work that cannot be preempted stays within quota, unless it was above before.
+pub(super) fn fixed_work_stays_within_quota(after: &After<'_>) -> Found {
+    bounds_hold(after, "quota", true, |after, queue| after.snapshot.queues[queue.index()].quota)
+}
+
+fn bounds_hold(
+    after: &After<'_>,
+    what: &str,
+    only_fixed: bool,
+    ceilings: fn(&After<'_>, QueueId) -> [Ceiling; 3],
+) -> Found {
+    for queue in queues(after) {
+        let (before, later) = (after.held(queue, false, only_fixed), after.held(queue, true, only_fixed));
+        for resource in QueueResource::ALL {
+            let (before, later) = (before.get(resource), later.get(resource));
+            let ceiling = ceilings(after, queue)[resource as usize];
+            let name = &after.world.names.queues[queue.index()];
+            ensure!(
+                ceiling.allows(later) || later <= before,
+                "{name} goes from {before} to {later} {resource:?}, above its {what} {ceiling:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What the outcome says that queues hold is what their pods add up to.
+pub(super) fn totals_add_up(after: &After<'_>) -> Found {
+    for queue in queues(after) {
+        let state = &after.outcome.shares[queue.index()];
+        let (all, fixed) = (after.held(queue, true, false), after.held(queue, true, true));
+        let name = &after.world.names.queues[queue.index()];
+        ensure!(state.allocated == all, "{name} says {:?} and holds {all:?}", state.allocated);
+        let said = state.allocated_non_preemptible;
+        ensure!(said == fixed, "{name} says {said:?} and holds {fixed:?} that cannot be preempted");
+    }
+    Ok(())
+}
+
+/// Every queue is entitled to what it asks for up to its quota, if everyone above it is; at the top that is everyone.
+pub(super) fn quotas_are_guaranteed(after: &After<'_>) -> Found {
+    for queue in queues(after) {
+        let row = &after.snapshot.queues[queue.index()];
+        let state = &after.outcome.shares[queue.index()];
+        for resource in QueueResource::ALL {
+            let index = resource as usize;
+            let Ceiling::At(quota) = row.quota[index] else { continue };
+            let asked = row.limit[index].cap(state.request.get(resource));
+            let share = state.fair_share.get(resource);
+            let name = &after.world.names.queues[queue.index()];
+            ensure!(share >= quota.min(asked), "{name} is entitled to {share} {resource:?} of {quota}, asks {asked}");
+        }
+    }
+    Ok(())
+}
+
+/// Whether the job's queue and all above it could take on this much more once everything has happened.
+pub(super) fn may_grow(after: &After<'_>, job: JobId, cost: Triple) -> bool {
+    let row = after.snapshot.job(job);
+    let Some(own) = row.queue else { return false };
+    after.path(own).into_iter().all(|queue| {
+        let bounds = &after.snapshot.queues[queue.index()];
+        let within = |ceilings: [Ceiling; 3], held: Triple| {
+            QueueResource::ALL.into_iter().all(|resource| {
+                cost.get(resource) == 0 || ceilings[resource as usize].allows((held + cost).get(resource))
+            })
+        };
+        within(bounds.limit, after.held(queue, true, false))
+            && (row.preemptible || within(bounds.quota, after.held(queue, true, true)))
+    })
+}
