@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use bench::measure::{self, Outcome};
 use bench::scenarios::{SCENARIOS, Scenario};
+use bench::size::Size;
 use bench::table::{self, Row};
 use clap::{Parser, Subcommand};
 
@@ -32,10 +33,15 @@ enum Command {
         #[arg(value_parser = scenario)]
         scenario: &'static Scenario,
         nodes: usize,
+        /// Jobs that wait, or pods in an empty cluster, if not the scenario's own number
+        #[arg(long)]
+        pending: Option<usize>,
         /// Cycles to run at least
         #[arg(long, default_value_t = 0)]
         runs: u32,
     },
+    /// Prints what one more pod and one more node cost in memory: snapshot and cycle together
+    Memory,
     /// Lists the scenarios
     List,
 }
@@ -62,11 +68,12 @@ fn run(command: Command) -> io::Result<()> {
             let chosen: Vec<&'static Scenario> = if scenario.is_empty() { all.collect() } else { scenario };
             print_table(&nodes, &chosen)
         }
-        Command::Measure { scenario, nodes, runs } => {
-            let sample = measure::here(scenario, scenario.size(nodes), runs);
+        Command::Measure { scenario, nodes, pending, runs } => {
+            let sample = measure::here(scenario, Size { pending, ..scenario.size(nodes) }, runs);
             println!("{}", serde_json::to_string(&sample)?);
             Ok(())
         }
+        Command::Memory => print_memory(),
         Command::List => {
             for scenario in &SCENARIOS {
                 println!("{:<20}{}", scenario.name, scenario.about);
@@ -80,7 +87,7 @@ fn print_table(sizes: &[usize], scenarios: &[&'static Scenario]) -> io::Result<(
     let mut rows = Vec::new();
     for scenario in scenarios {
         for nodes in sizes {
-            let outcome = measure::apart(scenario, *nodes)?;
+            let outcome = measure::apart(scenario, *nodes, None)?;
             eprintln!("{} {nodes}: {}", scenario.name, in_short(&outcome));
             let too_long = outcome == Outcome::TooLong;
             rows.push(Row { scenario: scenario.name, nodes: *nodes, outcome });
@@ -91,6 +98,24 @@ fn print_table(sizes: &[usize], scenarios: &[&'static Scenario]) -> io::Result<(
         }
     }
     print!("{}", table::markdown(&rows));
+    Ok(())
+}
+
+/// Clusters that differ in one number only, large enough for what is fixed to vanish.
+fn print_memory() -> io::Result<()> {
+    const NODES: usize = 2000;
+    const PODS: usize = 10_000;
+    let scenario = scenario("mixed").map_err(io::Error::other)?;
+    let bytes = |nodes: usize, pods: usize| match measure::apart(scenario, nodes, Some(pods))? {
+        Outcome::Done(sample) => Ok(sample.work_bytes as f64),
+        other => Err(io::Error::other(in_short(&other))),
+    };
+    let (small, more_pods, more_nodes) = (bytes(NODES, PODS)?, bytes(NODES, 2 * PODS)?, bytes(2 * NODES, PODS)?);
+    println!(
+        "{:.0} bytes a pod, {:.0} bytes a node",
+        (more_pods - small) / PODS as f64,
+        (more_nodes - small) / NODES as f64
+    );
     Ok(())
 }
 

@@ -99,9 +99,10 @@ pub fn here(scenario: &Scenario, size: Size, runs_min: u32) -> Sample {
 }
 
 /// Measures in a process of its own: this program, asked to `measure`.
-pub fn apart(scenario: &Scenario, nodes: usize) -> io::Result<Outcome> {
+pub fn apart(scenario: &Scenario, nodes: usize, pending: Option<usize>) -> io::Result<Outcome> {
     let child = Command::new(env::current_exe()?)
         .args(["measure", scenario.name, &nodes.to_string()])
+        .args(pending.map(|pending| format!("--pending={pending}")))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .output()?;

@@ -9,7 +9,7 @@ pub struct Size {
     pub queues: usize,
     /// Queues above them.
     pub departments: usize,
-    /// Jobs that wait; `None` takes the scenario's own number.
+    /// Jobs that wait, or pods in an empty cluster; `None` takes the scenario's own number.
     pub pending: Option<usize>,
     /// Start of every random sequence.
     pub seed: u64,

@@ -9,7 +9,8 @@ pub(super) fn fill(cluster: &mut Cluster) {
     // 15 % of the nodes go to gangs, rounded to whole gangs of 8 nodes.
     let gangs = ((0.15 * nodes as f64 / 8.0).round_ties_even() as usize).max(1);
     let singles = nodes * 16 / 10;
-    let halves = PODS_PER_NODE * nodes - gangs * 8 - singles;
+    let pods = cluster.size.pending.unwrap_or(PODS_PER_NODE * nodes);
+    let halves = pods.saturating_sub(gangs * 8 + singles);
     let mut jobs = vec![Draft::pending(8, Ask::whole(8)); gangs];
     jobs.extend(vec![Draft::pending(1, Ask::whole(1)); singles]);
     jobs.extend(vec![Draft::pending(1, Ask::half()); halves]);

@@ -27,7 +27,7 @@ const KINDS: [Kind; 8] = [
 ];
 
 pub(super) fn fill(cluster: &mut Cluster) {
-    let total = PODS_PER_NODE * cluster.size.nodes;
+    let total = cluster.size.pending.unwrap_or(PODS_PER_NODE * cluster.size.nodes);
     let mut jobs = Vec::new();
     let mut left = total;
     for (index, kind) in KINDS.iter().enumerate() {
