@@ -274,8 +274,8 @@ impl Search<'_> {
         }
         self.report.scenarios += 1;
         let mark = session.ledger.mark();
+        let nodes = self.nodes_with(session, &victims);
         if evict(&mut session.ledger, &victims) {
-            let nodes = self.nodes_with(session, &victims);
             let placed = self.attempt(session, pending, &batches, &nodes)?;
             let trial = Trial { pending, batches };
             if placed && (self.problem.accept)(session, &trial) {
@@ -291,9 +291,12 @@ impl Search<'_> {
 
     fn nodes_with(&self, session: &Session<'_>, victims: &[TaskId]) -> FixedBitSet {
         let mut nodes = self.feasible.clone();
-        for task in victims {
-            if let Some(node) = session.snapshot.task(*task).node.or_else(|| node_of(&session.ledger, *task)) {
-                nodes.insert(node.index());
+        for standing in victims.iter().map(|task| session.ledger.standing(*task)) {
+            if let Standing::Moving { from, .. } = standing {
+                nodes.insert(from.node.index());
+            }
+            if let Some(spot) = standing.spot() {
+                nodes.insert(spot.node.index());
             }
         }
         if let Some(only) = self.problem.nodes {

@@ -102,8 +102,11 @@ pub(super) fn young_jobs_keep_what_they_need(after: &After<'_>) -> Found {
         };
         let young = after.snapshot.job(job).last_start.is_some_and(|start| NOW < start.plus(span));
         if young && after.is_whole(job, &|task| after.ran(task)) {
-            let stays = |task: TaskId| after.ran(task) && !after.is_evicted(task);
-            ensure!(after.is_whole(job, &stays), "{} is young and loses what it needs", after.job_name(job));
+            ensure!(
+                after.is_whole(job, &|task| after.runs_now(task)),
+                "{} is young and loses what it needs",
+                after.job_name(job)
+            );
         }
     }
     Ok(())

@@ -83,8 +83,7 @@ fn node() -> impl Strategy<Value = Node> {
     (amounts, memory, taken, flags, extra, domains).prop_map(
         |((gpus, cpu, memory, pods), gpu_memory, (taken, leaving), flags, (mig, rdma), domains)| {
             let taken = taken.min(gpus);
-            let mut flags: Vec<_> = flags.into_iter().flatten().collect();
-            flags.dedup();
+            let flags = Flag::WORDS.iter().map(|(_, flag)| *flag).filter(|flag| flags.contains(&Some(*flag)));
             let mut extra = BTreeMap::new();
             extra.extend(mig.map(|count| ("mig-1g.5gb".to_owned(), count)));
             extra.extend(rdma.map(|count| ("+rdma".to_owned(), count)));
@@ -100,7 +99,7 @@ fn node() -> impl Strategy<Value = Node> {
                 taken,
                 leaving: if leaving { taken } else { 0 },
                 domains: domains.into_iter().map(|(level, domain)| (level.to_owned(), domain)).collect(),
-                flags,
+                flags: flags.collect(),
             }
         },
     )

@@ -27,8 +27,15 @@ fn for_clusters(test: impl Fn(&Shown) -> Found) {
 
 /// Judges the outcome of one cycle on random clusters.
 fn always(truth: fn(&After<'_>) -> Found) {
+    always_with(&[], truth);
+}
+
+/// The same with some settings fixed.
+fn always_with(settings: &[(&str, &str)], truth: fn(&After<'_>) -> Found) {
     for_clusters(|shown| {
-        let world = World::of(&shown.0);
+        let mut cluster = shown.0.clone();
+        cluster.settings.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let world = World::of(&cluster);
         let outcome = world.cycle();
         truth(&After::of(&world, &outcome)?)
     });
@@ -57,13 +64,20 @@ truths! {
 /// Without actions that make room, what is left over is too little for those who wait.
 #[test]
 fn room_is_used() {
-    for_clusters(|shown| {
-        let mut cluster = shown.0.clone();
-        cluster.settings.push(("actions".to_owned(), "allocate".to_owned()));
-        let world = World::of(&cluster);
-        let outcome = world.cycle();
-        placement::room_is_used(&After::of(&world, &outcome)?)
-    });
+    always_with(&[("actions", "allocate")], placement::room_is_used);
+}
+
+#[test]
+fn t1() {
+    for actions in ["allocate,consolidate", "allocate,reclaim", "allocate,preempt,stale"] {
+        always_with(&[("actions", actions)], evictions::consolidation_loses_nobody_a_place);
+        always_with(&[("actions", actions)], evictions::evictions_help_someone);
+        always_with(&[("actions", actions)], evictions::gangs_keep_their_minimum_or_go);
+    }
+}
+#[test]
+fn t2() {
+    always_with(&[("devices", "pack")], placement::nothing_is_over_committed);
 }
 
 #[test]
