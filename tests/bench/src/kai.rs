@@ -116,3 +116,8 @@ const fn decided(
 pub fn reference(scenario: &str, nodes: usize) -> Option<&'static Reference> {
     REFERENCES.iter().find(|known| known.scenario == scenario && known.nodes == nodes)
 }
+
+/// What KAI decided there, if that was noted.
+pub fn decisions(scenario: &str, nodes: usize) -> Option<&'static Decisions> {
+    DECISIONS.iter().find(|known| known.scenario == scenario && nodes == 1000)
+}

@@ -19,7 +19,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Prints a Markdown table of all scenarios and sizes; progress goes to stderr
+    /// Prints Markdown tables of all scenarios and sizes; progress goes to stderr
     Table {
         /// Numbers of nodes
         #[arg(long, value_delimiter = ',', default_values_t = [100, 500, 1000, 5000])]

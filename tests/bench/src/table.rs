@@ -1,6 +1,4 @@
-//! Results as a Markdown table.
-
-use std::fmt::Write as _;
+//! Results as Markdown tables.
 
 use crate::budget;
 use crate::kai::{self, Cost};
@@ -17,59 +15,82 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
-const HEAD: &str = "\
-| scenario | nodes | pods | CPU ms | first | budget ms | KAI v0.13 | v0.17 | v0.13 ÷ ours | growth | bound/evicted/promised \
-| waiting | peak MB | B a pod | memory budget |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+const TIME: &str = "\
+| scenario | nodes | pods | CPU ms | first | budget ms | KAI v0.13 | KAI v0.17 | v0.13 ÷ ours | growth |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
-/// The table, sizes of a scenario one below the other.
+const RESULT: &str = "\
+| scenario | nodes | bound/evicted/promised | waiting | KAI v0.13 | KAI v0.17 | peak MB | KAI's | B a pod | of budget |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+";
+
+/// Two tables: what cycles cost, and what they decided in how much memory. Sizes of a scenario stand one below the other.
 pub fn markdown(rows: &[Row]) -> String {
-    let mut text = HEAD.to_owned();
+    let mut text = TIME.to_owned();
     let mut before: Option<(&Row, &Sample)> = None;
     for row in rows {
-        match &row.outcome {
-            Outcome::Done(sample) => {
-                let smaller = before.filter(|(smaller, _)| smaller.scenario == row.scenario);
-                text.push_str(&line(row, sample, smaller.map(|(row, sample)| (row.nodes, sample.best_ms))));
-                before = Some((row, sample));
-            }
-            Outcome::TooLong => {
-                let limit = CYCLE_MAX.as_secs();
-                let (v13, v17) = kai_columns(row);
-                let _ = writeln!(
-                    text,
-                    "| {} | {} | | > {limit},000 | | {} | {v13} | {v17} | | | | | | | |",
-                    row.scenario,
-                    grouped(row.nodes as u64),
-                    budget_column(row, f64::INFINITY)
-                );
-            }
-            Outcome::Failed(how) => {
-                let _ = writeln!(text, "| {} | {} | failed: {how} |", row.scenario, grouped(row.nodes as u64));
-            }
+        text.push_str(&time_line(row, before.filter(|(smaller, _)| smaller.scenario == row.scenario)));
+        if let Outcome::Done(sample) = &row.outcome {
+            before = Some((row, sample));
+        }
+    }
+    text.push('\n');
+    text.push_str(RESULT);
+    for row in rows {
+        if let Outcome::Done(sample) = &row.outcome {
+            text.push_str(&result_line(row, sample));
         }
     }
     text
 }
 
-fn line(row: &Row, sample: &Sample, smaller: Option<(usize, f64)>) -> String {
-    let (v13, v17) = kai_columns(row);
-    let ratio = kai::reference(row.scenario, row.nodes).and_then(|kai| kai.v13.or(kai.v17));
-    let ratio = ratio.map(|kai| format!("{:.0}", kai.ms() / sample.best_ms)).unwrap_or_default();
-    let growth = smaller.map(|(nodes, ms)| growth((nodes, ms), (row.nodes, sample.best_ms))).unwrap_or_default();
-    let share = sample.work_bytes as f64 / budget::memory(row.nodes, sample.pods) as f64;
+fn time_line(row: &Row, smaller: Option<(&Row, &Sample)>) -> String {
+    let known = kai::reference(row.scenario, row.nodes);
+    let (v13, v17) = (cost(known.and_then(|known| known.v13)), cost(known.and_then(|known| known.v17)));
+    let (pods, best, first, budget, ratio, growth) = match &row.outcome {
+        Outcome::Done(sample) => {
+            let kai = known.and_then(|kai| kai.v13.or(kai.v17));
+            (
+                grouped(sample.pods as u64),
+                short(sample.best_ms),
+                short(sample.first_ms),
+                budget_column(row, sample.best_ms),
+                kai.map(|kai| format!("{:.0}", kai.ms() / sample.best_ms)).unwrap_or_default(),
+                smaller.map(|(smaller, cost)| growth((smaller.nodes, cost.best_ms), (row.nodes, sample.best_ms))),
+            )
+        }
+        Outcome::TooLong => {
+            let best = format!("> {}", grouped(CYCLE_MAX.as_millis() as u64));
+            (String::new(), best, String::new(), budget_column(row, f64::INFINITY), String::new(), None)
+        }
+        Outcome::Failed(how) => {
+            (String::new(), format!("failed: {how}"), String::new(), String::new(), String::new(), None)
+        }
+    };
+    let nodes = grouped(row.nodes as u64);
+    let growth = growth.unwrap_or_default();
     format!(
-        "| {} | {} | {} | {} | {} | {} | {v13} | {v17} | {ratio} | {growth} | {} | {} | {:.1} | {} | {:.0} % |\n",
+        "| {} | {nodes} | {pods} | {best} | {first} | {budget} | {v13} | {v17} | {ratio} | {growth} |\n",
+        row.scenario
+    )
+}
+
+fn result_line(row: &Row, sample: &Sample) -> String {
+    let share = sample.work_bytes as f64 / budget::memory(row.nodes, sample.pods) as f64;
+    let known = kai::decisions(row.scenario, row.nodes);
+    let peak = |peak: Option<u32>| peak.map_or_else(|| "–".to_owned(), |peak| grouped(u64::from(peak)));
+    let peaks = known.map(|known| format!("{} / {}", peak(known.peak_mb.0), peak(known.peak_mb.1)));
+    format!(
+        "| {} | {} | {} | {} | {} | {} | {:.1} | {} | {} | {:.0} % |\n",
         row.scenario,
         grouped(row.nodes as u64),
-        grouped(sample.pods as u64),
-        short(sample.best_ms),
-        short(sample.first_ms),
-        budget_column(row, sample.best_ms),
         sample.count,
-        sample.count.waiting,
+        grouped(sample.count.waiting as u64),
+        known.map_or("", |known| known.v13),
+        known.map_or("", |known| known.v17),
         sample.peak_bytes as f64 / 1e6,
+        peaks.unwrap_or_default(),
         sample.work_bytes / sample.pods as u64,
         100.0 * share,
     )
@@ -87,15 +108,13 @@ fn budget_column(row: &Row, ms: f64) -> String {
     budget.map(|budget| format!("{} {}", short(budget), if ms <= budget { "✓" } else { "✗" })).unwrap_or_default()
 }
 
-fn kai_columns(row: &Row) -> (String, String) {
-    let known = kai::reference(row.scenario, row.nodes);
-    let cost = |cost: Option<Cost>| match cost {
+fn cost(cost: Option<Cost>) -> String {
+    match cost {
         Some(Cost::Ms(ms)) => grouped(u64::from(ms)),
         Some(Cost::Over(ms)) => format!("> {}", grouped(u64::from(ms))),
         Some(Cost::About(ms)) => format!("≈ {}", grouped(u64::from(ms))),
         None => String::new(),
-    };
-    (cost(known.and_then(|known| known.v13)), cost(known.and_then(|known| known.v17)))
+    }
 }
 
 /// Three digits that matter.
@@ -142,13 +161,15 @@ mod tests {
     #[test]
     fn a_row_says_what_it_costs_and_what_it_may() {
         let text = markdown(&[row(500, 5.0), row(1000, 25.0), Row { outcome: Outcome::TooLong, ..row(5000, 0.0) }]);
-        let lines: Vec<&str> = text.lines().skip(2).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("| c")).collect();
         assert_eq!(
             lines,
             [
-                "| consolidation | 500 | 525 | 5.00 | 10.0 | 5.92 ✓ | 296 | 291 | 59 |  | 0/50/100 | 0 | 3.0 | 1997 | 67 % |",
-                "| consolidation | 1,000 | 1,050 | 25.0 | 50.0 | 21.5 ✗ | 1,075 | 1,350 | 43 | 2.32 ✗ | 0/50/100 | 0 | 3.0 | 998 | 34 % |",
-                "| consolidation | 5,000 | | > 60,000 | |  |  |  | | | | | | | |",
+                "| consolidation | 500 | 525 | 5.00 | 10.0 | 5.92 ✓ | 296 | 291 | 59 |  |",
+                "| consolidation | 1,000 | 1,050 | 25.0 | 50.0 | 21.5 ✗ | 1,075 | 1,350 | 43 | 2.32 ✗ |",
+                "| consolidation | 5,000 |  | > 60,000 |  |  |  |  |  |  |",
+                "| consolidation | 500 | 0/50/100 | 0 |  |  | 3.0 |  | 1997 | 67 % |",
+                "| consolidation | 1,000 | 0/50/100 | 0 | 0/50/100 | 0/50/100 | 3.0 | 217 / 197 | 998 | 34 % |",
             ]
         );
     }
