@@ -56,6 +56,9 @@ pub fn obstacle(
     if !policy.filters {
         return None;
     }
+    if let Some(rule) = rule(ledger, task, node) {
+        return Some(NodeObstacle::Rule(rule));
+    }
     if !within_capacity(ledger, policy, task, node) {
         let job = snapshot.job(row.job);
         let cost = ledger.cost(task, node);
@@ -65,9 +68,6 @@ pub fn obstacle(
             }
             _ => None,
         };
-    }
-    if let Some(rule) = rule(ledger, task, node) {
-        return Some(NodeObstacle::Rule(rule));
     }
     if shape.gpu.shared_devices().is_some() {
         match fit::choose_devices(ledger, shape, node, policy.device_order) {

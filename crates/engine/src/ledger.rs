@@ -114,6 +114,10 @@ pub struct Ledger<'s> {
     standings: Vec<Standing>,
     idle: Vec<i64>,
     releasing: Vec<i64>,
+    /// GPUs free on each node (now, later), parts of shared ones and MIG slices included, in millionths.
+    gpus_free: Vec<(i64, i64)>,
+    /// The same summed over ready nodes, now and later together.
+    gpus_free_ready: i64,
     devices: Vec<DeviceState>,
     node_devices: Vec<Vec<DeviceId>>,
     device_lists: Vec<Vec<DeviceId>>,
@@ -169,13 +173,23 @@ impl<'s> Ledger<'s> {
         for task in snapshot.tasks.iter().filter(|task| task.status == Status::Pending) {
             counts[task.pod_set.index()].pending += 1;
         }
+        let idle: Vec<i64> = nodes.allocatable.iter().zip(&nodes.taken).map(|(all, taken)| all - taken).collect();
+        let quota = |node: NodeId, column: &[i64]| -> i64 {
+            let row = snapshot.row(column, node).iter().zip(&snapshot.columns);
+            row.map(|(amount, column)| column.quota_gpu(*amount)).sum()
+        };
+        let gpus_free: Vec<_> = nodes.ids().map(|node| (quota(node, &idle), quota(node, &nodes.leaving))).collect();
+        let ready = nodes.ids().filter(|node| nodes.ready[node.index()]);
+        let gpus_free_ready = ready.map(|node| gpus_free[node.index()].0 + gpus_free[node.index()].1).sum();
         Self {
             snapshot,
             repairs,
             book: QueueBook::new(&snapshot.queues, snapshot.capacity()),
             standings: vec![Standing::Waiting; snapshot.tasks.len()],
-            idle: nodes.allocatable.iter().zip(&nodes.taken).map(|(all, taken)| all - taken).collect(),
+            idle,
             releasing: nodes.leaving.clone(),
+            gpus_free,
+            gpus_free_ready,
             devices: snapshot.devices.iter().map(|device| DeviceState::new(device.node)).collect(),
             node_devices,
             device_lists: snapshot.device_lists.clone(),
@@ -398,6 +412,10 @@ impl<'s> Ledger<'s> {
             }
             self.idle[start + column] += idle * need;
             self.releasing[start + column] += releasing * need;
+            let gpus = self.snapshot.columns[column].quota_gpu(*need);
+            if gpus != 0 {
+                self.free_gpus(spot.node, idle * gpus, releasing * gpus);
+            }
         }
         if shape.gpu.shared_devices().is_some()
             && let Some(list) = spot.devices
@@ -405,9 +423,14 @@ impl<'s> Ledger<'s> {
             let memory = self.memory_on(shape.gpu, spot.node) * sign;
             for index in 0..self.device_lists[list as usize].len() {
                 let device = self.device_lists[list as usize][index];
-                let (idle, releasing) = self.devices[device.index()].load(load, memory);
+                let device_memory = self.snapshot.nodes.device_memory[spot.node.index()];
+                let device = &mut self.devices[device.index()];
+                let before = device.parts_free(device_memory);
+                let (idle, releasing) = device.load(load, memory);
+                let after = device.parts_free(device_memory);
                 self.idle[start + GPUS] += idle;
                 self.releasing[start + GPUS] += releasing;
+                self.free_gpus(spot.node, idle + after.0 - before.0, releasing + after.1 - before.1);
             }
         }
         if let Some(set) = row.ports {
@@ -420,6 +443,14 @@ impl<'s> Ledger<'s> {
             }
         }
         self.touched.push(spot.node);
+    }
+
+    fn free_gpus(&mut self, node: NodeId, idle: i64, releasing: i64) {
+        let free = &mut self.gpus_free[node.index()];
+        *free = (free.0 + idle, free.1 + releasing);
+        if self.snapshot.nodes.ready[node.index()] {
+            self.gpus_free_ready += idle + releasing;
+        }
     }
 
     /// The same standings booked from nothing: what the running sums must equal.
@@ -443,6 +474,8 @@ impl<'s> Ledger<'s> {
         let fresh = self.recomputed();
         assert_eq!(self.idle, fresh.idle, "idle amounts drifted");
         assert_eq!(self.releasing, fresh.releasing, "releasing amounts drifted");
+        assert_eq!(self.gpus_free, fresh.gpus_free, "free GPUs drifted");
+        assert_eq!(self.gpus_free_ready, fresh.gpus_free_ready, "the sum of free GPUs drifted");
         assert_eq!(self.devices, fresh.devices, "device loads drifted");
         assert_eq!(self.counts, fresh.counts, "gang counts drifted");
         assert_eq!(self.ports, fresh.ports, "host ports drifted");
@@ -451,17 +484,12 @@ impl<'s> Ledger<'s> {
 
     /// Whole GPUs and parts of shared ones that are free now and later, in millionths: (idle, releasing).
     pub fn gpus_free(&self, node: NodeId) -> (i64, i64) {
-        let memory = self.snapshot.nodes.device_memory[node.index()];
-        let quota = |row: &[i64]| -> i64 {
-            row.iter().zip(&self.snapshot.columns).map(|(amount, column)| column.quota_gpu(*amount)).sum()
-        };
-        let (mut idle, mut releasing) = (quota(self.idle(node)), quota(self.releasing(node)));
-        for device in self.devices_on(node) {
-            let (free, freeing) = self.devices[device.index()].parts_free(memory);
-            idle += free;
-            releasing += freeing;
-        }
-        (idle, releasing)
+        self.gpus_free[node.index()]
+    }
+
+    /// The same over all ready nodes, now and later together.
+    pub fn gpus_free_ready(&self) -> i64 {
+        self.gpus_free_ready
     }
 }
 

@@ -13,7 +13,7 @@ use crate::gang::Gang;
 use crate::ids::{GroupId, JobId, NodeId, PodSetId, TaskId};
 use crate::ledger::{Spot, Standing};
 use crate::order::jobs::requested;
-use crate::outcome::Reason;
+use crate::outcome::{NodeObstacle, NodeTally, Reason};
 use crate::session::Session;
 use crate::snapshot::Member;
 use crate::topology;
@@ -216,13 +216,33 @@ impl Session<'_> {
                 continue;
             }
             if attempt == Attempt::Real {
-                let tally = explain::tally(&self.ledger, self.policy, *task, nodes);
+                let tally = self.tally(*task, nodes);
                 let (placed, wanted) = (index as u32, tasks.len() as u32);
                 self.explain_once(job, Reason::NoRoom { task: *task, placed, wanted, nodes: tally });
             }
             return false;
         }
         true
+    }
+
+    /// Why no node will do; remembered for pods that are alike until something changes.
+    fn tally(&mut self, task: TaskId, nodes: NodeSet<'_>) -> NodeTally {
+        let row = self.snapshot.task(task);
+        let alike = (row.shape, row.class);
+        let state = self.ledger.touched().len();
+        let anywhere = matches!(nodes, NodeSet::All) && row.ports.is_none();
+        if let Some((known, tally)) = self.tallies.get(&alike).filter(|_| anywhere)
+            && *known == state
+        {
+            return tally.clone();
+        }
+        let tally = explain::tally(&self.ledger, self.policy, task, nodes);
+        // A queue's bound concerns the pod's own queue.
+        let by_queue = tally.counts.iter().any(|(obstacle, _)| matches!(obstacle, NodeObstacle::Queue(..)));
+        if anywhere && !by_queue {
+            self.tallies.insert(alike, (state, tally.clone()));
+        }
+        tally
     }
 
     fn place_task(&mut self, task: TaskId, nodes: NodeSet<'_>, merit: Option<&DomainMerit>, attempt: Attempt) -> bool {

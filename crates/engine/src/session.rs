@@ -1,17 +1,18 @@
 //! One cycle in progress: the ledger, what was decided so far, and why jobs wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::finder::{DomainMerit, Finder};
 use crate::gang::{self, Gang};
-use crate::ids::{JobId, NodeId, TaskId};
+use crate::ids::{ClassId, JobId, NodeId, QueueId, ShapeId, TaskId};
 use crate::ledger::{Ledger, Mark, Spot, Standing};
 use crate::outcome::{
-    Cause, Decision, DeviceRef, JobNote, Outcome, Place, PodSetShortage, QueueState, Reason, Verdict,
+    Cause, Decision, DeviceRef, JobNote, NodeTally, Outcome, Place, PodSetShortage, QueueState, Reason, Verdict,
 };
 use crate::policy::Policy;
 use crate::snapshot::{Member, Snapshot, Status};
+use crate::solve::index::Scratch;
 use crate::topology::Tree;
 use crate::units::{Timestamp, Triple};
 
@@ -33,6 +34,12 @@ pub struct Session<'s> {
     pub last_eviction: Vec<Option<Timestamp>>,
     /// Since when each job lacks its minimum.
     pub stale_since: Vec<Option<Timestamp>>,
+    /// What searches for victims keep between them; `None` until the first one.
+    pub(crate) scratch: Option<Scratch>,
+    /// Leaf queues.
+    pub(crate) leaves: Vec<QueueId>,
+    /// Why no node will do for a shape and class, and when that was found out.
+    pub(crate) tallies: BTreeMap<(ShapeId, ClassId), (usize, NodeTally)>,
     /// Domain trees of the snapshot's topologies.
     pub(crate) trees: Vec<Tree>,
     /// Merit of nodes for groups and pod sets of the job being placed.
@@ -53,6 +60,9 @@ impl<'s> Session<'s> {
             last_start: snapshot.jobs.iter().map(|job| job.last_start).collect(),
             last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
             stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
+            scratch: None,
+            tallies: BTreeMap::new(),
+            leaves: leaves(snapshot),
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
             merits: Vec::new(),
             reasons: BTreeMap::new(),
@@ -84,9 +94,11 @@ impl<'s> Session<'s> {
         self.commit_evictions(mark, |_, _| unreachable!("placing does not evict"));
     }
 
-    /// Makes everything since the mark final; `cause` says why a pod is evicted.
-    pub fn commit_evictions(&mut self, mark: Mark, cause: impl Fn(&Self, TaskId) -> Cause) {
-        for (task, before) in self.ledger.changes_since(mark) {
+    /// Makes everything since the mark final and returns the jobs concerned; `cause` says why a pod is evicted.
+    pub fn commit_evictions(&mut self, mark: Mark, cause: impl Fn(&Self, TaskId) -> Cause) -> BTreeSet<JobId> {
+        let changes = self.ledger.changes_since(mark);
+        let jobs: BTreeSet<JobId> = changes.iter().map(|(task, _)| self.snapshot.task(*task).job).collect();
+        for (task, before) in changes {
             let after = self.ledger.standing(task);
             let evicted = |before: Standing| !matches!(before, Standing::Leaving(_) | Standing::Moving { .. });
             match after {
@@ -108,6 +120,11 @@ impl<'s> Session<'s> {
             }
         }
         self.ledger.settle(mark);
+        if let Some(mut scratch) = self.scratch.take() {
+            jobs.iter().for_each(|job| scratch.index.update(self, *job));
+            self.scratch = Some(scratch);
+        }
+        jobs
     }
 
     fn place(&self, spot: Spot) -> Place {
@@ -182,7 +199,7 @@ impl<'s> Session<'s> {
             return None;
         }
         let row = self.snapshot.job(job);
-        let has_children = |queue| self.snapshot.queues.iter().any(|other| other.parent == Some(queue));
+        let has_children = |queue| self.leaves.binary_search(&queue).is_err();
         let reasons = match row.queue {
             None => vec![Reason::QueueMissing],
             Some(queue) if has_children(queue) => vec![Reason::QueueNotLeaf { queue }],
@@ -223,4 +240,10 @@ impl<'s> Session<'s> {
             || note.last_eviction != row.last_eviction;
         changed.then_some(note)
     }
+}
+
+/// Queues without children, by name.
+fn leaves(snapshot: &Snapshot) -> Vec<QueueId> {
+    let parents: BTreeSet<_> = snapshot.queues.iter().filter_map(|queue| queue.parent).collect();
+    (0..snapshot.queues.len()).map(QueueId::at).filter(|queue| !parents.contains(queue)).collect()
 }

@@ -3,14 +3,15 @@
 use fixedbitset::FixedBitSet;
 
 use super::making_room::{self, Barred, MakingRoom, run as make_room};
-use crate::gang::{self, Gang};
-use crate::ids::{JobId, TaskId};
+use crate::gang::Gang;
+use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Standing;
 use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{Column, GpuAsk};
-use crate::solve::search::{Trial, Waiting};
-use crate::solve::victims::Candidate;
+use crate::solve::index::Scratch;
+use crate::solve::search::Trial;
+use crate::solve::victims::{Eligible, VictimRule};
 use crate::units::GPU;
 
 /// Runs the action.
@@ -27,7 +28,7 @@ fn action(session: &Session<'_>) -> MakingRoom {
         budget: session.policy.budget.consolidate,
         concerns: |session, job| session.snapshot.job(job).preemptible,
         barred,
-        candidates,
+        eligible,
         accept: |session, _, trial, _| accept(session, trial),
         shared_failures: true,
     }
@@ -43,20 +44,15 @@ pub fn among(session: &mut Session<'_>, job: JobId, nodes: &FixedBitSet) -> bool
     let chunk = Gang::new(&session.ledger, job).chunk(false);
     let action = action(session);
     let Some(budget) = making_room::budget(session, &action, 0) else { return false };
-    let waiting = Waiting::new(session);
-    making_room::solve(session, &action, job, &chunk, &waiting, budget, Some(nodes)).stop.is_none()
+    let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
+    let report = making_room::solve(session, &action, job, &chunk, &mut scratch, budget, Some(nodes));
+    session.scratch = Some(scratch);
+    report.stop.is_none()
 }
 
 /// Moving cannot help if all that is free together is too little.
 fn barred(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<Barred> {
     let snapshot = session.snapshot;
-    let (mut gpus, mut memory) = (0, 0);
-    for node in snapshot.nodes.ids().filter(|node| snapshot.nodes.ready[node.index()]) {
-        let (idle, releasing) = session.ledger.gpus_free(node);
-        gpus += idle + releasing;
-        memory += (idle + releasing) / GPU * snapshot.nodes.device_memory[node.index()];
-        memory += (idle + releasing) % GPU * snapshot.nodes.device_memory[node.index()] / GPU;
-    }
     let (mut asked, mut asked_memory) = (0, 0);
     for task in chunk {
         let shape = snapshot.shape(snapshot.task(*task).shape);
@@ -70,16 +66,23 @@ fn barred(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<Barre
             }
         }
     }
-    (asked > gpus || asked_memory > memory).then_some(Barred { counts_as_failure: true })
+    let hopeless = asked > session.ledger.gpus_free_ready() || asked_memory > 0 && asked_memory > memory_free(session);
+    hopeless.then_some(Barred { counts_as_failure: true })
 }
 
-fn candidates(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Vec<Candidate> {
-    let eligible = |other: &JobId| {
-        let victim = session.snapshot.job(*other);
-        *other != job && victim.queue.is_some() && victim.preemptible && gang::has_active(&session.ledger, *other)
+/// GPU memory that is free on ready nodes, now or later.
+fn memory_free(session: &Session<'_>) -> i64 {
+    let nodes = &session.snapshot.nodes;
+    let free = |node: NodeId| {
+        let (idle, releasing) = session.ledger.gpus_free(node);
+        let memory = nodes.device_memory[node.index()];
+        (i128::from(idle + releasing) * i128::from(memory) / i128::from(GPU)) as i64
     };
-    let candidates = session.snapshot.job_ids().filter(eligible);
-    candidates.map(|job| Candidate { job, surplus_only: false }).collect()
+    nodes.ids().filter(|node| nodes.ready[node.index()]).map(free).sum()
+}
+
+fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Eligible {
+    Eligible { beneficiary: job, queues: session.leaves.clone(), rule: VictimRule::Move }
 }
 
 fn accept(session: &Session<'_>, trial: &Trial<'_>) -> bool {

@@ -13,8 +13,9 @@ use crate::outcome::{Cause, Reason, SearchStop, Side};
 use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::Status;
-use crate::solve::search::{Budget, Problem, Report, Trial, Waiting, search};
-use crate::solve::victims::Candidate;
+use crate::solve::index::Scratch;
+use crate::solve::search::{Budget, Problem, Report, Trial, search};
+use crate::solve::victims::Eligible;
 use crate::units::Timestamp;
 
 /// One such action.
@@ -30,7 +31,7 @@ pub struct MakingRoom {
     /// Why the job may not search, although it is looked at.
     pub barred: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<Barred>,
     /// Jobs that may lose pods for it.
-    pub candidates: fn(&Session<'_>, JobId, &[TaskId]) -> Vec<Candidate>,
+    pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> Eligible,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
     pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueBook) -> bool,
     /// One table of known failures for all queues, or one each.
@@ -62,7 +63,7 @@ pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
         tree.push(&session.ledger, &mut facts, job, action.depth);
     }
     let mut failures = Failures::default();
-    let mut waiting = Waiting::new(session);
+    let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
     let mut steps = 0;
     while let Some(job) = tree.pop(&session.ledger, &mut facts) {
         let chunk = Gang::new(&session.ledger, job).chunk(false);
@@ -85,18 +86,16 @@ pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
             explain(session, action, job, &chunk, SearchStop::Budget, None);
             continue;
         };
-        let report = solve(session, action, job, &chunk, &waiting, budget, None);
+        let report = solve(session, action, job, &chunk, &mut scratch, budget, None);
         steps += report.steps;
-        match report.stop {
-            None => waiting = Waiting::new(session),
-            Some(stop) => {
-                explain(session, action, job, &chunk, stop, Some(&report));
-                if stop != SearchStop::Budget {
-                    failures.add(session, table, job);
-                }
+        if let Some(stop) = report.stop {
+            explain(session, action, job, &chunk, stop, Some(&report));
+            if stop != SearchStop::Budget {
+                failures.add(session, table, job);
             }
         }
     }
+    session.scratch = Some(scratch);
 }
 
 /// Makes room for one job, on all nodes or on these, and commits it if that works out.
@@ -105,23 +104,24 @@ pub fn solve(
     action: &MakingRoom,
     job: JobId,
     chunk: &[TaskId],
-    waiting: &Waiting,
+    scratch: &mut Scratch,
     budget: Budget,
     nodes: Option<&FixedBitSet>,
 ) -> Report {
     let before = session.ledger.book.clone();
-    let candidates = (action.candidates)(session, job, chunk);
+    let eligible = (action.eligible)(session, job, chunk);
     let mark = session.ledger.mark();
     let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
-    let problem = Problem { job, chunk, candidates: &candidates, waiting, nodes, accept: &accept, budget };
-    let report = search(session, &problem);
+    let problem = Problem { job, chunk, eligible: &eligible, nodes, accept: &accept, budget };
+    let report = search(session, &problem, scratch);
     if report.stop.is_none() {
-        session.commit_evictions(mark, |session, victim| Cause {
+        let changed = session.commit_evictions(mark, |session, victim| Cause {
             action: action.action,
             beneficiary: Some(job),
             batch: report.batch,
             sides: (action.action == Action::Reclaim).then(|| sides(session, &before, job, victim)).flatten(),
         });
+        changed.into_iter().for_each(|job| scratch.index.update(session, job));
     }
     report
 }

@@ -2,13 +2,12 @@
 
 use super::making_room::{Barred, MakingRoom, run as make_room};
 use crate::capacity;
-use crate::gang;
 use crate::ids::{JobId, TaskId};
 use crate::order::jobs::requested;
 use crate::policy::Action;
 use crate::session::Session;
 use crate::solve::min_runtime;
-use crate::solve::victims::Candidate;
+use crate::solve::victims::{Eligible, VictimRule};
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
@@ -18,7 +17,7 @@ pub fn run(session: &mut Session<'_>) {
         budget: session.policy.budget.preempt,
         concerns: |_, _| true,
         barred,
-        candidates,
+        eligible,
         accept: |session, _, trial, _| {
             min_runtime::spares_minimum(session, trial, |job| min_runtime::protected_from_preempt(session, job))
         },
@@ -37,16 +36,7 @@ fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Bar
     over.then_some(Barred { counts_as_failure: true })
 }
 
-fn candidates(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Vec<Candidate> {
-    let row = session.snapshot.job(job);
-    let eligible = |other: &JobId| {
-        let victim = session.snapshot.job(*other);
-        *other != job
-            && victim.queue == row.queue
-            && victim.preemptible
-            && victim.priority < row.priority
-            && gang::has_active(&session.ledger, *other)
-    };
-    let protect = |job| min_runtime::candidate(session, job, min_runtime::protected_from_preempt(session, job));
-    session.snapshot.job_ids().filter(eligible).filter_map(protect).collect()
+fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Eligible {
+    let queues = session.snapshot.job(job).queue.into_iter().collect();
+    Eligible { beneficiary: job, queues, rule: VictimRule::LowerPriority }
 }

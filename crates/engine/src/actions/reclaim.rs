@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::making_room::{Barred, MakingRoom, run as make_room};
-use crate::gang;
 use crate::ids::{JobId, PodSetId, QueueId, TaskId};
 use crate::order::jobs::requested;
 use crate::policy::Action;
@@ -12,7 +11,7 @@ use crate::session::Session;
 use crate::solve::min_runtime;
 use crate::solve::rules::{self, Reclaimer};
 use crate::solve::search::Trial;
-use crate::solve::victims::Candidate;
+use crate::solve::victims::{Eligible, VictimRule};
 use crate::units::Triple;
 
 /// Runs the action.
@@ -26,7 +25,7 @@ pub fn run(session: &mut Session<'_>) {
         budget: session.policy.budget.reclaim,
         concerns: |_, _| true,
         barred,
-        candidates,
+        eligible,
         accept,
         shared_failures: false,
     };
@@ -45,21 +44,13 @@ fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Bar
     (!may).then_some(Barred { counts_as_failure: false })
 }
 
-fn candidates(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Vec<Candidate> {
-    let Some(own) = reclaimer(session, job, chunk) else { return Vec::new() };
-    // Whether a queue may lose something does not depend on the job.
-    let may_lose: Vec<bool> = (0..session.snapshot.queues.len())
-        .map(|queue| rules::may_lose(&session.ledger.book, own, QueueId::at(queue)))
-        .collect();
-    let eligible = |other: &JobId| {
-        let victim = session.snapshot.job(*other);
-        victim.preemptible
-            && victim.queue.is_some_and(|queue| queue != own.queue && may_lose[queue.index()])
-            && gang::has_active(&session.ledger, *other)
+fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Eligible {
+    let own = reclaimer(session, job, chunk);
+    let may_lose = |queue: &QueueId| {
+        own.is_some_and(|own| *queue != own.queue && rules::may_lose(&session.ledger.book, own, *queue))
     };
-    let protected = |job| min_runtime::protected_from_reclaim(session, own.queue, job);
-    let protect = |job| min_runtime::candidate(session, job, protected(job));
-    session.snapshot.job_ids().filter(eligible).filter_map(protect).collect()
+    let queues = session.leaves.iter().copied().filter(may_lose).collect();
+    Eligible { beneficiary: job, queues, rule: VictimRule::OtherQueue }
 }
 
 fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueBook) -> bool {

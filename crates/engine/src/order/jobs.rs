@@ -30,14 +30,10 @@ impl JobFacts {
             known: vec![None; ledger.snapshot.jobs.len()],
         }
     }
-}
 
-impl JobFacts {
     /// A job's place in its queue if it were this complete.
     pub fn key_with(&self, ledger: &Ledger<'_>, job: JobId, need: Need) -> JobKey {
-        let row = ledger.snapshot.job(job);
-        let priority = if self.by_priority { row.priority } else { 0 };
-        (Reverse(priority), if self.by_need { need } else { Need::Below }, row.created, job)
+        key(ledger, job, need, self.by_priority, self.by_need)
     }
 
     /// What pods ask for together, with memory requests as they count for orders and shares.
@@ -63,6 +59,22 @@ impl Jobs for JobFacts {
     fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
         self.key_with(ledger, job, Gang::new(ledger, job).state())
     }
+}
+
+/// A job's place in its queue.
+pub fn key_of(ledger: &Ledger<'_>, policy: &Policy, job: JobId) -> JobKey {
+    key_with(ledger, policy, job, Gang::new(ledger, job).state())
+}
+
+/// A job's place in its queue if it were this complete.
+pub fn key_with(ledger: &Ledger<'_>, policy: &Policy, job: JobId, need: Need) -> JobKey {
+    key(ledger, job, need, policy.order_by_priority, policy.order_by_need)
+}
+
+fn key(ledger: &Ledger<'_>, job: JobId, need: Need, by_priority: bool, by_need: bool) -> JobKey {
+    let row = ledger.snapshot.job(job);
+    let priority = if by_priority { row.priority } else { 0 };
+    (Reverse(priority), if by_need { need } else { Need::Below }, row.created, job)
 }
 
 /// What pods ask for together; memory requests are turned into GPUs of `reference` MiB.

@@ -31,9 +31,12 @@ pub fn protected_from_reclaim(session: &Session<'_>, reclaimer: QueueId, victim:
 
 /// How a job that is protected or not may be used as a victim; `None` if not at all.
 pub fn candidate(session: &Session<'_>, job: JobId, protected: bool) -> Option<Candidate> {
+    if !protected {
+        return Some(Candidate { surplus_only: false });
+    }
     let elastic = Gang::new(&session.ledger, job).is_elastic();
-    let surplus_only = protected && session.policy.repairs.gang_trees;
-    (!protected || elastic).then_some(Candidate { job, surplus_only })
+    let surplus_only = session.policy.repairs.gang_trees;
+    elastic.then_some(Candidate { surplus_only })
 }
 
 /// KAI takes the core of a protected job into its scenarios and then refuses them.

@@ -2,6 +2,7 @@
 //! the rules accept what that leads to.
 
 pub mod filters;
+pub mod index;
 pub mod min_runtime;
 pub mod rules;
 pub mod scenario;

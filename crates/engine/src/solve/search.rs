@@ -8,8 +8,9 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 
 use super::filters::{Admission, FreeGpus};
+use super::index::{JobIndex, Scratch};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
-use super::victims::{Batch, Candidate, VictimOrder, VictimTree};
+use super::victims::{Batch, Eligible, VictimOrder, VictimTree};
 use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
 use crate::ids::{JobId, NodeId, PodSetId, TaskId};
@@ -30,9 +31,7 @@ pub struct Problem<'p> {
     /// The pods to place.
     pub chunk: &'p [TaskId],
     /// Jobs that may lose pods.
-    pub candidates: &'p [Candidate],
-    /// Jobs with waiting pods, by queue: they shape the order in which victims come back.
-    pub waiting: &'p Waiting,
+    pub eligible: &'p Eligible,
     /// Nodes on which pods may be placed, besides those of victims; `None` is what the rules say.
     pub nodes: Option<&'p FixedBitSet>,
     /// Whether the rules accept what a scenario did.
@@ -75,39 +74,19 @@ pub struct Report {
     pub batch: u32,
 }
 
-/// Jobs with waiting pods, by leaf queue, in job order.
-#[derive(Debug, Default)]
-pub struct Waiting {
-    by_queue: BTreeMap<crate::ids::QueueId, BTreeSet<JobKey>>,
-}
-
-impl Waiting {
-    /// All jobs with waiting pods.
-    pub fn new(session: &Session<'_>) -> Self {
-        let mut facts = JobFacts::new(&session.ledger, session.policy, true);
-        let mut waiting = Self::default();
-        for job in session.snapshot.job_ids() {
-            if let Some(queue) = session.snapshot.job(job).queue
-                && crate::gang::has_pending(&session.ledger, job)
-            {
-                let key = facts.key(&session.ledger, job);
-                waiting.by_queue.entry(queue).or_default().insert(key);
-            }
-        }
-        waiting
-    }
-}
-
 /// Looks for victims. On success the ledger holds the solution; otherwise it is as before.
-pub fn search(session: &mut Session<'_>, problem: &Problem<'_>) -> Report {
+pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: &'p mut Scratch) -> Report {
+    let Scratch { index, facts, tree } = scratch;
+    let index = &*index;
     let free: Vec<i64> = session.snapshot.nodes.ids().map(|node| gpus_free(&session.ledger, node)).collect();
     let mut search = Search {
         problem,
         report: Report { stop: None, scenarios: 0, placed: 0, steps: 0, batch: 0 },
         failed: BTreeSet::new(),
-        facts: JobFacts::new(&session.ledger, session.policy, true),
-        tree: JobTree::new(&session.ledger, session.policy),
-        order: VictimOrder::new(&session.ledger, session.policy, problem.candidates),
+        index,
+        facts,
+        tree,
+        order: VictimOrder::new(session, index, problem.eligible),
         feasible: feasible_nodes(session, problem),
         free,
         allowed: 0,
@@ -121,9 +100,10 @@ struct Search<'p> {
     report: Report,
     /// Scenarios that failed: number of pods and victims.
     failed: BTreeSet<(usize, Vec<TaskId>)>,
-    facts: JobFacts,
-    tree: JobTree,
-    order: VictimOrder,
+    index: &'p JobIndex,
+    facts: &'p mut JobFacts,
+    tree: &'p mut JobTree,
+    order: VictimOrder<'p>,
     feasible: FixedBitSet,
     /// GPUs free on each node, now or later, when the search began.
     free: Vec<i64>,
@@ -139,7 +119,7 @@ enum Probe {
 
 impl Search<'_> {
     fn run(&mut self, session: &mut Session<'_>) -> Result<(), SearchStop> {
-        if self.problem.candidates.is_empty() {
+        if self.order.get(session, 0).is_none() {
             return Err(SearchStop::NoCandidates);
         }
         if session.policy.generators.is_empty() {
@@ -207,7 +187,7 @@ impl Search<'_> {
         recorded.iter().for_each(|batch| least.add(&session.ledger, batch, 1));
         let mut most = least.clone();
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
-        let mut victims = Victims::new(session, self.problem, recorded);
+        let mut victims = Victims::new(session, self.index, self.problem, recorded);
         loop {
             let scenarios = if !most.suffice() || !admission.suffices() {
                 Vec::new()
@@ -231,7 +211,7 @@ impl Search<'_> {
                     return Ok(Probe::Solved(victims));
                 }
             }
-            match victims.next(&session.ledger, &mut self.order) {
+            match victims.next(session, &mut self.order) {
                 Some(batch) => {
                     most.add(&session.ledger, &batch, 1);
                     admission.add(&session.ledger, &batch);
@@ -320,11 +300,11 @@ impl Search<'_> {
         }
         let need = Gang::new(&session.ledger, job).only(&sizes).state();
         let required = self.facts.requested(&session.ledger, pending);
-        let mut jobs = Partial { job, need, required, facts: &mut self.facts };
+        let mut jobs = Partial { job, need, required, facts: self.facts };
         let mut playing: BTreeSet<JobId> = batches.iter().map(|batch| batch.job).collect();
         playing.insert(job);
         self.tree.clear();
-        fill(&mut self.tree, session, &mut jobs, &playing, self.problem.waiting);
+        fill(self.tree, session, &mut jobs, &playing, self.index);
         let mut steps = 0;
         let mut placed = false;
         let mut left = playing.len();
@@ -357,36 +337,36 @@ impl Search<'_> {
 }
 
 /// Victims of one probe, in order, without those that are recorded already.
-enum Victims {
+enum Victims<'p> {
     /// Recorded victims are whole entries of the common order, so they are just passed over.
     Common { next: usize, recorded: BTreeSet<TaskId> },
     /// A job has lost pods in several steps; what it loses next depends on that.
-    Own { tree: Box<VictimTree>, recorded: BTreeSet<TaskId> },
+    Own { tree: Box<VictimTree<'p>>, recorded: BTreeSet<TaskId> },
 }
 
-impl Victims {
-    fn new(session: &Session<'_>, problem: &Problem<'_>, recorded: &[Arc<Batch>]) -> Self {
+impl<'p> Victims<'p> {
+    fn new(session: &Session<'_>, index: &'p JobIndex, problem: &'p Problem<'_>, recorded: &[Arc<Batch>]) -> Self {
         let mut jobs = BTreeSet::new();
         let once_each = recorded.iter().all(|batch| jobs.insert(batch.job));
         let recorded = recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
         if once_each {
             return Self::Common { next: 0, recorded };
         }
-        let tree = Box::new(VictimTree::new(&session.ledger, session.policy, problem.candidates));
+        let tree = Box::new(VictimTree::new(session, index, problem.eligible));
         Self::Own { tree, recorded }
     }
 
     /// The ledger must be as it was when the search began.
-    fn next(&mut self, ledger: &Ledger<'_>, order: &mut VictimOrder) -> Option<Arc<Batch>> {
+    fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'p>) -> Option<Arc<Batch>> {
         match self {
             Self::Common { next, recorded } => loop {
-                let batch = order.get(ledger, *next)?;
+                let batch = order.get(session, *next)?;
                 *next += 1;
                 if !batch.tasks.iter().any(|task| recorded.contains(task)) {
                     return Some(batch);
                 }
             },
-            Self::Own { tree, recorded } => tree.advance(ledger, recorded).map(Arc::new),
+            Self::Own { tree, recorded } => tree.advance(session, recorded).map(Arc::new),
         }
     }
 }
@@ -406,7 +386,7 @@ fn fill(
     session: &Session<'_>,
     jobs: &mut Partial<'_>,
     playing: &BTreeSet<JobId>,
-    waiting: &Waiting,
+    index: &JobIndex,
 ) {
     let mut last: BTreeMap<crate::ids::QueueId, JobKey> = BTreeMap::new();
     for job in playing {
@@ -417,8 +397,7 @@ fn fill(
         *entry = (*entry).max(key);
     }
     for (queue, last) in last {
-        let Some(others) = waiting.by_queue.get(&queue) else { continue };
-        for key in others.range(..last) {
+        for key in index.waiting(queue).range(..last) {
             if !playing.contains(&key.3) {
                 tree.push(&session.ledger, jobs, key.3, None);
             }

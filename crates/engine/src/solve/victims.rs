@@ -1,24 +1,69 @@
-//! The order in which jobs lose pods: least entitled queue first, then lowest priority, surplus and newest first.
+//! Who may lose pods for whom, and in which order: least entitled queue first, then lowest priority, surplus and newest
+//! first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::index::JobIndex;
+use super::min_runtime;
 use crate::gang::Gang;
 use crate::ids::{JobId, QueueId, TaskId};
 use crate::ledger::{Ledger, Standing};
-use crate::order::jobs::JobFacts;
+use crate::order::jobs::key_with;
 use crate::order::queues::{Contender, Entitlement};
 use crate::order::tree::JobKey;
-use crate::policy::Policy;
+use crate::session::Session;
 use crate::units::Triple;
 
-/// A job that may lose pods.
+/// Which jobs may lose pods for a job.
+#[derive(Clone, Debug)]
+pub struct Eligible {
+    /// The job that gets the room.
+    pub beneficiary: JobId,
+    /// Leaf queues of victims.
+    pub queues: Vec<QueueId>,
+    /// By which rule.
+    pub rule: VictimRule,
+}
+
+/// The rule by which victims are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimRule {
+    /// Anyone, since nobody loses a place.
+    Move,
+    /// Jobs of lower priority.
+    LowerPriority,
+    /// Jobs of other queues.
+    OtherQueue,
+}
+
+/// How a job may be used as a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The job.
-    pub job: JobId,
     /// Whether it may lose its surplus only.
     pub surplus_only: bool,
+}
+
+impl Eligible {
+    /// How the job may be used; `None` if not at all.
+    fn candidate(&self, session: &Session<'_>, victim: JobId) -> Option<Candidate> {
+        if victim == self.beneficiary {
+            return None;
+        }
+        let beneficiary = session.snapshot.job(self.beneficiary);
+        match self.rule {
+            VictimRule::Move => Some(Candidate { surplus_only: false }),
+            VictimRule::LowerPriority => {
+                let lower = session.snapshot.job(victim).priority < beneficiary.priority;
+                let protected = lower && min_runtime::protected_from_preempt(session, victim);
+                min_runtime::candidate(session, victim, protected).filter(|_| lower)
+            }
+            VictimRule::OtherQueue => {
+                let protected = min_runtime::protected_from_reclaim(session, beneficiary.queue?, victim);
+                min_runtime::candidate(session, victim, protected)
+            }
+        }
+    }
 }
 
 /// Pods of one job that are evicted together.
@@ -32,127 +77,157 @@ pub struct Batch {
 
 /// The batches of a [`VictimTree`], kept so that several probes can go through them from the start.
 #[derive(Debug)]
-pub struct VictimOrder {
-    tree: VictimTree,
+pub struct VictimOrder<'p> {
+    tree: VictimTree<'p>,
     known: Vec<Arc<Batch>>,
 }
 
-impl VictimOrder {
-    /// The order of these candidates.
-    pub fn new(ledger: &Ledger<'_>, policy: &Policy, candidates: &[Candidate]) -> Self {
-        Self { tree: VictimTree::new(ledger, policy, candidates), known: Vec::new() }
+impl<'p> VictimOrder<'p> {
+    /// The order of these victims.
+    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p Eligible) -> Self {
+        Self { tree: VictimTree::new(session, index, eligible), known: Vec::new() }
     }
 
     /// The batch at a position.
-    pub fn get(&mut self, ledger: &Ledger<'_>, index: usize) -> Option<Arc<Batch>> {
-        while self.known.len() <= index {
-            let batch = self.tree.advance(ledger, &BTreeSet::new())?;
+    pub fn get(&mut self, session: &Session<'_>, position: usize) -> Option<Arc<Batch>> {
+        while self.known.len() <= position {
+            let batch = self.tree.advance(session, &BTreeSet::new())?;
             self.known.push(Arc::new(batch));
         }
-        Some(Arc::clone(&self.known[index]))
+        Some(Arc::clone(&self.known[position]))
     }
 }
 
-/// Candidates in the order in which they lose pods, one batch at a time.
+/// Victims in order, one batch at a time. The ledger must be as it was when the tree was made.
 #[derive(Debug)]
-pub struct VictimTree {
-    facts: JobFacts,
-    surplus_only: BTreeSet<JobId>,
-    waiting: BTreeMap<QueueId, BTreeSet<JobKey>>,
+pub struct VictimTree<'p> {
+    index: &'p JobIndex,
+    eligible: &'p Eligible,
+    leaves: BTreeMap<QueueId, Leaf>,
+    /// Queues that still have victims, by parent.
     children: BTreeMap<Option<QueueId>, BTreeSet<QueueId>>,
     taken: BTreeMap<JobId, BTreeSet<TaskId>>,
-    /// What pods taken from a leaf held.
-    lost: BTreeMap<QueueId, Triple>,
     judged: BTreeMap<QueueId, (Entitlement, QueueId)>,
     by_age: bool,
 }
 
-impl VictimTree {
-    /// A tree of these candidates.
-    pub fn new(ledger: &Ledger<'_>, policy: &Policy, candidates: &[Candidate]) -> Self {
+#[derive(Debug, Default)]
+struct Leaf {
+    /// The next victim.
+    next: Option<(JobKey, Candidate)>,
+    /// Everything from here on was looked at.
+    seen: Option<JobKey>,
+    /// Jobs that lost a part and go on with the rest.
+    returned: BTreeMap<JobKey, Candidate>,
+    /// What pods taken from here asked for.
+    lost: Triple,
+}
+
+impl<'p> VictimTree<'p> {
+    /// A tree of these victims.
+    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p Eligible) -> Self {
         let mut tree = Self {
-            facts: JobFacts::new(ledger, policy, false),
-            surplus_only: candidates.iter().filter(|one| one.surplus_only).map(|one| one.job).collect(),
-            waiting: BTreeMap::new(),
+            index,
+            eligible,
+            leaves: BTreeMap::new(),
             children: BTreeMap::new(),
             taken: BTreeMap::new(),
-            lost: BTreeMap::new(),
             judged: BTreeMap::new(),
-            by_age: policy.proportion.is_none(),
+            by_age: session.policy.proportion.is_none(),
         };
-        for candidate in candidates {
-            tree.push(ledger, candidate.job);
+        for queue in &eligible.queues {
+            let mut leaf = Leaf::default();
+            tree.find_next(session, *queue, &mut leaf);
+            if leaf.next.is_some() {
+                for queue in session.ledger.book.path(*queue) {
+                    tree.children.entry(session.ledger.book.row(queue).parent).or_default().insert(queue);
+                }
+                tree.leaves.insert(*queue, leaf);
+            }
         }
         tree
     }
 
-    /// The next pods to lose; the ledger must be as it was when the tree was made. Pods that are victims already are passed over.
-    pub fn advance(&mut self, ledger: &Ledger<'_>, recorded: &BTreeSet<TaskId>) -> Option<Batch> {
+    /// The next pods to lose; pods that are victims already are passed over.
+    pub fn advance(&mut self, session: &Session<'_>, recorded: &BTreeSet<TaskId>) -> Option<Batch> {
+        let ledger = &session.ledger;
         let nothing = BTreeSet::new();
         loop {
-            let job = self.pop(ledger)?;
+            let (queue, job, candidate) = self.pop(session)?;
             let taken = self.taken.get(&job).unwrap_or(&nothing);
             let chunk = Gang::new(ledger, job).without(taken).eviction_chunk();
-            if chunk.is_core && self.surplus_only.contains(&job) {
+            if chunk.is_core && candidate.surplus_only {
+                self.refill(session, queue, None);
                 continue;
             }
             if chunk.tasks.iter().any(|task| recorded.contains(task)) {
                 let known: Vec<_> = ledger.snapshot.job_tasks(job).filter(|task| recorded.contains(task)).collect();
-                self.take(ledger, job, &known);
-                if !Gang::new(ledger, job).without(&self.taken[&job]).eviction_chunk().tasks.is_empty() {
-                    self.push(ledger, job);
-                }
+                self.take(ledger, queue, job, &known);
+                let rest = !Gang::new(ledger, job).without(&self.taken[&job]).eviction_chunk().tasks.is_empty();
+                self.refill(session, queue, rest.then_some((job, candidate)));
                 continue;
             }
-            self.take(ledger, job, &chunk.tasks);
-            if chunk.leaves_some {
-                self.push(ledger, job);
-            }
+            self.take(ledger, queue, job, &chunk.tasks);
+            self.refill(session, queue, chunk.leaves_some.then_some((job, candidate)));
             return Some(Batch { job, tasks: chunk.tasks });
         }
     }
 
-    fn take(&mut self, ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) {
-        let queue = queue_of(ledger, job);
-        let held: Vec<_> = tasks.iter().copied().filter(|task| holds(ledger, *task)).collect();
-        *self.lost.entry(queue).or_default() += held_requests(ledger, &held);
+    fn take(&mut self, ledger: &Ledger<'_>, queue: QueueId, job: JobId, tasks: &[TaskId]) {
+        let lost = held_requests(ledger, tasks.iter().copied());
+        self.leaves.get_mut(&queue).expect("popped from it").lost += lost;
         self.taken.entry(job).or_default().extend(tasks);
-        self.forget(ledger, queue);
     }
 
-    fn push(&mut self, ledger: &Ledger<'_>, job: JobId) {
-        let queue = queue_of(ledger, job);
-        let nothing = BTreeSet::new();
-        let taken = self.taken.get(&job).unwrap_or(&nothing);
-        let need = Gang::new(ledger, job).without(taken).state();
-        let key = self.facts.key_with(ledger, job, need);
-        self.waiting.entry(queue).or_default().insert(key);
-        for queue in ledger.book.path(queue) {
-            self.children.entry(ledger.book.row(queue).parent).or_default().insert(queue);
+    /// Removes the next victim from its queue; [`Self::refill`] must follow.
+    fn pop(&mut self, session: &Session<'_>) -> Option<(QueueId, JobId, Candidate)> {
+        let top = self.worst(&session.ledger, None)?;
+        let queue = self.judged[&top].1;
+        let leaf = self.leaves.get_mut(&queue).expect("judged leaves have victims");
+        let (key, candidate) = leaf.next.take().expect("judged leaves have victims");
+        leaf.returned.remove(&key);
+        Some((queue, key.3, candidate))
+    }
+
+    /// Finds the queue's next victim, after one was taken and perhaps goes on with the rest of its pods.
+    fn refill(&mut self, session: &Session<'_>, queue: QueueId, back: Option<(JobId, Candidate)>) {
+        let mut leaf = std::mem::take(self.leaves.get_mut(&queue).expect("popped from it"));
+        if let Some((job, candidate)) = back {
+            let need = Gang::new(&session.ledger, job).without(&self.taken[&job]).state();
+            leaf.returned.insert(key_with(&session.ledger, session.policy, job, need), candidate);
         }
-        self.forget(ledger, queue);
-    }
-
-    fn forget(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
-        for queue in ledger.book.path(queue) {
+        self.find_next(session, queue, &mut leaf);
+        let empty = leaf.next.is_none();
+        self.leaves.insert(queue, leaf);
+        for queue in session.ledger.book.path(queue) {
             self.judged.remove(&queue);
         }
-    }
-
-    fn pop(&mut self, ledger: &Ledger<'_>) -> Option<JobId> {
-        let top = self.worst(ledger, None)?;
-        let leaf = self.judged[&top].1;
-        let waiting = self.waiting.get_mut(&leaf).expect("judged leaves have jobs");
-        let key = waiting.pop_last().expect("judged leaves have jobs");
-        if waiting.is_empty() {
-            self.waiting.remove(&leaf);
-            self.prune(ledger, leaf);
+        if empty {
+            self.prune(&session.ledger, queue);
         }
-        self.forget(ledger, leaf);
-        Some(key.3)
     }
 
-    /// Removes a leaf without jobs, and what is empty above it.
+    fn find_next(&self, session: &Session<'_>, queue: QueueId, leaf: &mut Leaf) {
+        let jobs = self.index.evictable(queue);
+        let unseen = match leaf.seen {
+            Some(seen) => jobs.range(..seen),
+            None => jobs.range(..),
+        };
+        let mut best = leaf.returned.last_key_value().map(|(key, candidate)| (*key, *candidate));
+        for key in unseen.rev() {
+            if best.is_some_and(|(best, _)| best > *key) {
+                break;
+            }
+            leaf.seen = Some(*key);
+            if let Some(candidate) = self.eligible.candidate(session, key.3) {
+                best = Some((*key, candidate));
+                break;
+            }
+        }
+        leaf.next = best;
+    }
+
+    /// Removes a leaf without victims, and what is empty above it.
     fn prune(&mut self, ledger: &Ledger<'_>, leaf: QueueId) {
         for queue in ledger.book.path(leaf) {
             if self.children.get(&Some(queue)).is_some_and(|below| !below.is_empty()) {
@@ -188,33 +263,24 @@ impl VictimTree {
         if self.judged.contains_key(&queue) {
             return;
         }
-        let leaf = if self.waiting.contains_key(&queue) {
+        let leaf = if self.leaves.contains_key(&queue) {
             queue
         } else {
             let child = self.worst(ledger, Some(queue)).expect("empty branches are pruned");
             self.judged[&child].1
         };
-        let next = self.waiting[&leaf].last().expect("judged leaves have jobs").3;
+        let next = self.leaves[&leaf].next.expect("empty leaves are pruned").0.3;
         let nothing = BTreeSet::new();
         let taken = self.taken.get(&next).unwrap_or(&nothing);
-        let rest: Vec<_> =
-            ledger.snapshot.job_tasks(next).filter(|task| holds(ledger, *task) && !taken.contains(task)).collect();
-        let victims = self.lost.get(&leaf).copied().unwrap_or_default() + held_requests(ledger, &rest);
+        let rest = held_requests(ledger, ledger.snapshot.job_tasks(next).filter(|task| !taken.contains(task)));
+        let victims = self.leaves[&leaf].lost + rest;
         let contender = Contender { row: ledger.book.row(queue), required: Triple::ZERO, victims };
         self.judged.insert(queue, (Entitlement::of(contender, ledger.book.total), leaf));
     }
 }
 
-fn holds(ledger: &Ledger<'_>, task: TaskId) -> bool {
-    matches!(ledger.standing(task), Standing::Held(_))
-}
-
-fn queue_of(ledger: &Ledger<'_>, job: JobId) -> QueueId {
-    ledger.snapshot.job(job).queue.expect("candidates have a queue")
-}
-
-/// What pods ask for by their specification: a memory request asks for no GPUs, whatever it occupies.
-fn held_requests(ledger: &Ledger<'_>, tasks: &[TaskId]) -> Triple {
-    let shape = |task: &TaskId| ledger.snapshot.shape(ledger.snapshot.task(*task).shape);
-    tasks.iter().fold(Triple::ZERO, |sum, task| sum + shape(task).requested())
+/// What pods that hold a place ask for by their specification: a memory request asks for no GPUs, whatever it occupies.
+fn held_requests(ledger: &Ledger<'_>, tasks: impl Iterator<Item = TaskId>) -> Triple {
+    let held = tasks.filter(|task| matches!(ledger.standing(*task), Standing::Held(_)));
+    held.fold(Triple::ZERO, |sum, task| sum + ledger.snapshot.shape(ledger.snapshot.task(task).shape).requested())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_engine::ids::{JobId, NodeId, TaskId};
+use kai_engine::ids::{GroupId, JobId, NodeId, TaskId};
 use kai_engine::outcome::{DeviceRef, Place};
 use kai_engine::snapshot::{GPUS, GpuAsk, LevelRef, Member, Shape, Status};
 use kai_engine::units::GPU;
@@ -104,39 +104,45 @@ pub(super) fn rules_and_ports_are_obeyed(after: &After<'_>) -> Found {
     Ok(())
 }
 
-/// A job of which something is bound runs with all it needs, and so does every sub-group with a bound pod; a job of
+/// A pod that runs when the next cycle begins; one that only moves runs until then.
+fn runs(after: &After<'_>, task: TaskId) -> bool {
+    after.runs_now(task) || after.is_evicted(task) && after.promised(task).is_some()
+}
+
+/// A job of which something is bound runs with all it needs, and so does every pod set with a bound pod; a job of
 /// which something is promised will.
 pub(super) fn gangs_start_whole(after: &After<'_>) -> Found {
-    // A pod that only moves runs until then.
-    let runs = |task: TaskId| after.runs_now(task) || after.is_evicted(task) && after.promised(task).is_some();
-    let will_run = |task: TaskId| after.runs_later(task);
-    for job in after.snapshot.job_ids() {
-        let name = after.job_name(job);
-        let any = |test: &dyn Fn(TaskId) -> bool| after.snapshot.job_tasks(job).any(test);
-        let root = Member::Group(after.snapshot.root(job));
-        if any(&|task| after.bound(task).is_some()) {
-            ensure!(after.is_whole(job, &runs), "{name} is started in part");
-            subgroups_are_whole(after, root, &|task| after.bound(task).is_some(), &runs)?;
-        }
-        if any(&|task| after.promised(task).is_some()) {
-            ensure!(after.is_whole(job, &will_run), "{name} is promised a part of what it needs");
-            subgroups_are_whole(after, root, &|task| after.promised(task).is_some(), &will_run)?;
+    let snapshot = after.snapshot;
+    let (now, later) = (|task| runs(after, task), |task| after.runs_later(task));
+    for job in snapshot.job_ids() {
+        let sets = snapshot.pod_sets_of(job).map(Member::PodSet);
+        for member in sets.chain([Member::Group(snapshot.root(job))]) {
+            member_is_whole(after, member, &|task| after.bound(task).is_some(), &now)?;
+            member_is_whole(after, member, &|task| after.promised(task).is_some(), &later)?;
         }
     }
     Ok(())
 }
 
-fn subgroups_are_whole(
+/// The same for groups inside a job, optional ones included.
+pub(super) fn inner_groups_start_whole(after: &After<'_>) -> Found {
+    for group in (0..after.snapshot.groups.len()).map(|index| Member::Group(GroupId::at(index))) {
+        member_is_whole(after, group, &|task| after.bound(task).is_some(), &|task| runs(after, task))?;
+        member_is_whole(after, group, &|task| after.promised(task).is_some(), &|task| after.runs_later(task))?;
+    }
+    Ok(())
+}
+
+/// A member of which a pod was chosen has all the pods it needs.
+fn member_is_whole(
     after: &After<'_>,
     member: Member,
     chosen: &dyn Fn(TaskId) -> bool,
     stands: &dyn Fn(TaskId) -> bool,
 ) -> Found {
-    if !has_any(after, member, chosen) {
-        return Ok(());
-    }
-    ensure!(after.is_met(member, stands), "{member:?} gets a pod but lacks others");
-    after.members(member).iter().try_for_each(|inner| subgroups_are_whole(after, *inner, chosen, stands))
+    let whole = !has_any(after, member, chosen) || after.is_met(member, stands);
+    ensure!(whole, "{member:?} gets a pod but lacks others");
+    Ok(())
 }
 
 fn has_any(after: &After<'_>, member: Member, test: &dyn Fn(TaskId) -> bool) -> bool {
