@@ -1,5 +1,7 @@
 //! Makes room by moving pods: everyone who has a place keeps one.
 
+use std::collections::BTreeSet;
+
 use fixedbitset::FixedBitSet;
 
 use super::making_room::{self, Barred, MakingRoom, run as make_room};
@@ -29,6 +31,7 @@ fn action(session: &Session<'_>) -> MakingRoom {
         concerns: |session, job| session.snapshot.job(job).preemptible,
         barred,
         eligible,
+        losers: |_, _, _, _| BTreeSet::new(),
         accept: |session, _, trial, _| accept(session, trial),
         shared_failures: true,
     }

@@ -1,7 +1,7 @@
 //! What consolidation, reclaim and preemption have in common: they go through waiting jobs in order and search victims
 //! for each, until the action's step budget is used up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 
@@ -32,6 +32,8 @@ pub struct MakingRoom {
     pub barred: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<Barred>,
     /// Jobs that may lose pods for it.
     pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> Eligible,
+    /// Queues among the eligible ones that could lose a place for these pods, not only move.
+    pub losers: fn(&Session<'_>, JobId, &[TaskId], &[QueueId]) -> BTreeSet<QueueId>,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
     pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueBook) -> bool,
     /// One table of known failures for all queues, or one each.
@@ -112,7 +114,8 @@ pub fn solve(
     let eligible = (action.eligible)(session, job, chunk);
     let mark = session.ledger.mark();
     let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
-    let problem = Problem { job, chunk, eligible: &eligible, nodes, accept: &accept, budget };
+    let losers = |session: &Session<'_>, pending: &[TaskId]| (action.losers)(session, job, pending, &eligible.queues);
+    let problem = Problem { job, chunk, eligible: &eligible, nodes, losers: &losers, accept: &accept, budget };
     let report = search(session, &problem, scratch);
     if report.stop.is_none() {
         let changed = session.commit_evictions(mark, |session, victim| Cause {

@@ -1,6 +1,6 @@
 //! A queue below its share takes back from queues above theirs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::making_room::{Barred, MakingRoom, run as make_room};
 use crate::ids::{JobId, PodSetId, QueueId, TaskId};
@@ -26,6 +26,7 @@ pub fn run(session: &mut Session<'_>) {
         concerns: |_, _| true,
         barred,
         eligible,
+        losers,
         accept,
         shared_failures: false,
     };
@@ -53,12 +54,20 @@ fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Eligible {
     Eligible { beneficiary: job, queues, rule: VictimRule::OtherQueue }
 }
 
+fn losers(session: &Session<'_>, job: JobId, pending: &[TaskId], queues: &[QueueId]) -> BTreeSet<QueueId> {
+    let Some(own) = reclaimer(session, job, pending) else { return BTreeSet::new() };
+    rules::losers(&session.ledger.book, own, queues, multiplier(session))
+}
+
+fn multiplier(session: &Session<'_>) -> i64 {
+    session.policy.proportion.map_or(crate::units::ONE, |rules| rules.saturation_multiplier)
+}
+
 fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueBook) -> bool {
     let Some(own) = reclaimer(session, job, trial.pending) else { return false };
-    let multiplier = session.policy.proportion.map_or(crate::units::ONE, |rules| rules.saturation_multiplier);
     let protected = |job| min_runtime::protected_from_reclaim(session, own.queue, job);
     min_runtime::spares_minimum(session, trial, protected)
-        && rules::reclaimable(before, own, &units(session, trial), multiplier)
+        && rules::reclaimable(before, own, &units(session, trial), multiplier(session))
 }
 
 /// What each victim queue loses, batch by batch; pods that found another place are not lost.

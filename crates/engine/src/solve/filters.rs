@@ -1,11 +1,14 @@
 //! Cheap tests that a set of victims must pass before anything is tried. None refuses a set that could work.
 
+use std::collections::BTreeSet;
+
 use fixedbitset::FixedBitSet;
 
 use super::scenario::node_of;
 use super::victims::Batch;
-use crate::ids::{NodeId, TaskId};
+use crate::ids::{NodeId, QueueId, TaskId};
 use crate::ledger::Ledger;
+use crate::snapshot::GpuAsk;
 
 /// GPUs that would be free on each node, and how many of the pending pods could find room, by size.
 ///
@@ -61,6 +64,49 @@ impl FreeGpus {
 
 fn room(free: i64, gpus: i64) -> i64 {
     if free > 0 { free / gpus } else { 0 }
+}
+
+/// All GPUs that the pods and those who must keep a place can count on together, wherever they are.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    demand: i64,
+    free: i64,
+    losers: BTreeSet<QueueId>,
+    /// Parts of GPUs are rounded in several ways, so only whole ones are counted.
+    counts: bool,
+}
+
+impl Volume {
+    /// For these pods; only jobs of `losers` may end up without a place.
+    pub fn new(ledger: &Ledger<'_>, free: &[i64], pending: &[TaskId], losers: BTreeSet<QueueId>) -> Self {
+        let shape = |task: &TaskId| ledger.snapshot.shape(ledger.snapshot.task(*task).shape);
+        Self {
+            demand: pending.iter().map(|task| shape(task).quota_gpu).sum(),
+            free: free.iter().map(|free| (*free).max(0)).sum(),
+            losers,
+            counts: pending.iter().all(|task| shape(task).gpu == GpuAsk::Whole),
+        }
+    }
+
+    /// What a batch adds if its job may end up without a place.
+    pub fn gain(&self, ledger: &Ledger<'_>, batch: &Batch) -> i64 {
+        let queue = ledger.snapshot.job(batch.job).queue;
+        if !queue.is_some_and(|queue| self.losers.contains(&queue)) {
+            return 0;
+        }
+        let gpus = |task: &TaskId| node_of(ledger, *task).map_or(0, |node| ledger.cost(*task, node).0[2]);
+        batch.tasks.iter().map(gpus).sum()
+    }
+
+    /// Whether there could be room for everyone.
+    pub fn suffices(&self, gain: i64) -> bool {
+        !self.counts || self.demand <= self.free + gain
+    }
+
+    /// Whether no victim could ever help.
+    pub fn is_hopeless(&self) -> bool {
+        self.losers.is_empty() && !self.suffices(0)
+    }
 }
 
 /// Whether each pending pod is admitted by some node that is feasible or gives something back.

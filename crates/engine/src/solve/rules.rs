@@ -2,7 +2,7 @@
 //!
 //! All functions compare counters; none looks at jobs or nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::QueueId;
 use crate::queues::QueueBook;
@@ -83,6 +83,29 @@ pub fn reclaimable(book: &QueueBook, reclaimer: Reclaimer, units: &[(QueueId, Tr
         }
     }
     book.path(reclaimer.queue).all(|queue| stays_behaved(book, reclaimer, queue, &remaining, &taken, multiplier))
+}
+
+/// Queues that could lose anything at all to the reclaimer: a necessary condition, known before the search.
+///
+/// What others lose only makes a victim's side less saturated, so a side that is no more saturated than the reclaimer's
+/// would be, at best, never passes [`reclaimable`].
+pub fn losers(book: &QueueBook, reclaimer: Reclaimer, victims: &[QueueId], multiplier: i64) -> BTreeSet<QueueId> {
+    let could_lose = |victim: &QueueId| {
+        let (ours, theirs) = book.parting(reclaimer.queue, *victim);
+        let held = book.row(theirs).allocated;
+        if !over_fair_share(book, theirs, held) && !quota_guaranteed(book, ours, theirs, reclaimer.required, held) {
+            return false;
+        }
+        let beside = victims.iter().filter(|other| book.path(**other).any(|queue| queue == ours));
+        let lost_beside = beside.fold(Triple::ZERO, |sum, other| sum + book.row(*other).allocated);
+        let after = book.row(ours).allocated - lost_beside + reclaimer.required;
+        QueueResource::ALL.into_iter().filter(|resource| reclaimer.required.get(*resource) > 0).all(|resource| {
+            let ours = (after.get(resource), book.row(ours).fair_share.get(resource));
+            let theirs = (held.get(resource), book.row(theirs).fair_share.get(resource));
+            ours.0 <= ours.1 || theirs.1 <= 0 || !as_saturated(ours, theirs, multiplier)
+        })
+    };
+    victims.iter().copied().filter(could_lose).collect()
 }
 
 /// On one level: the reclaimer's side must not end up above its share and as saturated as a sibling it took from.

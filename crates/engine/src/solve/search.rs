@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
-use super::filters::{Admission, FreeGpus};
+use super::filters::{Admission, FreeGpus, Volume};
 use super::index::{JobIndex, Scratch};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
 use super::victims::{Batch, Eligible, VictimOrder, VictimTree};
 use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
-use crate::ids::{JobId, NodeId, PodSetId, TaskId};
+use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::ledger::{Ledger, Standing};
 use crate::order::jobs::JobFacts;
 use crate::order::tree::{JobKey, JobTree, Jobs};
@@ -34,6 +34,8 @@ pub struct Problem<'p> {
     pub eligible: &'p Eligible,
     /// Nodes on which pods may be placed, besides those of victims; `None` is what the rules say.
     pub nodes: Option<&'p FixedBitSet>,
+    /// Queues whose jobs could end up without a place for these pods.
+    pub losers: &'p dyn Fn(&Session<'_>, &[TaskId]) -> BTreeSet<QueueId>,
     /// Whether the rules accept what a scenario did.
     pub accept: &'p dyn Fn(&Session<'_>, &Trial<'_>) -> bool,
     /// Steps left.
@@ -179,6 +181,14 @@ impl Search<'_> {
     ) -> Result<Probe, SearchStop> {
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
+        let losers = (self.problem.losers)(session, pending);
+        let volume = Volume::new(&session.ledger, &self.free, pending, losers);
+        self.step(1)?;
+        if volume.is_hopeless() {
+            return Ok(Probe::Unsolved);
+        }
+        let gain = |batch: &Arc<Batch>| volume.gain(&session.ledger, batch);
+        let recorded_gain: i64 = recorded.iter().map(gain).sum();
         let feasible = self.feasible_with(session, recorded);
         let mut gathered =
             Gathered::new(&session.ledger, recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at));
@@ -205,7 +215,9 @@ impl Search<'_> {
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
-                if gives_enough(session, &mut least, &gathered, &scenario)
+                let gain = scenario.iter().map(|index| volume.gain(&session.ledger, &gathered.potential[*index]));
+                if volume.suffices(recorded_gain + gain.sum::<i64>())
+                    && gives_enough(session, &mut least, &gathered, &scenario)
                     && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
                     return Ok(Probe::Solved(victims));
@@ -388,7 +400,7 @@ fn fill(
     playing: &BTreeSet<JobId>,
     index: &JobIndex,
 ) {
-    let mut last: BTreeMap<crate::ids::QueueId, JobKey> = BTreeMap::new();
+    let mut last: BTreeMap<QueueId, JobKey> = BTreeMap::new();
     for job in playing {
         let queue = session.snapshot.job(*job).queue.expect("players have a queue");
         let key = jobs.key(&session.ledger, *job);

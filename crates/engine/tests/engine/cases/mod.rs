@@ -7,7 +7,6 @@ mod nodes;
 mod preempt;
 mod queues;
 mod reclaim;
-mod scratch;
 mod shares;
 mod stale;
 mod subgroups;

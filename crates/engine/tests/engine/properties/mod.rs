@@ -64,7 +64,7 @@ truths! {
     #[ignore = "a pod is bound to a GPU that is still being given back"]
     nothing_is_over_committed_when_spreading: placement::nothing_is_over_committed [("devices", "spread")];
     rules_and_ports_are_obeyed: placement::rules_and_ports_are_obeyed [];
-    gangs_start_whole: placement::gangs_start_whole [];
+    gangs_start_whole: placement::gangs_start_whole [("generators", "local")];
     #[ignore = "a group with a member of minimum 0 may be bound in part and promised in part"]
     inner_groups_start_whole: placement::inner_groups_start_whole [];
     required_domains_hold: placement::required_domains_hold [];
