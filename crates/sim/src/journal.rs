@@ -1,6 +1,6 @@
 //! What happened, in order: the raw material of the timeline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::units::{Span, Timestamp};
 
@@ -122,15 +122,19 @@ impl Journal {
         gist: &str,
         why: String,
     ) {
-        let before = self.standing.insert((event, subject.clone()), gist.to_owned());
-        if before.as_deref() != Some(gist) {
+        if self.is_news(event, subject, gist) {
             self.add(now, event, subject, node, why);
             self.standing.insert((event, subject.clone()), gist.to_owned());
         }
     }
 
+    /// Whether this has not been said already.
+    pub(crate) fn is_news(&self, event: Event, subject: &Id, gist: &str) -> bool {
+        self.standing.get(&(event, subject.clone())).is_none_or(|said| said != gist)
+    }
+
     /// Forgets what holds about a kind of event, except for those who were named again.
-    pub(crate) fn keep_standing(&mut self, event: Event, named: &std::collections::BTreeSet<Id>) {
+    pub(crate) fn keep_standing(&mut self, event: Event, named: &BTreeSet<Id>) {
         self.standing.retain(|(kind, subject), _| *kind != event || named.contains(subject));
     }
 }

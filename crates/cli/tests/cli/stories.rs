@@ -302,3 +302,238 @@ spec: {nodeName: node-1, containers: [{name: main, resources: {limits: {nvidia.c
         "#]],
     );
 }
+
+#[test]
+fn an_indexed_job_gives_each_pod_its_number() {
+    check(
+        &[
+            workload("batch/v1", "Job", "shard", "parallelism: 2\n  completions: 3\n  completionMode: Indexed", 2),
+            scenario(
+                "  duration: 30s\n  steps:\n  - {at: 10s, delete: {kind: Pod, name: shard-1-0, namespace: team}}\n",
+            ),
+        ],
+        expect![[r#"
+            Timeline
+                 0s  submit     team/shard              Job: 3 pods of 2 GPUs, queue team
+                 0s  bind       team/shard-0-0  node-1  fits together with 1 more pod; queue team now holds 4 GPUs of a fair share of 4
+                 0s  bind       team/shard-1-0  node-1  fits together with 1 more pod; queue team now holds 4 GPUs of a fair share of 4
+                10s  delete     team/shard-1-0  node-1  deleted by its user
+                10s  submit     team/shard-1-1          Job shard replaces a pod it lost
+                10s  bind       team/shard-1-1  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
+                31s  finish     team/shard-0-0  node-1  its work is done
+                31s  bind       team/shard-2-0  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
+                41s  finish     team/shard-1-1  node-2  its work is done
+               1m2s  finish     team/shard-2-0  node-2  its work is done
+               1m2s  finish     team/shard              complete after 3 pods
+               1m2s  end        nothing more happens, after 8 scheduling cycles
+
+            Nodes
+            node-1  [....]  4 of 4 GPUs free
+            node-2  [....]  4 of 4 GPUs free
+
+            Queues
+            GPUs  priority  quota  limit  fair share  allocated  requested
+            team       100      8   none           0          0          0
+
+            Pending
+            nothing waits
+        "#]],
+    );
+}
+
+#[test]
+fn a_new_template_replaces_the_pods_of_a_deployment() {
+    let old = workload("apps/v1", "Deployment", "web", "replicas: 2", 2);
+    let step = scenario("  steps:\n  - {at: 10s, apply: new.yaml}\n");
+    let output = Folder::new(&test_name())
+        .file("a.yaml", &[CLUSTER, &old, &step].concat())
+        .file("new.yaml", &workload("apps/v1", "Deployment", "web", "replicas: 2", 3))
+        .run(&["simulate", "."]);
+    expect![[r#"
+        Timeline
+             0s  submit     team/web              Deployment: 2 pods of 2 GPUs, queue team
+             0s  bind       team/web-1-0  node-1  fits; queue team now holds 4 GPUs of a fair share of 4
+             0s  bind       team/web-1-1  node-1  fits; queue team now holds 4 GPUs of a fair share of 4
+            10s  delete     team/web-1-1  node-1  ReplicaSet web-1 wants fewer pods
+            10s  delete     team/web-1-0  node-1  ReplicaSet web-1 wants fewer pods
+            10s  submit     team/web              Deployment: 2 pods of 3 GPUs, queue team
+            10s  bind       team/web-2-0  node-2  fits; queue team now holds 6 GPUs of a fair share of 6
+            10s  promise    team/web-2-1  node-1  gets the room here once the pods that hold it have ended
+            11s  bind       team/web-2-1  node-1  fits; queue team now holds 6 GPUs of a fair share of 6
+            12s  end        nothing more happens, after 5 scheduling cycles
+
+        Nodes
+        node-1  [AAA.]  1 of 4 GPUs free
+             A  team/web-2-1  3 GPUs  queue team
+        node-2  [AAA.]  1 of 4 GPUs free
+             A  team/web-2-0  3 GPUs  queue team
+
+        Queues
+        GPUs  priority  quota  limit  fair share  allocated  requested
+        team       100      8   none           6          6          6
+
+        Pending
+        nothing waits
+    "#]]
+    .assert_eq(&stdout(&output));
+}
+
+#[test]
+fn pods_survive_a_node_that_comes_back_in_time() {
+    check(
+        &[
+            workload("batch/v1", "Job", "train", "parallelism: 1", 2),
+            scenario(
+                "  nodeLossDelay: 30s
+  duration: 5m
+  steps:
+  - {at: 10s, nodeDown: node-1}
+  - {at: 20s, nodeUp: node-1}
+  - {at: 60s, nodeDown: node-1}
+",
+            ),
+        ],
+        expect![[r#"
+            Timeline
+                 0s  submit     team/train            Job: 1 pod of 2 GPUs, queue team
+                 0s  bind       team/train-0  node-1  fits; queue team now holds 2 GPUs of a fair share of 2
+                10s  node-down                node-1  no longer ready
+                20s  node-up                  node-1  ready
+                 1m  node-down                node-1  no longer ready
+              1m30s  lost       team/train-0  node-1  its node failed
+              1m30s  submit     team/train-1          Job train replaces a pod it lost
+              1m30s  bind       team/train-1  node-2  fits; queue team now holds 2 GPUs of a fair share of 2
+              6m31s  finish     team/train-1  node-2  its work is done
+              6m31s  finish     team/train            complete after 1 pod
+              6m31s  end        nothing more happens, after 8 scheduling cycles
+
+            Nodes
+            node-1  [....]  4 of 4 GPUs free  not ready
+            node-2  [....]  4 of 4 GPUs free
+
+            Queues
+            GPUs  priority  quota  limit  fair share  allocated  requested
+            team       100      8   none           0          0          0
+
+            Pending
+            nothing waits
+        "#]],
+    );
+}
+
+#[test]
+fn a_preempted_pod_without_a_controller_does_not_come_back() {
+    let pod = |name: &str, class: &str, gpus: u32| {
+        format!(
+            "---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: team, labels: {{kai.scheduler/queue: team}}}}
+spec:
+  schedulerName: kai-scheduler
+  priorityClassName: {class}
+  containers: [{{name: main, resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}}}]
+"
+        )
+    };
+    let cluster = [CLUSTER, &pod("low-1", "train", 4), &pod("low-2", "train", 4)].concat();
+    let output = Folder::new(&test_name())
+        .file("a.yaml", &[&cluster, scenario("  steps:\n  - {at: 10s, apply: high.yaml}\n").as_str()].concat())
+        .file("high.yaml", &pod("high", "build", 4))
+        .run(&["simulate", "."]);
+    expect![[r#"
+        Timeline
+             0s  submit     team/low-1          Pod: 4 GPUs, queue team
+             0s  submit     team/low-2          Pod: 4 GPUs, queue team
+             0s  bind       team/low-1  node-1  fits; queue team now holds 8 GPUs of a fair share of 8
+             0s  bind       team/low-2  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
+            10s  submit     team/high           Pod: 4 GPUs, queue team
+            10s  evict      team/low-2  node-2  makes room for job team/high of higher priority, 100 over 50; nobody brings it back
+            10s  promise    team/high   node-2  gets the room here once the pods that hold it have ended
+            11s  bind       team/high   node-2  fits; queue team now holds 8 GPUs of a fair share of 8
+            12s  end        nothing more happens, after 5 scheduling cycles
+
+        Nodes
+        node-1  [AAAA]  0 of 4 GPUs free
+             A  team/low-1  4 GPUs  queue team
+        node-2  [AAAA]  0 of 4 GPUs free
+             A  team/high  4 GPUs  queue team
+
+        Queues
+        GPUs  priority  quota  limit  fair share  allocated  requested
+        team       100      8   none           8          8          8
+
+        Pending
+        nothing waits
+    "#]].assert_eq(&stdout(&output));
+}
+
+#[test]
+fn a_gated_pod_says_what_holds_it() {
+    let job = workload("batch/v1", "Job", "train", "parallelism: 1", 1)
+        .replace("      containers:", "      schedulingGates: [{name: review}]\n      containers:");
+    check(
+        &[job],
+        expect![[r#"
+        Timeline
+             0s  submit     team/train    Job: 1 pod of 1 GPU, queue team
+             0s  wait       team/train    Not all pods that must start together are there: 1 pod is required, there is 1, 1 of them is held back by scheduling gates.
+             0s  end        nothing more happens, after one scheduling cycle
+
+        Nodes
+        node-1  [....]  4 of 4 GPUs free
+        node-2  [....]  4 of 4 GPUs free
+
+        Queues
+        GPUs  priority  quota  limit  fair share  allocated  requested
+        team       100      8   none           0          0          0
+
+        Pending
+        team/train  Job, 1 pod waiting, queue team
+          - Not all pods that must start together are there: 1 pod is required, there is 1, 1 of them is held back by scheduling gates.
+    "#]],
+    );
+}
+
+#[test]
+fn without_queues_the_default_one_is_there() {
+    let (nodes, _) = CLUSTER.split_at(CLUSTER.find("---\napiVersion: scheduling").unwrap_or(0));
+    let job =
+        workload("batch/v1", "Job", "train", "parallelism: 1", 1).replace(", labels: {kai.scheduler/queue: team}", "");
+    let output = Folder::new(&test_name()).file("a.yaml", &[nodes, &job].concat()).run(&["simulate", "a.yaml"]);
+    expect![[r#"
+        Timeline
+             0s  submit     team/train            Job: 1 pod of 1 GPU, queue default-queue
+             0s  bind       team/train-0  node-1  fits; queue default-queue now holds 1 GPU of a fair share of 1
+             1s  end        nothing more happens, after 2 scheduling cycles
+
+        Nodes
+        node-1  [A...]  3 of 4 GPUs free
+             A  team/train-0  1 GPU  queue default-queue
+        node-2  [....]  4 of 4 GPUs free
+
+        Queues
+        GPUs                  priority  quota  limit  fair share  allocated  requested
+        default-parent-queue       100      0   none           1          1          1
+          default-queue            100      0   none           1          1          1
+
+        Pending
+        nothing waits
+    "#]]
+    .assert_eq(&stdout(&output));
+}
+
+#[test]
+fn standard_input_can_be_simulated() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kai"))
+        .args(["simulate", "-", "-o", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary was built for this test");
+    child.stdin.take().expect("it is piped").write_all(CLUSTER.as_bytes()).expect("it reads");
+    let report = stdout(&child.wait_with_output().expect("it ends"));
+    assert!(report.contains("node-2"), "{report}");
+}

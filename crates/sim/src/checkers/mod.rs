@@ -10,6 +10,8 @@ mod gangs;
 mod limits;
 mod nodes;
 mod quotas;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -160,9 +160,13 @@ impl Cluster {
                 continue;
             }
             let gist: Vec<&str> = pending.reasons.iter().map(|reason| reason.code).collect();
-            // The first obstacle is the one that was met first; the report at the end has all of them.
-            let why = pending.reasons.first().map(|reason| self.in_plain_names(&reason.message)).unwrap_or_default();
-            self.journal.add_standing(self.now, Event::Wait, &id, None, &gist.join(" "), why);
+            let gist = gist.join(" ");
+            if self.journal.is_news(Event::Wait, &id, &gist) {
+                // The first obstacle is the one that was met first; the report at the end has all of them.
+                let first = pending.reasons.first();
+                let why = first.map(|reason| self.in_plain_names(&reason.message)).unwrap_or_default();
+                self.journal.add_standing(self.now, Event::Wait, &id, None, &gist, why);
+            }
             named.insert(id);
         }
         self.journal.keep_standing(Event::Wait, &named);
