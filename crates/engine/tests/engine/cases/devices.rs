@@ -261,3 +261,18 @@ fn mig_requests_need_a_mig_node() {
         expect!["waits mig: no room for mig-0 (0 of 1 placed), 1 × 1 mig-1g.5gb short"],
     );
 }
+
+/// One GPU is free and one is being given back: the second half has to wait for it.
+#[test]
+#[ignore = "a pod is bound to a GPU that is still being given back"]
+fn spreading_over_devices_waits_for_a_gpu_that_is_being_given_back() {
+    check(
+        "policy devices=spread
+         node a gpu=2 taken=1 leaving=1
+         queue team
+         job halves queue=team gpu=0.5 pods=2 min=0",
+        expect![["
+            bind halves-0 a gpu#0
+            promise halves-1 a gpu#1"]],
+    );
+}

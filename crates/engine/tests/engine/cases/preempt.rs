@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::support::{check, check_notes};
+use crate::support::{check, check_notes, decide};
 
 /// Walk-through 19.4.
 #[test]
@@ -28,7 +28,7 @@ fn equal_priority_never_preempts() {
          job next queue=team gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -43,7 +43,7 @@ fn preempt_never_crosses_queues() {
          job next queue=A prio=75 gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -57,7 +57,7 @@ fn a_non_preemptible_job_is_no_victim_of_a_higher_priority() {
          job next queue=team prio=75 gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -71,7 +71,7 @@ fn a_non_preemptible_job_above_quota_does_not_preempt() {
          job next queue=team prio=100 gpu=2",
         expect![["
             waits next: non-preemptible over quota, team holds 0 of 1 GPU, asked 2
-            waits next: preempt not entitled (0 scenarios, 0 of 1 placed)"]],
+            waits next: preempt not entitled (0 of 1 placed)"]],
     );
 }
 
@@ -136,6 +136,49 @@ fn a_promise_of_this_cycle_is_taken_back_without_deleting_anyone() {
     );
 }
 
+/// `low` was placed on the first node in this cycle, before room was sought for the gang.
+#[test]
+fn a_node_whose_placement_is_taken_back_is_used() {
+    let decided = decide(
+        "node a gpu=1
+         node b gpu=1
+         queue team
+         job runs queue=team prio=25 gpu=1 running=b
+         job low  queue=team prio=25 gpu=1
+         job next queue=team prio=75 gpu=1 pods=2",
+    );
+    assert!(decided.contains("promise next-0 a\npromise next-1 b"), "{decided}");
+}
+
+#[test]
+#[ignore = "a start that is taken back is noted if the job started before"]
+fn a_start_that_is_taken_back_is_not_noted() {
+    check_notes(
+        "node a gpu=2
+         queue team
+         job runs queue=team gpu=1 running=a
+         job low  queue=team gpu=1 started=500
+         job next queue=team gpu=2 prio=75",
+        expect!["runs started - stale - evicted now"],
+    );
+}
+
+/// Consolidation moves `low` to make room for `big`; then `mid` takes the place it was to move to.
+#[test]
+#[ignore = "a pod that was moved and then evicted is still said to be moved"]
+fn a_moved_pod_that_loses_its_place_says_for_whom() {
+    let decided = decide(
+        "node a gpu=2
+         node b gpu=1 cpu=4
+         queue team
+         job low  queue=team prio=25 gpu=1 running=a
+         job tiny queue=team prio=25 cpu=1 running=b
+         job big  queue=team prio=75 gpu=2
+         job mid  queue=team prio=50 gpu=1 cpu=4 only=b",
+    );
+    assert!(decided.contains("evict low-0 for mid (preempt)"), "{decided}");
+}
+
 #[test]
 fn a_young_job_is_spared_by_its_queues_setting() {
     check(
@@ -146,9 +189,9 @@ fn a_young_job_is_spared_by_its_queues_setting() {
          job next  queue=team prio=75 gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
-            waits next: reclaim not entitled (0 scenarios, 0 of 1 placed)
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: consolidate not entitled (0 of 1 placed)
+            waits next: reclaim not entitled (0 of 1 placed)
+            waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -224,7 +267,7 @@ fn without_a_generator_nobody_is_evicted() {
          job next queue=team prio=75 gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: preempt has no generator (0 scenarios, 0 of 1 placed)"]],
+            waits next: preempt has no generator (0 of 1 placed)"]],
     );
 }
 
@@ -238,7 +281,7 @@ const ONE_SCENARIO: &str = "
 fn a_search_without_steps_does_not_begin() {
     check(
         &format!("policy steps=1 actions=preempt{ONE_SCENARIO}"),
-        expect!["waits next: preempt out of steps (0 scenarios, 0 of 1 placed)"],
+        expect!["waits next: preempt out of steps (0 of 1 placed)"],
     );
 }
 
@@ -247,7 +290,7 @@ fn a_search_without_steps_does_not_begin() {
 fn a_search_out_of_steps_leaves_nothing_behind() {
     check(
         &format!("policy steps=4 actions=preempt{ONE_SCENARIO}"),
-        expect!["waits next: preempt out of steps (1 scenarios, 0 of 1 placed)"],
+        expect!["waits next: preempt out of steps (0 of 1 placed)"],
     );
 }
 
@@ -276,7 +319,7 @@ const EIGHT_FULL_NODES: &str = "
 fn victims_around_one_node_do_not_make_room_for_a_gang_of_many() {
     check(
         &format!("policy actions=preempt generators=local\n{EIGHT_FULL_NODES}"),
-        expect!["waits gang: preempt exhausted (9 scenarios, 3 of 8 placed)"],
+        expect!["waits gang: preempt exhausted (3 of 8 placed)"],
     );
 }
 
@@ -302,4 +345,23 @@ fn growing_sets_of_nodes_make_room_for_a_gang_of_many() {
         promise gang-6 n7
         promise gang-7 n8"]],
     );
+}
+
+/// Each job runs its minimum of two pods and one more on a larger node, which the gang cannot use.
+#[test]
+#[ignore = "growing sets of nodes take the core of a job and leave its surplus"]
+fn a_job_that_loses_its_core_loses_its_surplus_too() {
+    let mut lines = vec!["policy actions=preempt".to_owned(), "queue team".to_owned()];
+    let mut usable = Vec::new();
+    for job in 0..8 {
+        let (left, right, other) = (format!("l{job}"), format!("r{job}"), format!("s{job}"));
+        lines.push(format!("node {other} gpu=2 tainted"));
+        lines.push(format!("job e{job} queue=team prio=25 gpu=1 min=2 running={left},{right},{other}"));
+        usable.extend([left, right]);
+    }
+    lines.extend(usable.iter().map(|node| format!("node {node} gpu=1")));
+    lines.push(format!("job gang queue=team prio=75 gpu=1 pods=16 only={}", usable.join(",")));
+    let decided = decide(&lines.join("\n"));
+    assert!(decided.contains("evict e0-0"), "room is made: {decided}");
+    assert!(decided.contains("evict e0-2"), "{decided}");
 }

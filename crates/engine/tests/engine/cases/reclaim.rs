@@ -70,9 +70,9 @@ fn the_core_of_an_elastic_job_is_not_taken_from_a_queue_within_quota() {
          job next    queue=A gpu=2",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 2 GPU short
-            waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
-            waits next: reclaim exhausted (1 scenarios, 0 of 1 placed)
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: consolidate not entitled (0 of 1 placed)
+            waits next: reclaim exhausted (0 of 1 placed)
+            waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -103,7 +103,7 @@ fn reclaim_never_stays_inside_a_queue() {
          job next  queue=team gpu=1 prio=75",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: reclaim has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: reclaim has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -117,9 +117,9 @@ fn non_preemptible_jobs_are_no_victims() {
          job next  queue=A gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
-            waits next: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: consolidate not entitled (0 of 1 placed)
+            waits next: reclaim has no candidates (0 of 1 placed)
+            waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -149,7 +149,7 @@ fn a_queue_above_its_share_takes_nothing() {
          job next   queue=A gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: reclaim not entitled (0 scenarios, 0 of 1 placed)"]],
+            waits next: reclaim not entitled (0 of 1 placed)"]],
     );
 }
 
@@ -188,7 +188,7 @@ fn two_queues_above_their_share_do_not_take_from_each_other() {
          job next   queue=p1 gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: reclaim exhausted (1 scenarios, 0 of 1 placed)"]],
+            waits next: reclaim exhausted (0 of 1 placed)"]],
     );
 }
 
@@ -238,7 +238,7 @@ fn unless_moved_pods_are_to_be_counted_as_taken() {
          job next  queue=A gpu=3",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 2 × 1 GPU short
-            waits next: reclaim exhausted (1 scenarios, 0 of 1 placed)"]],
+            waits next: reclaim exhausted (0 of 1 placed)"]],
     );
 }
 
@@ -263,7 +263,7 @@ fn the_multiplier_makes_a_reclaimer_above_its_share_more_modest() {
     );
     check(
         &format!("policy actions=reclaim multiplier=2{cluster}"),
-        expect!["waits next: reclaim exhausted (7 scenarios, 0 of 1 placed)"],
+        expect!["waits next: reclaim exhausted (0 of 1 placed)"],
     );
 }
 
@@ -277,9 +277,9 @@ fn a_young_job_is_spared() {
          job next  queue=A gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: consolidate not entitled (0 scenarios, 0 of 1 placed)
-            waits next: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-            waits next: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits next: consolidate not entitled (0 of 1 placed)
+            waits next: reclaim has no candidates (0 of 1 placed)
+            waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -311,9 +311,9 @@ fn a_young_elastic_job_loses_its_surplus_but_not_its_core() {
             evict young-1 for first (reclaim)
             promise first-0 a
             waits second: no room for second-0 (0 of 1 placed), 1 × 1 GPU short
-            waits second: consolidate not entitled (0 scenarios, 0 of 1 placed)
-            waits second: reclaim has no candidates (0 scenarios, 0 of 1 placed)
-            waits second: preempt has no candidates (0 scenarios, 0 of 1 placed)"]],
+            waits second: consolidate not entitled (0 of 1 placed)
+            waits second: reclaim has no candidates (0 of 1 placed)
+            waits second: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
@@ -385,8 +385,35 @@ fn jobs_no_easier_than_a_failed_one_are_not_tried() {
          job second queue=A gpu=2
          job third  queue=A gpu=1",
         expect![["
-            waits first: reclaim exhausted (1 scenarios, 0 of 1 placed)
-            waits second: reclaim no easier than first (0 scenarios, 0 of 1 placed)
-            waits third: reclaim exhausted (1 scenarios, 0 of 1 placed)"]],
+            waits first: reclaim exhausted (0 of 1 placed)
+            waits second: reclaim no easier than first (0 of 1 placed)
+            waits third: reclaim exhausted (0 of 1 placed)"]],
     );
+}
+
+/// The room was made at the cost of a running job; if another takes it, that job was evicted for nothing.
+#[test]
+#[ignore = "a promise for which somebody was evicted is taken by another job in the same cycle"]
+fn a_place_for_which_somebody_was_evicted_is_not_taken_in_the_same_cycle() {
+    let by_the_victims_queue = decide(
+        "policy actions=reclaim
+         node a gpu=3
+         node c gpu=2 tainted
+         queue A quota=1
+         queue B quota=1 weight=0
+         job runs queue=B gpu=2 running=a
+         job back queue=B gpu=1
+         job next queue=A gpu=3",
+    );
+    assert!(by_the_victims_queue.contains("promise next-0 a"), "{by_the_victims_queue}");
+    // `wide` may not reclaim, because of its cores.
+    let by_a_higher_priority = decide(
+        "node a gpu=3
+         queue A quota=2 cpu-quota=1 weight=0
+         queue B
+         job runs  queue=B gpu=2 running=a
+         job small queue=A prio=25 gpu=2
+         job wide  queue=A prio=50 gpu=2 cpu=2",
+    );
+    assert!(by_a_higher_priority.contains("promise small-0 a"), "{by_a_higher_priority}");
 }

@@ -151,10 +151,7 @@ impl<'w> After<'w> {
             if !concerned || only_fixed && job.preemptible {
                 continue;
             }
-            let place = match after {
-                true => self.place_after(task),
-                false => self.place_before(task).filter(|_| self.ran(task)),
-            };
+            let place = if after { self.place_after(task) } else { self.place_before(task).filter(|_| self.ran(task)) };
             if let Some(place) = place {
                 sum += self.cost(task, place.node);
             }

@@ -164,7 +164,7 @@ pub(super) fn reclaim_takes_from_the_rich(after: &After<'_>) -> Found {
 fn parting(after: &After<'_>, ours: QueueId, theirs: QueueId) -> (QueueId, QueueId) {
     let (ours, theirs) = (after.path(ours), after.path(theirs));
     let pairs = || ours.iter().rev().copied().zip(theirs.iter().rev().copied());
-    pairs().find(|(left, right)| left != right).or(pairs().last()).expect("paths are not empty")
+    pairs().find(|(left, right)| left != right).or(pairs().next_back()).expect("paths are not empty")
 }
 
 /// A gang is removed as stale exactly if it lacks its minimum at the end, for as long as it may, and then as a whole.

@@ -2,8 +2,8 @@
 //!
 //! Standings are shifted at random, sensible or not: the sums do not ask.
 
-use kai_engine::ids::{NodeId, PodSetId, PortId, TaskId};
-use kai_engine::ledger::{Ledger, Mark, Spot, Standing};
+use kai_engine::ids::{DeviceId, NodeId, PodSetId, PortId, TaskId};
+use kai_engine::ledger::{Counts, DeviceState, Ledger, Mark, Spot, Standing};
 use kai_engine::queues::QueueRow;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,10 +34,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Everything that can be seen of a ledger.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    standings: Vec<(Standing, Vec<kai_engine::ids::DeviceId>)>,
-    rows: Vec<(Vec<i64>, Vec<i64>, (i64, i64))>,
-    devices: Vec<Vec<kai_engine::ledger::DeviceState>>,
-    counts: Vec<kai_engine::ledger::Counts>,
+    standings: Vec<(Standing, Vec<DeviceId>)>,
+    idle: Vec<Vec<i64>>,
+    releasing: Vec<Vec<i64>>,
+    devices: Vec<Vec<DeviceState>>,
+    counts: Vec<Counts>,
     ports: Vec<bool>,
     queues: Vec<QueueRow>,
 }
@@ -50,7 +51,6 @@ impl Seen {
             let devices = standing.spot().map_or(Vec::new(), |spot| ledger.devices_of(spot).to_vec());
             (standing, devices)
         };
-        let row = |node: NodeId| (ledger.idle(node).to_vec(), ledger.releasing(node).to_vec(), ledger.gpus_free(node));
         let devices = |node: NodeId| ledger.devices_on(node).iter().map(|device| *ledger.device(*device)).collect();
         let ports = snapshot.nodes.ids().flat_map(|node| {
             (0..snapshot.port_conflicts.len()).map(move |port| ledger.port_taken(node, PortId::at(port)))
@@ -59,7 +59,8 @@ impl Seen {
         let queue = |row: &QueueRow| QueueRow { version: 0, ..row.clone() };
         Self {
             standings: (0..snapshot.tasks.len()).map(standing).collect(),
-            rows: snapshot.nodes.ids().map(row).collect(),
+            idle: snapshot.nodes.ids().map(|node| ledger.idle(node).to_vec()).collect(),
+            releasing: snapshot.nodes.ids().map(|node| ledger.releasing(node).to_vec()).collect(),
             devices: snapshot.nodes.ids().map(devices).collect(),
             counts: (0..snapshot.pod_sets.len()).map(|set| ledger.counts(PodSetId::at(set))).collect(),
             ports: ports.collect(),

@@ -79,6 +79,8 @@ truths! {
     limits_hold: queues::limits_hold [];
     fixed_work_stays_within_quota: queues::fixed_work_stays_within_quota [];
     totals_add_up: queues::totals_add_up [];
+    #[ignore = "the what-if in which the steps run out is not rolled back"]
+    totals_add_up_when_steps_run_out: queues::totals_add_up [("steps", "6")];
     quotas_are_guaranteed: queues::quotas_are_guaranteed [];
 
     victims_may_be_taken: evictions::victims_may_be_taken [];

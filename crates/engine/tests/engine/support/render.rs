@@ -146,9 +146,9 @@ fn reason(world: &World, reason: &Reason) -> String {
             let left = until.since(NOW).0 / 1_000_000;
             format!("evicts nobody for {left} of {}s", delay.0 / 1_000_000)
         }
-        Reason::NoVictims { action, stop, scenarios, placed, wanted } => {
-            let tried = format!("{scenarios} scenarios, {placed} of {wanted} placed");
-            format!("{} {} ({tried})", action_word(*action), search_stop(names, *stop))
+        // How many scenarios it took to learn that is left to the search.
+        Reason::NoVictims { action, stop, placed, wanted, .. } => {
+            format!("{} {} ({placed} of {wanted} placed)", action_word(*action), search_stop(names, *stop))
         }
     }
 }
