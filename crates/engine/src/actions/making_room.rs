@@ -16,7 +16,7 @@ use crate::snapshot::Status;
 use crate::solve::index::Scratch;
 use crate::solve::search::{Budget, Problem, Report, Trial, search};
 use crate::solve::victims::Eligible;
-use crate::units::Timestamp;
+use crate::units::{Timestamp, Triple};
 
 /// One such action.
 pub struct MakingRoom {
@@ -32,13 +32,15 @@ pub struct MakingRoom {
     pub barred: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<Barred>,
     /// Jobs that may lose pods for it.
     pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> Eligible,
-    /// Queues among the eligible ones that could lose a place for these pods, not only move.
-    pub losers: fn(&Session<'_>, JobId, &[TaskId], &[QueueId]) -> BTreeSet<QueueId>,
+    /// Which queues could lose what their victims hold for these pods, rather than have them moved.
+    pub losers: Losers,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
     pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueBook) -> bool,
     /// One table of known failures for all queues, or one each.
     pub shared_failures: bool,
 }
+
+type Losers = fn(&Session<'_>, JobId, &[TaskId], &BTreeMap<QueueId, Triple>) -> BTreeSet<QueueId>;
 
 /// A job that may not search.
 pub struct Barred {
@@ -114,7 +116,9 @@ pub fn solve(
     let eligible = (action.eligible)(session, job, chunk);
     let mark = session.ledger.mark();
     let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
-    let losers = |session: &Session<'_>, pending: &[TaskId]| (action.losers)(session, job, pending, &eligible.queues);
+    let losers = |session: &Session<'_>, pending: &[TaskId], victims: &BTreeMap<QueueId, Triple>| {
+        (action.losers)(session, job, pending, victims)
+    };
     let problem = Problem { job, chunk, eligible: &eligible, nodes, losers: &losers, accept: &accept, budget };
     let report = search(session, &problem, scratch);
     if report.stop.is_none() {

@@ -18,7 +18,7 @@ pub fn run(session: &mut Session<'_>) {
         concerns: |_, _| true,
         barred,
         eligible,
-        losers: |_, _, _, queues| queues.iter().copied().collect(),
+        losers: |_, _, _, victims| victims.keys().copied().collect(),
         accept: |session, _, trial, _| {
             min_runtime::spares_minimum(session, trial, |job| min_runtime::protected_from_preempt(session, job))
         },

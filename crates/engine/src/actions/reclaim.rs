@@ -54,9 +54,14 @@ fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Eligible {
     Eligible { beneficiary: job, queues, rule: VictimRule::OtherQueue }
 }
 
-fn losers(session: &Session<'_>, job: JobId, pending: &[TaskId], queues: &[QueueId]) -> BTreeSet<QueueId> {
+fn losers(
+    session: &Session<'_>,
+    job: JobId,
+    pending: &[TaskId],
+    victims: &BTreeMap<QueueId, Triple>,
+) -> BTreeSet<QueueId> {
     let Some(own) = reclaimer(session, job, pending) else { return BTreeSet::new() };
-    rules::losers(&session.ledger.book, own, queues, multiplier(session))
+    rules::losers(&session.ledger.book, own, victims, multiplier(session))
 }
 
 fn multiplier(session: &Session<'_>) -> i64 {

@@ -1,6 +1,6 @@
 //! Cheap tests that a set of victims must pass before anything is tried. None refuses a set that could work.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 
@@ -9,6 +9,7 @@ use super::victims::Batch;
 use crate::ids::{NodeId, QueueId, TaskId};
 use crate::ledger::Ledger;
 use crate::snapshot::GpuAsk;
+use crate::units::Triple;
 
 /// GPUs that would be free on each node, and how many of the pending pods could find room, by size.
 ///
@@ -66,46 +67,44 @@ fn room(free: i64, gpus: i64) -> i64 {
     if free > 0 { free / gpus } else { 0 }
 }
 
-/// All GPUs that the pods and those who must keep a place can count on together, wherever they are.
+/// All GPUs that the pods, and victims who must keep a place, can count on together, wherever they are.
 #[derive(Clone, Debug)]
 pub struct Volume {
     demand: i64,
     free: i64,
-    losers: BTreeSet<QueueId>,
     /// Parts of GPUs are rounded in several ways, so only whole ones are counted.
     counts: bool,
+    victims: BTreeMap<QueueId, Triple>,
 }
 
 impl Volume {
-    /// For these pods; only jobs of `losers` may end up without a place.
-    pub fn new(ledger: &Ledger<'_>, free: &[i64], pending: &[TaskId], losers: BTreeSet<QueueId>) -> Self {
+    /// For these pods.
+    pub fn new(ledger: &Ledger<'_>, free: &[i64], pending: &[TaskId]) -> Self {
         let shape = |task: &TaskId| ledger.snapshot.shape(ledger.snapshot.task(*task).shape);
         Self {
             demand: pending.iter().map(|task| shape(task).quota_gpu).sum(),
             free: free.iter().map(|free| (*free).max(0)).sum(),
-            losers,
             counts: pending.iter().all(|task| shape(task).gpu == GpuAsk::Whole),
+            victims: BTreeMap::new(),
         }
     }
 
-    /// What a batch adds if its job may end up without a place.
-    pub fn gain(&self, ledger: &Ledger<'_>, batch: &Batch) -> i64 {
-        let queue = ledger.snapshot.job(batch.job).queue;
-        if !queue.is_some_and(|queue| self.losers.contains(&queue)) {
-            return 0;
+    /// Adds the victims of a batch.
+    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch) {
+        if let Some(queue) = ledger.snapshot.job(batch.job).queue.filter(|_| self.counts) {
+            let held = |task: &TaskId| node_of(ledger, *task).map_or(Triple::ZERO, |node| ledger.cost(*task, node));
+            let held = batch.tasks.iter().fold(Triple::ZERO, |sum, task| sum + held(task));
+            *self.victims.entry(queue).or_default() += held;
         }
-        let gpus = |task: &TaskId| node_of(ledger, *task).map_or(0, |node| ledger.cost(*task, node).0[2]);
-        batch.tasks.iter().map(gpus).sum()
     }
 
-    /// Whether there could be room for everyone.
-    pub fn suffices(&self, gain: i64) -> bool {
-        !self.counts || self.demand <= self.free + gain
-    }
-
-    /// Whether no victim could ever help.
-    pub fn is_hopeless(&self) -> bool {
-        self.losers.is_empty() && !self.suffices(0)
+    /// Whether there could be room for everyone if victims of `losers` need not keep a place.
+    pub fn suffices(&self, losers: impl Fn(&BTreeMap<QueueId, Triple>) -> BTreeSet<QueueId>) -> bool {
+        if !self.counts || self.demand <= self.free {
+            return true;
+        }
+        let lost: i64 = losers(&self.victims).iter().map(|queue| self.victims[queue].0[2]).sum();
+        self.demand <= self.free + lost
     }
 }
 

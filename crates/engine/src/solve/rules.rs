@@ -85,19 +85,25 @@ pub fn reclaimable(book: &QueueBook, reclaimer: Reclaimer, units: &[(QueueId, Tr
     book.path(reclaimer.queue).all(|queue| stays_behaved(book, reclaimer, queue, &remaining, &taken, multiplier))
 }
 
-/// Queues that could lose anything at all to the reclaimer: a necessary condition, known before the search.
+/// Which of these queues could lose what their victims hold, if no more than that is lost altogether: a necessary
+/// condition, known before anything is tried.
 ///
-/// What others lose only makes a victim's side less saturated, so a side that is no more saturated than the reclaimer's
-/// would be, at best, never passes [`reclaimable`].
-pub fn losers(book: &QueueBook, reclaimer: Reclaimer, victims: &[QueueId], multiplier: i64) -> BTreeSet<QueueId> {
+/// A side that is no more saturated than the reclaimer's would be, at best, never passes [`reclaimable`]: what is lost
+/// on it only makes it less saturated.
+pub fn losers(
+    book: &QueueBook,
+    reclaimer: Reclaimer,
+    victims: &BTreeMap<QueueId, Triple>,
+    multiplier: i64,
+) -> BTreeSet<QueueId> {
     let could_lose = |victim: &QueueId| {
         let (ours, theirs) = book.parting(reclaimer.queue, *victim);
         let held = book.row(theirs).allocated;
         if !over_fair_share(book, theirs, held) && !quota_guaranteed(book, ours, theirs, reclaimer.required, held) {
             return false;
         }
-        let beside = victims.iter().filter(|other| book.path(**other).any(|queue| queue == ours));
-        let lost_beside = beside.fold(Triple::ZERO, |sum, other| sum + book.row(*other).allocated);
+        let beside = victims.iter().filter(|(other, _)| book.path(**other).any(|queue| queue == ours));
+        let lost_beside = beside.fold(Triple::ZERO, |sum, (_, amount)| sum + *amount);
         let after = book.row(ours).allocated - lost_beside + reclaimer.required;
         QueueResource::ALL.into_iter().filter(|resource| reclaimer.required.get(*resource) > 0).all(|resource| {
             let ours = (after.get(resource), book.row(ours).fair_share.get(resource));
@@ -105,7 +111,7 @@ pub fn losers(book: &QueueBook, reclaimer: Reclaimer, victims: &[QueueId], multi
             ours.0 <= ours.1 || theirs.1 <= 0 || !as_saturated(ours, theirs, multiplier)
         })
     };
-    victims.iter().copied().filter(could_lose).collect()
+    victims.keys().copied().filter(could_lose).collect()
 }
 
 /// On one level: the reclaimer's side must not end up above its share and as saturated as a sibling it took from.

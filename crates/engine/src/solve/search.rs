@@ -34,13 +34,16 @@ pub struct Problem<'p> {
     pub eligible: &'p Eligible,
     /// Nodes on which pods may be placed, besides those of victims; `None` is what the rules say.
     pub nodes: Option<&'p FixedBitSet>,
-    /// Queues whose jobs could end up without a place for these pods.
-    pub losers: &'p dyn Fn(&Session<'_>, &[TaskId]) -> BTreeSet<QueueId>,
+    /// Which queues could lose what their victims hold for these pods.
+    pub losers: &'p Losers<'p>,
     /// Whether the rules accept what a scenario did.
     pub accept: &'p dyn Fn(&Session<'_>, &Trial<'_>) -> bool,
     /// Steps left.
     pub budget: Budget,
 }
+
+/// Says which queues could lose what their victims hold for some pods.
+pub type Losers<'p> = dyn Fn(&Session<'_>, &[TaskId], &BTreeMap<QueueId, Triple>) -> BTreeSet<QueueId> + 'p;
 
 /// A scenario after it was played.
 pub struct Trial<'t> {
@@ -181,14 +184,8 @@ impl Search<'_> {
     ) -> Result<Probe, SearchStop> {
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
-        let losers = (self.problem.losers)(session, pending);
-        let volume = Volume::new(&session.ledger, &self.free, pending, losers);
-        self.step(1)?;
-        if volume.is_hopeless() {
-            return Ok(Probe::Unsolved);
-        }
-        let gain = |batch: &Arc<Batch>| volume.gain(&session.ledger, batch);
-        let recorded_gain: i64 = recorded.iter().map(gain).sum();
+        let mut volume = Volume::new(&session.ledger, &self.free, pending);
+        recorded.iter().for_each(|batch| volume.add(&session.ledger, batch));
         let feasible = self.feasible_with(session, recorded);
         let mut gathered =
             Gathered::new(&session.ledger, recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at));
@@ -215,8 +212,7 @@ impl Search<'_> {
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
-                let gain = scenario.iter().map(|index| volume.gain(&session.ledger, &gathered.potential[*index]));
-                if volume.suffices(recorded_gain + gain.sum::<i64>())
+                if self.pays(session, pending, &volume, &gathered, &scenario)
                     && gives_enough(session, &mut least, &gathered, &scenario)
                     && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
@@ -232,6 +228,22 @@ impl Search<'_> {
                 None => return Ok(Probe::Unsolved),
             }
         }
+    }
+
+    /// Whether victims who may lose their place hold enough.
+    fn pays(
+        &self,
+        session: &Session<'_>,
+        pending: &[TaskId],
+        recorded: &Volume,
+        gathered: &Gathered,
+        scenario: &Scenario,
+    ) -> bool {
+        let mut volume = recorded.clone();
+        for index in scenario {
+            volume.add(&session.ledger, &gathered.potential[*index]);
+        }
+        volume.suffices(|victims| (self.problem.losers)(session, pending, victims))
     }
 
     /// Feasible nodes and those where recorded victims make room.
