@@ -373,6 +373,20 @@ fn a_job_of_minus_one_pods() {
 }
 
 #[test]
+fn a_job_of_far_too_many_pods() {
+    check(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\nspec: {parallelism: 4000000}\n",
+        expect![[r#"
+        exit 1
+        -- stderr
+        error: 4000000 is more than a cluster holds
+          --> a.yaml, document 1 (line 1), Job default/x, spec.parallelism
+          help: write a number up to 150000
+    "#]],
+    );
+}
+
+#[test]
 fn an_object_in_a_list() {
     check(
         "apiVersion: v1

@@ -8,12 +8,16 @@ use std::collections::BTreeMap;
 use kai_control::objects::{Malformed, Object, PodGroup};
 use serde_json::{Map, Value, json};
 
+use super::fields::describe;
 use super::kinds::{Item, Kind};
 use crate::fault::{Fault, Place};
 use crate::time::parse_span;
 
 /// How long a pod runs, in virtual time.
 pub(crate) const DURATION_ANNOTATION: &str = "kai.scheduler/sim-duration";
+
+/// Kubernetes itself is built for clusters of up to so many pods.
+const COUNT_MAX: u64 = 150_000;
 
 /// Fills what an API server would fill, and refuses what it or a webhook would refuse.
 pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
@@ -112,15 +116,18 @@ fn check_workload(item: &Item) -> Result<(), Fault> {
     };
     for key in counts {
         let value = item.value.get("spec").and_then(|spec| spec.get(key)).filter(|value| !value.is_null());
-        if let Some(value) = value
-            && value.as_u64().is_none_or(|count| u32::try_from(count).is_err())
-        {
-            let found = super::fields::describe(value);
-            return Err(Fault::new(
-                item.place.field(format!("spec.{key}")),
-                format!("expected a whole number from 0 up, found {found}"),
-                "write a whole number here",
-            ));
+        let Some(value) = value else { continue };
+        let place = item.place.field(format!("spec.{key}"));
+        match value.as_u64() {
+            None => {
+                let problem = format!("expected a whole number from 0 up, found {}", describe(value));
+                return Err(Fault::new(place, problem, "write a whole number here"));
+            }
+            Some(count) if count > COUNT_MAX => {
+                let problem = format!("{count} is more than a cluster holds");
+                return Err(Fault::new(place, problem, format!("write a number up to {COUNT_MAX}")));
+            }
+            Some(_) => {}
         }
     }
     let Some(template) = item.value.pointer("/spec/template").filter(|template| template.is_object()) else {
