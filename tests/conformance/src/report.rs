@@ -262,10 +262,10 @@ impl<'a> Report<'a> {
 }
 
 /// How many known differences a group may have: one in a hundred, or three where clusters are made at random and
-/// a choice that KAI leaves open is hit often. A group of any size may have one.
+/// a choice that KAI leaves open is hit often, rounded to whole cases. A group of any size may have one.
 fn listed_max(group: &str, cases: usize) -> usize {
     let percent = if group == "random" || group.starts_with("rnd-") { 3 } else { 1 };
-    (cases * percent / 100).max(1)
+    ((cases * percent + 50) / 100).max(1)
 }
 
 fn failure(outcome: &Outcome) -> Option<String> {

@@ -97,12 +97,17 @@ fn one(case: &Recorded, known: Option<&Known>, options: Options) -> Outcome {
         }
         _ => None,
     };
+    let needs = parsed.as_ref().map(actions::needs).unwrap_or_default();
+    let verdict = match (verdict, needs.iter().find_map(|part| part.not_built())) {
+        (Verdict::Failed(_), Some(why)) => Verdict::Skipped(why),
+        (verdict, _) => verdict,
+    };
     Outcome {
         id: case.id.clone(),
         key: case.key.clone(),
         group: case.group.clone(),
         verdict,
-        needs: parsed.as_ref().map(actions::needs).unwrap_or_default(),
+        needs,
         known: known.cloned(),
         explained_by,
         log,

@@ -55,6 +55,16 @@ pub enum Part {
 }
 
 impl Part {
+    /// Parts that the product does not have yet, and why a case that needs one is skipped if it fails.
+    pub fn not_built(self) -> Option<&'static str> {
+        match self {
+            Self::Dra => Some("dynamic resource allocation is not built yet"),
+            Self::Numa => Some("NUMA alignment is not built yet"),
+            Self::PodAffinity => Some("pod affinity is not built yet"),
+            Self::Topology => None,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Dra => "dra",
