@@ -121,7 +121,9 @@ impl<'s> Session<'s> {
         }
         self.ledger.settle(mark);
         if let Some(mut scratch) = self.scratch.take() {
-            jobs.iter().for_each(|job| scratch.index.update(self, *job));
+            for job in &jobs {
+                scratch.index.update(self, *job);
+            }
             self.scratch = Some(scratch);
         }
         jobs

@@ -128,7 +128,9 @@ pub fn solve(
             batch: report.batch,
             sides: (action.action == Action::Reclaim).then(|| sides(session, &before, job, victim)).flatten(),
         });
-        changed.into_iter().for_each(|job| scratch.index.update(session, job));
+        for job in changed {
+            scratch.index.update(session, job);
+        }
     }
     report
 }

@@ -185,13 +185,15 @@ impl Search<'_> {
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
         let mut volume = Volume::new(&session.ledger, &self.free, pending);
-        recorded.iter().for_each(|batch| volume.add(&session.ledger, batch));
         let feasible = self.feasible_with(session, recorded);
         let mut gathered =
             Gathered::new(&session.ledger, recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at));
         // What recorded victims give back, and with all potential ones on top.
         let mut least = FreeGpus::new(&self.free, &demands);
-        recorded.iter().for_each(|batch| least.add(&session.ledger, batch, 1));
+        for batch in recorded {
+            volume.add(&session.ledger, batch);
+            least.add(&session.ledger, batch, 1);
+        }
         let mut most = least.clone();
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
         let mut victims = Victims::new(session, self.index, self.problem, recorded);

@@ -6,6 +6,7 @@
 mod after;
 mod evictions;
 mod generate;
+mod jobs;
 mod ledger;
 mod placement;
 mod queues;
@@ -158,4 +159,42 @@ fn a_cluster_is_read_as_it_was_written() {
         let read = parse(&shown.0.to_string());
         if read == shown.0 { Ok(()) } else { Err(format!("read as\n{read}")) }
     });
+}
+
+#[test]
+fn zz_stats() {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    let seen: RefCell<BTreeMap<String, u32>> = RefCell::new(BTreeMap::new());
+    for_clusters(|shown| {
+        let world = World::of(&shown.0);
+        let outcome = world.cycle();
+        let after = After::of(&world, &outcome)?;
+        let mut has = std::collections::BTreeSet::new();
+        for decision in &outcome.decisions {
+            has.insert(match decision {
+                kai_engine::outcome::Decision::Bind { .. } => "bind".to_owned(),
+                kai_engine::outcome::Decision::Promise { .. } => "promise".to_owned(),
+                kai_engine::outcome::Decision::Evict { cause, .. } => format!("evict {:?}", cause.action),
+            });
+        }
+        for (task, cause) in after.evictions() {
+            if after.promised(task).is_some() {
+                has.insert(format!("moved {:?}", cause.action));
+            }
+            if world
+                .snapshot
+                .job(world.snapshot.task(task).job)
+                .last_start
+                .is_some_and(|s| NOW < s.plus(kai_engine::units::Span::seconds(100)))
+            {
+                has.insert("young victim".to_owned());
+            }
+        }
+        for name in has {
+            *seen.borrow_mut().entry(name).or_insert(0) += 1;
+        }
+        Ok(())
+    });
+    panic!("{:#?}", seen.borrow());
 }
