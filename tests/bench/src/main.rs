@@ -27,6 +27,9 @@ enum Command {
         /// Only these scenarios
         #[arg(long, value_delimiter = ',', value_parser = scenario)]
         scenario: Vec<&'static Scenario>,
+        /// Clusters of each kind and size, which differ in chance only
+        #[arg(long, default_value_t = 1)]
+        seeds: u64,
     },
     /// Measures one scenario and size in this process and prints the result as JSON; also for profilers
     Measure {
@@ -36,6 +39,9 @@ enum Command {
         /// Jobs that wait, or pods in an empty cluster, if not the scenario's own number
         #[arg(long)]
         pending: Option<usize>,
+        /// Start of every random sequence
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
         /// Cycles to run at least
         #[arg(long, default_value_t = 0)]
         runs: u32,
@@ -63,13 +69,13 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> io::Result<()> {
     match command {
-        Command::Table { nodes, scenario } => {
+        Command::Table { nodes, scenario, seeds } => {
             let all = SCENARIOS.iter();
             let chosen: Vec<&'static Scenario> = if scenario.is_empty() { all.collect() } else { scenario };
-            print_table(&nodes, &chosen)
+            print_table(&nodes, &chosen, seeds)
         }
-        Command::Measure { scenario, nodes, pending, runs } => {
-            let sample = measure::here(scenario, Size { pending, ..scenario.size(nodes) }, runs);
+        Command::Measure { scenario, nodes, pending, seed, runs } => {
+            let sample = measure::here(scenario, Size { pending, seed, ..scenario.size(nodes) }, runs);
             println!("{}", serde_json::to_string(&sample)?);
             Ok(())
         }
@@ -83,11 +89,11 @@ fn run(command: Command) -> io::Result<()> {
     }
 }
 
-fn print_table(sizes: &[usize], scenarios: &[&'static Scenario]) -> io::Result<()> {
+fn print_table(sizes: &[usize], scenarios: &[&'static Scenario], seeds: u64) -> io::Result<()> {
     let mut rows = Vec::new();
     for scenario in scenarios {
         for nodes in sizes {
-            let outcome = measure::apart(scenario, *nodes, None)?;
+            let outcome = measure::several(scenario, scenario.size(*nodes), seeds)?;
             eprintln!("{} {nodes}: {}", scenario.name, in_short(&outcome));
             let too_long = outcome == Outcome::TooLong;
             rows.push(Row { scenario: scenario.name, nodes: *nodes, outcome });
@@ -106,7 +112,10 @@ fn print_memory() -> io::Result<()> {
     const NODES: usize = 2000;
     const PODS: usize = 10_000;
     let scenario = scenario("mixed").map_err(io::Error::other)?;
-    let bytes = |nodes: usize, pods: usize| match measure::apart(scenario, nodes, Some(pods))? {
+    let bytes = |nodes: usize, pods: usize| match measure::apart(
+        scenario,
+        Size { pending: Some(pods), ..scenario.size(nodes) },
+    )? {
         Outcome::Done(sample) => Ok(sample.work_bytes as f64),
         other => Err(io::Error::other(in_short(&other))),
     };

@@ -33,10 +33,10 @@ pub struct Sample {
     pub pods: usize,
     /// What was decided.
     pub count: Count,
-    /// CPU milliseconds of the first cycle, which finds every cache cold.
-    pub first_ms: f64,
-    /// CPU milliseconds of the best cycle.
+    /// CPU milliseconds of the best cycle; of several clusters the mean.
     pub best_ms: f64,
+    /// CPU milliseconds of the first cycle, which finds every cache cold; of several clusters the worst.
+    pub first_ms: f64,
     /// Bytes of the snapshot.
     pub snapshot_bytes: u64,
     /// Most bytes in use at once by snapshot and cycle.
@@ -98,11 +98,33 @@ pub fn here(scenario: &Scenario, size: Size, runs_min: u32) -> Sample {
     }
 }
 
+/// Measures clusters that differ in chance only, each in a process of its own. Decisions are those of the first.
+///
+/// How long a search takes depends on single unlucky jobs, so that one cluster says little about the next.
+pub fn several(scenario: &Scenario, size: Size, seeds: u64) -> io::Result<Outcome> {
+    let mut all: Option<Sample> = None;
+    for seed in 1..=seeds {
+        let next = match apart(scenario, Size { seed, ..size })? {
+            Outcome::Done(sample) => sample,
+            other => return Ok(other),
+        };
+        all = Some(all.map_or(next.clone(), |all| Sample {
+            best_ms: all.best_ms + (next.best_ms - all.best_ms) / seed as f64,
+            first_ms: all.first_ms.max(next.first_ms),
+            snapshot_bytes: all.snapshot_bytes.max(next.snapshot_bytes),
+            work_bytes: all.work_bytes.max(next.work_bytes),
+            peak_bytes: all.peak_bytes.max(next.peak_bytes),
+            ..all
+        }));
+    }
+    Ok(all.map_or_else(|| Outcome::Failed("no seed".to_owned()), Outcome::Done))
+}
+
 /// Measures in a process of its own: this program, asked to `measure`.
-pub fn apart(scenario: &Scenario, nodes: usize, pending: Option<usize>) -> io::Result<Outcome> {
+pub fn apart(scenario: &Scenario, size: Size) -> io::Result<Outcome> {
     let child = Command::new(env::current_exe()?)
-        .args(["measure", scenario.name, &nodes.to_string()])
-        .args(pending.map(|pending| format!("--pending={pending}")))
+        .args(["measure", scenario.name, &size.nodes.to_string(), &format!("--seed={}", size.seed)])
+        .args(size.pending.map(|pending| format!("--pending={pending}")))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .output()?;

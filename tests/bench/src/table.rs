@@ -16,7 +16,7 @@ pub struct Row {
 }
 
 const TIME: &str = "\
-| scenario | nodes | pods | CPU ms | first | budget ms | KAI v0.13 | KAI v0.17 | v0.13 ÷ ours | growth |
+| scenario | nodes | pods | CPU ms | worst | budget ms | KAI v0.13 | KAI v0.17 | v0.13 ÷ ours | growth |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
