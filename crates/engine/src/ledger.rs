@@ -255,7 +255,12 @@ impl<'s> Ledger<'s> {
     /// Whether the pod may be given a place: it waits, or, in a what-if, was evicted in the same what-if.
     pub fn is_placeable(&self, task: TaskId, what_if: bool) -> bool {
         match self.standings[task.index()] {
-            Standing::Waiting => self.snapshot.task(task).status == Status::Pending,
+            Standing::Waiting => match self.snapshot.task(task).status {
+                Status::Pending => true,
+                // Evicted, and imagined to start anew.
+                Status::Running | Status::Bound | Status::Binding => what_if,
+                _ => false,
+            },
             Standing::Leaving(_) => {
                 what_if && !self.gone[task.index()] && self.snapshot.task(task).status != Status::Releasing
             }

@@ -57,13 +57,16 @@ pub struct Repairs {
     pub drop_placements: bool,
     /// Only pods that share GPUs are drawn to nodes with partly used GPUs, and a used GPU needs no second pod slot.
     pub gpu_sharing: bool,
+    /// Pods are evicted for a job only if the job would still get its place when everyone concerned starts anew, as they
+    /// do in the next cycle. Otherwise the same pods could be moved again and again.
+    pub lasting_moves: bool,
 }
 
 impl Repairs {
     /// Decides as KAI does.
-    pub const NONE: Self = Self { gang_trees: false, drop_placements: false, gpu_sharing: false };
+    pub const NONE: Self = Self { gang_trees: false, drop_placements: false, gpu_sharing: false, lasting_moves: false };
     /// Decides as we think is right.
-    pub const ALL: Self = Self { gang_trees: true, drop_placements: true, gpu_sharing: true };
+    pub const ALL: Self = Self { gang_trees: true, drop_placements: true, gpu_sharing: true, lasting_moves: true };
 }
 
 /// An action of a cycle.

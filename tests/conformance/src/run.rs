@@ -57,10 +57,11 @@ impl Default for Options {
 }
 
 /// Each repair taken back alone, then all of them: what a failure is tried with to explain it.
-const WITHOUT: [(&str, Repairs); 4] = [
+const WITHOUT: [(&str, Repairs); 5] = [
     ("gang trees", Repairs { gang_trees: false, ..Repairs::ALL }),
     ("dropped placements", Repairs { drop_placements: false, ..Repairs::ALL }),
     ("GPU sharing", Repairs { gpu_sharing: false, ..Repairs::ALL }),
+    ("lasting moves", Repairs { lasting_moves: false, ..Repairs::ALL }),
     ("several", Repairs::NONE),
 ];
 

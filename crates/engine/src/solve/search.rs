@@ -284,7 +284,10 @@ impl Search<'_> {
         if evict(&mut session.ledger, &victims) {
             let placed = self.attempt(session, pending, &batches, &nodes)?;
             let trial = Trial { pending, batches };
-            if placed && (self.problem.accept)(session, &trial) {
+            if placed
+                && (self.problem.accept)(session, &trial)
+                && self.lasts(session, pending, &trial.batches, &victims)?
+            {
                 let lost = lost_or_moved(session, &victims);
                 self.report.batch = victims.len() as u32;
                 return Ok(Some(remember(generator, &trial.batches, &lost)));
@@ -293,6 +296,33 @@ impl Search<'_> {
         session.ledger.rollback(mark);
         self.failed.insert(key);
         Ok(None)
+    }
+
+    /// Whether the job gets its place, and nobody loses one who has one now, if all players start anew.
+    fn lasts(
+        &mut self,
+        session: &mut Session<'_>,
+        pending: &[TaskId],
+        batches: &[&Arc<Batch>],
+        victims: &[TaskId],
+    ) -> Result<bool, SearchStop> {
+        if !session.policy.repairs.lasting_moves || pending.len() < self.problem.chunk.len() {
+            return Ok(true);
+        }
+        let mark = session.ledger.mark();
+        let stays = |session: &Session<'_>, task: TaskId| session.ledger.standing(task).is_active();
+        let settled: Vec<TaskId> = victims.iter().copied().filter(|task| stays(session, *task)).collect();
+        for task in victims.iter().chain(pending) {
+            if !matches!(session.ledger.standing(*task), Standing::Held(_)) {
+                session.ledger.shift(*task, Standing::Waiting);
+            }
+        }
+        let mut everywhere = FixedBitSet::with_capacity(session.snapshot.nodes.len());
+        everywhere.insert_range(..);
+        let placed = self.attempt(session, pending, batches, &everywhere)?;
+        let lasts = placed && settled.iter().all(|task| stays(session, *task));
+        session.ledger.rollback(mark);
+        Ok(lasts)
     }
 
     fn nodes_with(&self, session: &Session<'_>, victims: &[TaskId]) -> FixedBitSet {

@@ -51,9 +51,12 @@ const ODD: Taste = Taste {
 /// Full clusters of ordinary nodes, in which jobs can only start at the cost of others.
 const CROWDED: Taste = Taste { rare: 0.1, gpus: &[2, 4], cpus: &[64], slots: &[110], jobs: (4, 16), running: 7 };
 
+/// Nodes in use with room here and there, so that moving pods helps.
+const SCATTERED: Taste = Taste { gpus: &[4], jobs: (3, 8), running: 6, ..CROWDED };
+
 /// Any cluster.
 pub(super) fn clusters() -> impl Strategy<Value = Shown> {
-    prop_oneof![1 => clusters_of(ODD), 2 => clusters_of(CROWDED)]
+    prop_oneof![1 => clusters_of(ODD), 1 => clusters_of(CROWDED), 1 => clusters_of(SCATTERED)]
 }
 
 fn clusters_of(taste: Taste) -> impl Strategy<Value = Shown> {

@@ -167,7 +167,7 @@ fn ask(taste: Taste) -> impl Strategy<Value = Ask> {
     let gpu = prop_oneof![
         6 => (1..5i64).prop_map(Gpu::Whole),
         4 => (devices(), portion).prop_map(|(devices, portion)| Gpu::Share { devices, portion }),
-        2 => (devices(), select(&[4000i64, 8000, 20_000][..])).prop_map(|(devices, mib)| Gpu::Memory { devices, mib }),
+        2 => (devices(), select(&[4000i64, 7000, 20_000][..])).prop_map(|(devices, mib)| Gpu::Memory { devices, mib }),
         3 => Just(Gpu::None),
     ];
     let extra = (prop::bool::weighted(0.08 * taste.rare), prop::bool::weighted(0.06 * taste.rare));
