@@ -22,6 +22,12 @@ examples! {
     fair_share: "fair-share", "fair-share/expected.txt", ["examples/fair-share"];
     fractions: "fractions", "fractions/expected.txt", ["examples/fractions"];
     gang: "gang", "gang/expected.txt", ["examples/gang"];
+    elastic_reclaim: "elastic-reclaim", "elastic-reclaim/expected.txt", ["examples/elastic-reclaim"];
+    min_runtime: "min-runtime", "min-runtime/expected.txt", ["examples/min-runtime"];
+    over_quota_weights: "over-quota-weights", "over-quota-weights/expected.txt", ["examples/over-quota-weights"];
+    priority: "priority", "priority/expected.txt", ["examples/priority"];
+    reclaim: "reclaim", "reclaim/expected.txt", ["examples/reclaim"];
+    stale_gang: "stale-gang", "stale-gang/expected.txt", ["examples/stale-gang"];
     binpack: "binpack", "spread-vs-binpack/expected.txt", ["examples/spread-vs-binpack"];
     spread: "spread", "spread-vs-binpack/spread/expected.txt",
         ["examples/spread-vs-binpack/cluster.yaml", "examples/spread-vs-binpack/spread"];
@@ -29,7 +35,20 @@ examples! {
 
 #[test]
 fn every_example_folder_is_tested_and_explained() {
-    let tested = ["consolidation", "elastic", "fair-share", "fractions", "gang", "spread-vs-binpack"];
+    let tested = [
+        "consolidation",
+        "elastic",
+        "elastic-reclaim",
+        "fair-share",
+        "fractions",
+        "gang",
+        "min-runtime",
+        "over-quota-weights",
+        "priority",
+        "reclaim",
+        "spread-vs-binpack",
+        "stale-gang",
+    ];
     let folders = std::fs::read_dir(root().join("examples")).expect("examples are there");
     for folder in folders.map(|entry| entry.expect("examples can be read").path()).filter(|path| path.is_dir()) {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
