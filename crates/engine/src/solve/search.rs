@@ -214,8 +214,8 @@ impl Search<'_> {
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
-                if self.pays(session, pending, &volume, &gathered, &scenario)
-                    && gives_enough(session, &mut least, &gathered, &scenario)
+                if gives_enough(session, &mut least, &gathered, &scenario)
+                    && self.pays(session, pending, &volume, &gathered, &scenario)
                     && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
                     return Ok(Probe::Solved(victims));
