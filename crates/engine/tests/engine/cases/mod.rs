@@ -11,3 +11,4 @@ mod shares;
 mod stale;
 mod subgroups;
 mod topology;
+mod whole_nodes;

@@ -91,25 +91,29 @@ pub(super) fn gangs_keep_their_minimum_or_go(after: &After<'_>) -> Found {
     Ok(())
 }
 
-/// A young job loses to reclaim and preemption nothing that it needs.
+/// A job loses nothing that it needs to those who must spare it because it is young. What it loses to others does not
+/// count: it may be young for one action and not for the other.
 pub(super) fn young_jobs_keep_what_they_need(after: &After<'_>) -> Found {
-    for (task, cause, beneficiary) in in_favour(after) {
-        let job = victim(after, task);
-        let span = match cause.action {
-            Action::Preempt => preempt_span(after, job),
-            Action::Reclaim => reclaim_span(after, beneficiary, job),
-            _ => continue,
-        };
-        let young = after.snapshot.job(job).last_start.is_some_and(|start| NOW < start.plus(span));
-        if young && after.is_whole(job, &|task| after.ran(task)) {
-            ensure!(
-                after.is_whole(job, &|task| after.runs_now(task)),
-                "{} is young and loses what it needs",
-                after.job_name(job)
-            );
-        }
+    let spared: Vec<TaskId> = in_favour(after)
+        .filter(|(task, cause, beneficiary)| must_spare(after, victim(after, *task), cause.action, *beneficiary))
+        .map(|(task, ..)| task)
+        .collect();
+    for task in &spared {
+        let job = victim(after, *task);
+        let stays = |task: TaskId| !spared.contains(&task) && (after.ran(task) || after.bound(task).is_some());
+        let broken = after.is_whole(job, &|task| after.ran(task)) && !after.is_whole(job, &stays);
+        ensure!(!broken, "{} is young and loses what it needs", after.job_name(job));
     }
     Ok(())
+}
+
+fn must_spare(after: &After<'_>, victim: JobId, action: Action, beneficiary: JobId) -> bool {
+    let span = match action {
+        Action::Preempt => preempt_span(after, victim),
+        Action::Reclaim => reclaim_span(after, beneficiary, victim),
+        Action::Allocate | Action::Consolidate | Action::EvictStale => return false,
+    };
+    after.snapshot.job(victim).last_start.is_some_and(|start| NOW < start.plus(span))
 }
 
 fn preempt_span(after: &After<'_>, victim: JobId) -> Span {
