@@ -2,8 +2,11 @@
 //!
 //! Victims are accumulated one batch at a time; after each step a generator offers sets of them, small ones first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_set};
+use std::iter::Peekable;
 use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
 
 use super::victims::Batch;
 use crate::ids::{JobId, NodeId, TaskId};
@@ -111,25 +114,64 @@ impl Gathered {
         scenarios
     }
 
-    /// Growing sets of nodes, those with least to gain first, with all batches that touch them.
-    pub fn multi_node(&self, demands: &[i64]) -> Vec<Scenario> {
+    /// Growing sets of nodes, those with least to gain first, with all batches that touch them; sets in `seen` were
+    /// offered before and are left out.
+    pub fn multi_node<'g>(&'g self, demands: &[i64], seen: &'g mut BTreeSet<u128>) -> Option<Prefixes<'g>> {
         let smallest = demands.iter().copied().min().unwrap_or(0);
         let demand = (demands.iter().sum::<i64>() - self.elsewhere).max(0);
         let useful = || self.by_gain.range((smallest, 0, NodeId(0))..);
-        let Some(first) = shortest_prefix(useful().map(|(gain, _, _)| *gain), demand) else { return Vec::new() };
-        let nodes: Vec<NodeId> = useful().map(|(_, _, node)| *node).collect();
-        let mut scenarios = Vec::new();
-        let mut step = 0;
-        loop {
-            let length = (first + step).min(nodes.len());
-            let batches: BTreeSet<usize> =
-                nodes[..length].iter().flat_map(|node| self.at[node].batches.iter().copied()).collect();
-            scenarios.push(batches.into_iter().collect());
-            if length == nodes.len() {
-                return scenarios;
+        let first = shortest_prefix(useful().map(|(gain, _, _)| *gain), demand)?;
+        Some(Prefixes {
+            gathered: self,
+            seen,
+            nodes: useful().peekable(),
+            missing: first,
+            step: 0,
+            batches: FixedBitSet::with_capacity(self.potential.len()),
+            signature: 0,
+            done: false,
+        })
+    }
+}
+
+/// Scenarios of [`Gathered::multi_node`], made when asked for.
+pub struct Prefixes<'g> {
+    gathered: &'g Gathered,
+    seen: &'g mut BTreeSet<u128>,
+    nodes: Peekable<btree_set::Range<'g, (i64, usize, NodeId)>>,
+    /// Nodes to add for the next scenario.
+    missing: usize,
+    step: usize,
+    batches: FixedBitSet,
+    /// Tells apart sets of nodes and what is known to be there.
+    signature: u128,
+    done: bool,
+}
+
+impl Iterator for Prefixes<'_> {
+    type Item = Scenario;
+
+    fn next(&mut self) -> Option<Scenario> {
+        while !self.done {
+            for (_, _, node) in self.nodes.by_ref().take(self.missing) {
+                let at = &self.gathered.at[node];
+                // Odd factors spread node and count over all bits; the sum does not depend on the order of nodes.
+                let (node, count) = (u128::from(node.0) + 1, at.batches.len() as u128 + 1);
+                self.signature = self.signature.wrapping_add(
+                    node.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+                        ^ count.wrapping_mul(0xc2b2_ae3d_27d4_eb4f_1656_67b1_9e37_79f9),
+                );
+                at.batches.iter().for_each(|batch| self.batches.insert(*batch));
             }
-            step = 2 * step + 1;
+            self.done = self.nodes.peek().is_none();
+            // Lengths grow by 1, 2, 4 … nodes.
+            self.missing = self.step + 1;
+            self.step = 2 * self.step + 1;
+            if self.seen.insert(self.signature) {
+                return Some(self.batches.ones().collect());
+            }
         }
+        None
     }
 }
 

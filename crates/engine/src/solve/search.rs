@@ -197,19 +197,22 @@ impl Search<'_> {
         let mut most = least.clone();
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
         let mut victims = Victims::new(session, self.index, self.problem, recorded);
+        let mut seen = BTreeSet::new();
         loop {
-            let scenarios = if !most.suffice() || !admission.suffices() {
-                Vec::new()
+            self.step(1)?;
+            let possible = most.suffice() && admission.suffices();
+            let mut listed = Vec::new();
+            let mut prefixes = None;
+            if !possible {
             } else if gathered.potential.is_empty() {
-                if recorded.is_empty() { Vec::new() } else { vec![Vec::new()] }
+                listed.extend((!recorded.is_empty()).then(Scenario::new));
             } else {
                 match generator {
-                    Generator::NodeLocalGreedy => gathered.node_local(&session.ledger),
-                    Generator::MultiNodeGang => gathered.multi_node(&demands),
+                    Generator::NodeLocalGreedy => listed = gathered.node_local(&session.ledger),
+                    Generator::MultiNodeGang => prefixes = gathered.multi_node(&demands, &mut seen),
                 }
-            };
-            self.step(1)?;
-            for scenario in scenarios {
+            }
+            for scenario in listed.into_iter().chain(prefixes.into_iter().flatten()) {
                 self.step(1)?;
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
