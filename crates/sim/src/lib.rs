@@ -16,6 +16,7 @@ mod cluster;
 pub mod fault;
 mod journal;
 pub mod manifest;
+mod past;
 pub mod report;
 mod run;
 mod settings;

@@ -1,15 +1,16 @@
 //! The loop: time jumps from event to event, the scheduler looks once a second while there is something to see.
 
 use kai_control::World;
-use kai_control::scheduler::{Cycle, Effect, Settings, Usage, cycle};
+use kai_control::scheduler::{Cycle, Effect, Settings, cycle};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::checkers::{self, Evidence, Violation};
+use crate::checkers::{self, Evidence, Memory, Violation};
 use crate::cluster::{Cluster, Due, Performed, tick};
 use crate::fault::Fault;
 use crate::manifest::{Id, Item, Kind, Plan};
+use crate::past::Past;
 use crate::report::{End, Report, report};
 use crate::settings;
 
@@ -56,12 +57,14 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
     let start = start_time(plan);
     let mut run = Run {
         cluster: Cluster::new(plan, settings.grouper, options.seed, start),
+        past: settings.scheduler.usage.clone().map(|rule| Past::new(rule, start)),
         settings: settings.scheduler,
         last: Cycle::default(),
         seen: 0,
         last_cycle: None,
         cycles: 0,
         start,
+        memory: Memory::default(),
     };
     let until = options.until.or(plan.scenario.until).unwrap_or(UNTIL_MAX);
     run.cluster.found(&with_built_ins(plan))?;
@@ -75,10 +78,13 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
             break false;
         }
         let Some((at, due)) = run.cluster.agenda.take() else { break true };
-        run.cluster.now = at;
+        run.pass_until(at);
         run.handle(&due, plan)?;
         progress(Progress { at: at.since(start), until, cycles: run.cycles });
     };
+    if quiet {
+        run.memory.rest(&run.cluster, run.cluster.now.since(start))?;
+    }
     let end = if quiet { run.cluster.now } else { start.plus(until) };
     let end = End { at: end.since(start), quiet, cycles: run.cycles };
     let report = report(&run.cluster, &run.last, &run.settings, end);
@@ -88,6 +94,8 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
 struct Run {
     cluster: Cluster,
     settings: Settings,
+    /// What the queues have used, if it counts.
+    past: Option<Past>,
     /// The last look of the scheduler.
     last: Cycle,
     /// State of the store that it has seen.
@@ -95,6 +103,8 @@ struct Run {
     last_cycle: Option<Timestamp>,
     cycles: u64,
     start: Timestamp,
+    /// What the scheduler has done since it was last disturbed.
+    memory: Memory,
 }
 
 impl Run {
@@ -111,19 +121,41 @@ impl Run {
             settings: &self.settings,
             cycle: if *due == Due::Cycle { &self.last } else { &idle },
             performed: &performed,
+            now: self.cluster.now,
         };
         // Before controllers react, so that what is checked is what the scheduler left behind.
-        checkers::check(&evidence, self.cluster.now.since(self.start))?;
+        let at = self.cluster.now.since(self.start);
+        checkers::check(&evidence, at)?;
+        match due {
+            Due::Cycle => self.memory.see(&self.cluster, &self.last.effects, at)?,
+            // The scheduler's own doing, if later than the deed.
+            Due::PodUp { .. } | Due::PodGone { .. } => {}
+            Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.memory.forget(),
+        }
         self.cluster.settle();
         self.plan_next_cycle();
         Ok(())
+    }
+
+    /// Lets time go by. Nothing changes in between, so the cluster as it is stands for all of that time.
+    fn pass_until(&mut self, at: Timestamp) {
+        if let Some(past) = &mut self.past {
+            let before = past.next_fetch();
+            past.pass_until(at, self.cluster.world(), &self.settings);
+            if past.next_fetch() != before {
+                // New numbers about the past are news like any other.
+                self.memory.forget();
+            }
+        }
+        self.cluster.now = at;
     }
 
     fn schedule(&mut self) -> Performed {
         self.seen = self.cluster.store.version();
         self.last_cycle = Some(self.cluster.now);
         self.cycles += 1;
-        self.last = cycle(self.cluster.world(), &self.settings, &Usage::default(), self.cluster.now);
+        let usage = self.past.as_ref().map(|past| past.usage().clone()).unwrap_or_default();
+        self.last = cycle(self.cluster.world(), &self.settings, &usage, self.cluster.now);
         let cycle = self.last.clone();
         self.cluster.perform(&cycle)
     }
@@ -144,6 +176,10 @@ impl Run {
             self.cluster.agenda.add_cycle(soon);
         } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {
             self.cluster.agenda.add_cycle(tick(self.start, PERIOD, at.max(soon)));
+        }
+        // While somebody waits, what others have used by then may turn the scale.
+        if let Some(past) = self.past.as_ref().filter(|_| !self.last.pending.is_empty()) {
+            self.cluster.agenda.add_cycle(tick(self.start, PERIOD, past.next_fetch().max(soon)));
         }
     }
 }

@@ -28,6 +28,7 @@ examples! {
     priority: "priority", "priority/expected.txt", ["examples/priority"];
     reclaim: "reclaim", "reclaim/expected.txt", ["examples/reclaim"];
     stale_gang: "stale-gang", "stale-gang/expected.txt", ["examples/stale-gang"];
+    time_fairness: "time-fairness", "time-fairness/expected.txt", ["examples/time-fairness"];
     binpack: "binpack", "spread-vs-binpack/expected.txt", ["examples/spread-vs-binpack"];
     spread: "spread", "spread-vs-binpack/spread/expected.txt",
         ["examples/spread-vs-binpack/cluster.yaml", "examples/spread-vs-binpack/spread"];
@@ -48,6 +49,7 @@ fn every_example_folder_is_tested_and_explained() {
         "reclaim",
         "spread-vs-binpack",
         "stale-gang",
+        "time-fairness",
     ];
     let folders = std::fs::read_dir(root().join("examples")).expect("examples are there");
     for folder in folders.map(|entry| entry.expect("examples can be read").path()).filter(|path| path.is_dir()) {

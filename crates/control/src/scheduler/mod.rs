@@ -8,6 +8,7 @@ mod lower;
 mod obstacles;
 mod raise;
 mod settings;
+pub mod usage;
 mod victims;
 mod words;
 

@@ -6,6 +6,8 @@ use kai_api::keys::{label, name, node_label};
 use kai_engine::policy::Policy;
 use kai_engine::units::Span;
 
+use super::usage::UsageRule;
+
 /// Flags and configuration of one scheduler (one shard).
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -29,6 +31,8 @@ pub struct Settings {
     /// `app` label of pods that hold a GPU for sharing.
     pub reservation_app_label: String,
     pub task_order: TaskOrder,
+    /// How past usage counts, if it does.
+    pub usage: Option<UsageRule>,
 }
 
 /// What decides which pods of a job come first, before their age.
@@ -64,6 +68,7 @@ impl Default for Settings {
             stuck_in_releasing_threshold: Span::seconds(120),
             reservation_app_label: name::RESOURCE_RESERVATION.to_owned(),
             task_order: TaskOrder::default(),
+            usage: None,
         }
     }
 }

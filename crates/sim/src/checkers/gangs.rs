@@ -37,6 +37,14 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     wrong
 }
 
+/// Whether evictions of this cycle brought a gang below its minimum.
+pub(super) fn lost_its_minimum(evidence: &Evidence<'_>, job: &GroupKey) -> bool {
+    let Some(group) = evidence.world.pod_groups.get(job) else { return false };
+    let mut gangs = BTreeMap::from([(job.clone(), Strength::default())]);
+    count_pods(evidence, &mut gangs);
+    gangs.values().all(|gang| satisfied(group, &gang.before) && !satisfied(group, &gang.after))
+}
+
 /// Pods of each leaf that hold a place.
 #[derive(Debug, Default)]
 struct Strength<'a> {

@@ -7,22 +7,31 @@ mod books;
 mod devices;
 mod effects;
 mod gangs;
+mod idle;
 mod limits;
+mod memory;
 mod nodes;
+mod purpose;
 mod quotas;
 #[cfg(test)]
 mod tests;
+mod victims;
+mod youth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::World;
 use kai_control::objects::{Pod, PodGroup};
-use kai_control::scheduler::{Cycle, Settings};
-use kai_engine::units::{Span, Triple};
+use kai_control::scheduler::{Cycle, Effect, Settings};
+use kai_control::world::{GroupKey, PodKey};
+use kai_engine::policy::Action;
+use kai_engine::units::{Span, Timestamp, Triple};
 use thiserror::Error;
 
 use crate::amounts::{charged, is_allocated};
 use crate::cluster::Performed;
+
+pub(crate) use memory::Memory;
 
 /// What a checker may look at: the cluster after an event, and what the scheduler did in it.
 pub(crate) struct Evidence<'a> {
@@ -30,19 +39,33 @@ pub(crate) struct Evidence<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) cycle: &'a Cycle,
     pub(crate) performed: &'a Performed,
+    pub(crate) now: Timestamp,
+}
+
+/// A pod that lost its place to make room for others.
+struct Eviction<'a> {
+    pod: &'a PodKey,
+    job: &'a GroupKey,
+    node: Option<&'a str>,
+    action: Action,
+    beneficiary: Option<&'a GroupKey>,
 }
 
 /// Finds what is wrong, in words.
 type Checker = fn(&Evidence<'_>) -> Vec<String>;
 
-const CHECKERS: [(&str, Checker); 7] = [
+const CHECKERS: [(&str, Checker); 11] = [
     ("queue books agree with the pods", books::check),
     ("no GPU is over-committed", devices::check),
     ("effects can be performed", effects::check),
     ("gangs start and stay whole", gangs::check),
+    ("nobody waits beside free room", idle::check),
     ("no queue exceeds its limit", limits::check),
     ("no node is over-committed", nodes::check),
+    ("evictions serve somebody", purpose::check),
     ("work that cannot be preempted stays within quota", quotas::check),
+    ("work that cannot be preempted is not evicted", victims::check),
+    ("young jobs keep their places", youth::check),
 ];
 
 /// A broken truth. This is a bug: the same command reproduces it.
@@ -74,6 +97,17 @@ impl<'a> Evidence<'a> {
     /// Pods that the cycle bound, as they are now.
     fn bound_pods(&self) -> impl Iterator<Item = &'a Pod> {
         self.performed.bound.iter().filter_map(|key| self.world.pods.get(key))
+    }
+
+    /// Evictions that make room; a stale gang leaves for its own sake.
+    fn evictions(&self) -> impl Iterator<Item = Eviction<'a>> {
+        self.cycle.effects.iter().filter_map(|effect| match effect {
+            Effect::Evict { action: Action::EvictStale, .. } => None,
+            Effect::Evict { pod, job, node, action, beneficiary, .. } => {
+                Some(Eviction { pod, job, node: node.as_deref(), action: *action, beneficiary: beneficiary.as_ref() })
+            }
+            _ => None,
+        })
     }
 
     fn group_of(&self, pod: &Pod) -> Option<&'a PodGroup> {
@@ -108,7 +142,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// What each queue holds, its children included, over the pods of groups that `count`.
-    fn allocated(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, Triple> {
+    pub(crate) fn allocated(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, Triple> {
         let mut sums: BTreeMap<&str, Triple> = BTreeMap::new();
         for pod in self.world.pods.values().filter(|pod| self.counts(pod)) {
             let Some(group) = self.group_of(pod).filter(|group| count(group)) else { continue };

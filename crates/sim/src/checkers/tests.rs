@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
+/// 2026-01-01.
+const NOW: Timestamp = Timestamp(1_767_225_600_000_000);
+
 /// Objects of a cluster in which all named pods were bound by the last cycle.
 struct Case {
     world: World,
@@ -66,8 +69,13 @@ impl Case {
 
     fn check(&self, expected: &Expect) {
         let settings = Settings::default();
-        let evidence =
-            Evidence { world: &self.world, settings: &settings, cycle: &self.cycle, performed: &self.performed };
+        let evidence = Evidence {
+            world: &self.world,
+            settings: &settings,
+            cycle: &self.cycle,
+            performed: &self.performed,
+            now: NOW,
+        };
         let found = match check(&evidence, Span(0)) {
             Ok(()) => "fine".to_owned(),
             Err(violation) => violation.to_string(),

@@ -8,6 +8,7 @@
 //!     arguments: {gpu: spread, cpu: binpack}
 //! queueDepthPerAction: {allocate: 100}
 //! scenarioSearchBudgets: {maxJobSearchDuration: 4m}
+//! usageDBConfig: {clientType: prometheus}       # past usage counts
 //! keepNodesWhole: true                          # ours
 //! args: {max-consolidation-preemptees: "16"}    # flags by name, as in a SchedulingShard
 //! ```
@@ -18,6 +19,7 @@
 mod budgets;
 mod flags;
 mod plugins;
+mod usage;
 
 use kai_engine::policy::{Action, Depth, Policy};
 use serde_json::Value;
@@ -58,9 +60,7 @@ impl Configured {
         settings.policy.budget = budgets::read(&root.field("scenarioSearchBudgets"))?;
         settings.policy.keep_nodes_whole = root.field("keepNodesWhole").flag()?.unwrap_or(false);
         flags::read(&root.field("args"), &mut settings, &mut warnings)?;
-        if root.field("usageDBConfig").exists() {
-            warnings.push("usageDBConfig has no effect: past usage is not read yet".to_owned());
-        }
+        settings.usage = usage::read(&root.field("usageDBConfig"))?;
         warn_of_idle_actions(&settings.policy, &mut warnings);
         Ok(Self { settings, warnings })
     }
@@ -205,12 +205,10 @@ mod tests {
     fn what_has_no_effect_is_listed() {
         let configured = Configured::read(&json!({
             "keepNodeWhole": true,
-            "usageDBConfig": {"clientType": "prometheus"},
             "tiers": [{"plugins": [{"name": "proportion"}]}],
         }));
         expect![[r"
             keepNodeWhole is not a setting; did you mean keepNodesWhole?
-            usageDBConfig has no effect: past usage is not read yet
             consolidation, reclaim, preempt will never evict anything: the plugin list has neither sg-nodelocalgreedy nor sg-multinodegang"]]
         .assert_eq(&configured.unwrap().warnings.join("\n"));
     }

@@ -1,0 +1,168 @@
+//! `usageDBConfig`: whether past usage counts, and which part of the past.
+//!
+//! ```yaml
+//! usageDBConfig:
+//!   clientType: prometheus
+//!   usageParams: {windowType: sliding, windowSize: 1w, halfLifePeriod: 24h}
+//! ```
+
+use kai_engine::units::Span;
+
+use super::suggestion;
+use crate::duration;
+use crate::objects::Malformed;
+use crate::objects::reader::Reader;
+use crate::scheduler::usage::{UsageRule, Window};
+
+/// Where usage may come from. The simulator takes its own past, whichever is named.
+const CLIENTS: [&str; 4] = ["prometheus", "simulated", "fake", "fake-with-history"];
+
+const WINDOWS: [&str; 3] = ["sliding", "tumbling", "cron"];
+
+const MINUTE: Span = Span::seconds(60);
+const WEEK: Span = Span::seconds(7 * 24 * 3600);
+
+pub(super) fn read(place: &Reader<'_>) -> Result<Option<UsageRule>, Malformed> {
+    if !place.exists() {
+        return Ok(None);
+    }
+    let client = place.field("clientType");
+    let name = client.text_or_empty()?;
+    if !CLIENTS.contains(&name.as_str()) {
+        let problem = if name.is_empty() {
+            "it is not said where usage comes from".to_owned()
+        } else {
+            format!("`{name}` is no source of usage{}", suggestion(&name, CLIENTS))
+        };
+        return Err(client.wrong(problem, format!("use {}", CLIENTS.join(", "))));
+    }
+    let params = place.field("usageParams");
+    let fetch_interval = positive(&params.field("fetchInterval"))?.unwrap_or(MINUTE);
+    let staleness = params.field("stalenessPeriod").span()?.unwrap_or(Span(5 * MINUTE.0));
+    Ok(Some(UsageRule {
+        window: window(&params)?,
+        half_life: params.field("halfLifePeriod").span()?.filter(|half_life| half_life.0 > 0),
+        resolution: positive(&params.field("extraParams").field("queryResolution"))?.unwrap_or(MINUTE),
+        fetch_interval,
+        staleness: staleness.max(fetch_interval),
+    }))
+}
+
+fn window(params: &Reader<'_>) -> Result<Window, Malformed> {
+    let size = window_size(&params.field("windowSize"))?.unwrap_or(WEEK);
+    let kind = params.field("windowType");
+    match kind.text_or_empty()?.as_str() {
+        "" | "sliding" => Ok(Window::Sliding { size }),
+        "tumbling" => {
+            let first = params.field("tumblingWindowStartTime");
+            let first = first.time()?.ok_or_else(|| {
+                first.wrong("a tumbling window needs a beginning", "write a time such as 2026-01-05T00:00:00Z")
+            })?;
+            Ok(Window::Tumbling { size, first })
+        }
+        "cron" => Err(kind.wrong(
+            "windows that follow a cron expression are not supported",
+            "use tumbling with tumblingWindowStartTime and windowSize, which can begin every day or week",
+        )),
+        other => {
+            let problem = format!("`{other}` is not a kind of window{}", suggestion(other, WINDOWS));
+            Err(kind.wrong(problem, "use sliding or tumbling"))
+        }
+    }
+}
+
+/// Prometheus' notation, which knows days and weeks. KAI takes what it cannot read as a window that begins now and so
+/// forgets everything; here it is an error.
+fn window_size(place: &Reader<'_>) -> Result<Option<Span>, Malformed> {
+    let Some(text) = place.text()?.filter(|text| !text.is_empty()) else { return Ok(None) };
+    match duration::parse_long(text).filter(|size| size.0 > 0) {
+        Some(size) => Ok(Some(size)),
+        None => Err(place.wrong(format!("`{text}` is not the size of a window"), "write one such as 1w, 7d or 12h")),
+    }
+}
+
+fn positive(place: &Reader<'_>) -> Result<Option<Span>, Malformed> {
+    match place.span()? {
+        Some(span) if span.0 <= 0 => Err(place.wrong("time does not pass that way", "use a span such as 1m")),
+        span => Ok(span),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use kai_engine::units::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rule(params: &Value) -> Result<Option<UsageRule>, Malformed> {
+        let file = json!({"usageDBConfig": {"clientType": "prometheus", "usageParams": params}});
+        read(&Reader::root(&file).field("usageDBConfig"))
+    }
+
+    #[test]
+    fn absent_is_off() {
+        assert_eq!(read(&Reader::root(&json!({})).field("usageDBConfig")), Ok(None));
+    }
+
+    #[test]
+    fn defaults_are_those_of_kai() {
+        let rule = rule(&json!({})).unwrap().unwrap();
+        assert_eq!(rule.window, Window::Sliding { size: WEEK });
+        assert_eq!(rule.half_life, None);
+        assert_eq!((rule.resolution, rule.fetch_interval, rule.staleness), (MINUTE, MINUTE, Span(5 * MINUTE.0)));
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let rule = rule(&json!({
+            "windowType": "tumbling", "windowSize": "1d12h", "tumblingWindowStartTime": "1970-01-02T00:00:00Z",
+            "halfLifePeriod": "6h", "fetchInterval": "10m", "stalenessPeriod": "1m",
+            "extraParams": {"queryResolution": "30s"},
+        }));
+        let rule = rule.unwrap().unwrap();
+        let first = Timestamp(86_400_000_000);
+        assert_eq!(rule.window, Window::Tumbling { size: Span::seconds(36 * 3600), first });
+        assert_eq!(rule.half_life, Some(Span::seconds(6 * 3600)));
+        assert_eq!(rule.resolution, Span::seconds(30));
+        assert_eq!(rule.staleness, Span::seconds(600), "data is never stale before it is fetched again");
+    }
+
+    fn refused(params: &Value, expected: &Expect) {
+        let wrong = rule(params).unwrap_err();
+        expected.assert_eq(&format!("{wrong}; {}", wrong.hint));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        refused(
+            &json!({"windowType": "cron", "cronString": "0 0 * * 1"}),
+            &expect![
+                "usageDBConfig.usageParams.windowType: windows that follow a cron expression are not supported; use tumbling with tumblingWindowStartTime and windowSize, which can begin every day or week"
+            ],
+        );
+        refused(
+            &json!({"windowType": "slidng"}),
+            &expect![
+                "usageDBConfig.usageParams.windowType: `slidng` is not a kind of window; did you mean sliding?; use sliding or tumbling"
+            ],
+        );
+        refused(
+            &json!({"windowType": "tumbling"}),
+            &expect![
+                "usageDBConfig.usageParams.tumblingWindowStartTime: a tumbling window needs a beginning; write a time such as 2026-01-05T00:00:00Z"
+            ],
+        );
+        refused(
+            &json!({"windowSize": "long"}),
+            &expect![
+                "usageDBConfig.usageParams.windowSize: `long` is not the size of a window; write one such as 1w, 7d or 12h"
+            ],
+        );
+        let file = json!({"clientType": "promethus"});
+        let wrong = read(&Reader::root(&file)).unwrap_err();
+        expect!["clientType: `promethus` is no source of usage; did you mean prometheus?; use prometheus, simulated, fake, fake-with-history"]
+            .assert_eq(&format!("{wrong}; {}", wrong.hint));
+    }
+}
