@@ -63,7 +63,7 @@ impl Session<'_> {
         self.policy.proportion?;
         let row = self.snapshot.job(job);
         // The least that memory requests can cost; the node decides what they really do.
-        let reference = self.snapshot.device_memory_range().1;
+        let reference = self.device_memory.1;
         capacity::check(&self.ledger.book, row.queue?, row.preemptible, requested(&self.ledger, tasks, reference))
     }
 

@@ -36,6 +36,8 @@ pub struct Session<'s> {
     pub stale_since: Vec<Option<Timestamp>>,
     /// What searches for victims keep between them; `None` until the first one.
     pub(crate) scratch: Option<Scratch>,
+    /// Smallest and largest memory of a GPU, which turn memory requests into GPUs.
+    pub(crate) device_memory: (i64, i64),
     /// Leaf queues.
     pub(crate) leaves: Vec<QueueId>,
     /// Why no node will do for a shape and class, and when that was found out.
@@ -62,6 +64,7 @@ impl<'s> Session<'s> {
             stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
             scratch: None,
             tallies: BTreeMap::new(),
+            device_memory: snapshot.device_memory_range(),
             leaves: leaves(snapshot),
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
             merits: Vec::new(),

@@ -31,7 +31,7 @@ pub fn run(session: &mut Session<'_>) {
 fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Barred> {
     let row = session.snapshot.job(job);
     session.policy.proportion?;
-    let largest = session.snapshot.device_memory_range().1;
+    let largest = session.device_memory.1;
     let asked = requested(&session.ledger, chunk, largest);
     let over = !row.preemptible && capacity::over_quota(&session.ledger.book, row.queue?, asked).is_some();
     over.then_some(Barred { counts_as_failure: true })

@@ -35,7 +35,7 @@ pub fn run(session: &mut Session<'_>) {
 
 fn reclaimer(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Reclaimer> {
     let row = session.snapshot.job(job);
-    let smallest = session.snapshot.device_memory_range().0;
+    let smallest = session.device_memory.0;
     let required = requested(&session.ledger, chunk, smallest);
     Some(Reclaimer { queue: row.queue?, preemptible: row.preemptible, required })
 }
