@@ -90,7 +90,11 @@ pub fn choose_devices(
     }
     fitting.truncate(existing);
     let fits_now = fits(ledger, shape, node, When::Now);
-    let now = fits_now && fitting.iter().all(|device| ledger.device(*device).fits_now(memory, device_memory));
+    // A whole device may also be one that is still being given back; KAI binds to it if shared ones have room.
+    let idle = ledger.idle(node)[GPUS].max(0) / GPU;
+    let fresh_now = (wanted - existing) as i64 <= idle || !ledger.repairs.gpu_sharing;
+    let now =
+        fits_now && fresh_now && fitting.iter().all(|device| ledger.device(*device).fits_now(memory, device_memory));
     Some(DeviceChoice { existing: fitting, fresh: (wanted - existing) as u32, now })
 }
 

@@ -235,8 +235,12 @@ impl<'a> Gang<'a> {
             return !self.every_pod_set(|set| self.counts(set).promised == 0 || held(set) >= self.min(set));
         }
         let promised = snapshot.pod_sets_of(self.job).any(|pod_set| self.counts(pod_set).promised > 0);
+        let groups = || snapshot.job(self.job).groups.indices().map(GroupId::at);
+        let concerned = |group: &GroupId| {
+            self.any_leaf(*group, &|leaf| chunk.iter().any(|task| snapshot.task(*task).pod_set == leaf))
+        };
         promised
-            && (!self.is_met(self.root(), &held)
+            && (groups().filter(concerned).any(|group| !self.is_met(Member::Group(group), &held))
                 || chunk
                     .iter()
                     .map(|task| snapshot.task(*task).pod_set)

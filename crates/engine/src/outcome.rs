@@ -44,6 +44,15 @@ pub enum Decision {
     },
 }
 
+impl Decision {
+    /// The pod it is about.
+    pub fn task(&self) -> TaskId {
+        match self {
+            Self::Bind { task, .. } | Self::Promise { task, .. } | Self::Evict { task, .. } => *task,
+        }
+    }
+}
+
 /// A node and, for shared GPUs, the devices on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -110,6 +119,10 @@ pub enum Reason {
         /// Each pod set that is short.
         short: Vec<PodSetShortage>,
     },
+    /// It was given a place in this cycle, which then went to a job that comes first.
+    GaveWay,
+    /// Its turn did not come: the action looks at a few jobs of each queue only.
+    NotReached,
     /// A queue limit would be exceeded.
     OverLimit(QueueBlock),
     /// Work that cannot be preempted must stay within quota.

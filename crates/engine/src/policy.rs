@@ -49,6 +49,7 @@ pub struct Policy {
 /// Places where we decide better than KAI on purpose, see `docs/compat/repairs.md`. All on in production; side-by-side
 /// comparisons turn them off, so that what still differs is a bug of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "switches, each on its own")]
 pub struct Repairs {
     /// Gangs are judged by their tree, not by every leaf: optional sub-groups neither make a job stale nor hold it
     /// back, a gang is never started in part, and a sub-group without pods does not block the others.

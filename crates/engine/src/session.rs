@@ -38,6 +38,8 @@ pub struct Session<'s> {
     pub(crate) scratch: Option<Scratch>,
     /// Smallest and largest memory of a GPU, which turn memory requests into GPUs.
     pub(crate) device_memory: (i64, i64),
+    /// Jobs for which somebody was evicted: they keep what was made free for them.
+    pub(crate) beneficiaries: BTreeSet<JobId>,
     /// Leaf queues.
     pub(crate) leaves: Vec<QueueId>,
     /// Why no node will do for a shape and class, and when that was found out.
@@ -65,6 +67,7 @@ impl<'s> Session<'s> {
             scratch: None,
             tallies: BTreeMap::new(),
             device_memory: snapshot.device_memory_range(),
+            beneficiaries: BTreeSet::new(),
             leaves: leaves(snapshot),
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
             merits: Vec::new(),
@@ -103,9 +106,14 @@ impl<'s> Session<'s> {
         let jobs: BTreeSet<JobId> = changes.iter().map(|(task, _)| self.snapshot.task(*task).job).collect();
         for (task, before) in changes {
             let after = self.ledger.standing(task);
-            let evicted = |before: Standing| !matches!(before, Standing::Leaving(_) | Standing::Moving { .. });
+            // A pod that was to move and now only leaves is evicted for another reason.
+            let evicted = match after {
+                Standing::Leaving(_) => !matches!(before, Standing::Leaving(_)),
+                Standing::Moving { .. } => !matches!(before, Standing::Leaving(_) | Standing::Moving { .. }),
+                _ => false,
+            };
             match after {
-                Standing::Leaving(_) | Standing::Moving { .. } if evicted(before) => {
+                Standing::Leaving(_) | Standing::Moving { .. } if evicted => {
                     let cause = cause(self, task);
                     self.decisions.push(Decision::Evict { task, cause });
                     self.last_eviction[self.snapshot.task(task).job.index()] = Some(self.now);
@@ -143,9 +151,11 @@ impl<'s> Session<'s> {
     /// The result. Decisions that later actions took back do not leave.
     pub fn close(mut self) -> Outcome {
         let decisions = std::mem::take(&mut self.decisions);
+        let placed: BTreeSet<JobId> =
+            decisions.iter().map(|decision| self.snapshot.task(decision.task()).job).collect();
         let decisions = self.still_true(decisions);
         let job_ids: Vec<_> = self.snapshot.job_ids().collect();
-        let verdicts = job_ids.iter().filter_map(|job| self.verdict(*job)).collect();
+        let verdicts = job_ids.iter().filter_map(|job| self.verdict(*job, &placed)).collect();
         let notes = job_ids.iter().filter_map(|job| self.note(*job)).collect();
         let shares = self.ledger.book.rows.iter().map(|row| QueueState {
             fair_share: row.fair_share,
@@ -195,7 +205,7 @@ impl<'s> Session<'s> {
             .collect()
     }
 
-    fn verdict(&mut self, job: JobId) -> Option<Verdict> {
+    fn verdict(&mut self, job: JobId, placed: &BTreeSet<JobId>) -> Option<Verdict> {
         let waits = |task: TaskId| {
             let waiting = matches!(self.ledger.standing(task), Standing::Waiting);
             waiting && matches!(self.snapshot.task(task).status, Status::Pending | Status::Gated)
@@ -211,7 +221,17 @@ impl<'s> Session<'s> {
             Some(_) if !Gang::new(&self.ledger, job).is_ready() => {
                 vec![Reason::NotReady { short: self.shortages(job) }]
             }
-            Some(_) => self.reasons.remove(&job).unwrap_or_default(),
+            // Pods behind a gate wait for whoever opens it.
+            Some(_) if !gang::has_pending(&self.ledger, job) => Vec::new(),
+            Some(_) => self.reasons.remove(&job).unwrap_or_else(|| {
+                // It runs with what it needs; an optional sub-group may lack pods.
+                let short = self.shortages(job);
+                vec![match (short.is_empty(), placed.contains(&job)) {
+                    (false, _) => Reason::NotReady { short },
+                    (true, true) => Reason::GaveWay,
+                    (true, false) => Reason::NotReached,
+                }]
+            }),
         };
         Some(Verdict { job, reasons })
     }
@@ -236,7 +256,7 @@ impl<'s> Session<'s> {
         let started = gang::held(&self.ledger, job) > 0;
         let note = JobNote {
             job,
-            last_start: self.last_start[index].filter(|_| started || row.last_start.is_some()),
+            last_start: if started { self.last_start[index] } else { row.last_start },
             stale_since: self.stale_since[index],
             last_eviction: self.last_eviction[index],
         };

@@ -84,6 +84,16 @@ impl<'a, 'w> Speaker<'a, 'w> {
                     write_time(*until)
                 ),
             ),
+            Reason::GaveWay => words(
+                reason::POD_SCHEDULING_ERRORS,
+                "The job had a place in this cycle, which then went to a job that comes before it.".to_owned(),
+            ),
+            Reason::NotReached => words(
+                reason::POD_SCHEDULING_ERRORS,
+                "The job's turn did not come: only the first jobs of each queue are looked at in a cycle. Raise \
+                 queueDepthPerAction, or wait."
+                    .to_owned(),
+            ),
             Reason::NoVictims { .. } => return None,
         })
     }

@@ -128,6 +128,10 @@ pub fn solve(
             batch: report.batch,
             sides: (action.action == Action::Reclaim).then(|| sides(session, &before, job, victim)).flatten(),
         });
+        // Moves can be made again; what somebody lost a place for must not be lost as well.
+        if action.action != Action::Consolidate {
+            session.beneficiaries.insert(job);
+        }
         for job in changed {
             scratch.index.update(session, job);
         }

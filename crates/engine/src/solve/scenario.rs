@@ -116,7 +116,12 @@ impl Gathered {
 
     /// Growing sets of nodes, those with least to gain first, with all batches that touch them; sets in `seen` were
     /// offered before and are left out.
-    pub fn multi_node<'g>(&'g self, demands: &[i64], seen: &'g mut BTreeSet<u128>) -> Option<Prefixes<'g>> {
+    pub fn multi_node<'g>(
+        &'g self,
+        ledger: &Ledger<'_>,
+        demands: &[i64],
+        seen: &'g mut BTreeSet<u128>,
+    ) -> Option<Prefixes<'g>> {
         let smallest = demands.iter().copied().min().unwrap_or(0);
         let demand = (demands.iter().sum::<i64>() - self.elsewhere).max(0);
         let useful = || self.by_gain.range((smallest, 0, NodeId(0))..);
@@ -129,6 +134,7 @@ impl Gathered {
             step: 0,
             batches: FixedBitSet::with_capacity(self.potential.len()),
             signature: 0,
+            whole_jobs: ledger.repairs.gang_trees,
             done: false,
         })
     }
@@ -145,6 +151,8 @@ pub struct Prefixes<'g> {
     batches: FixedBitSet,
     /// Tells apart sets of nodes and what is known to be there.
     signature: u128,
+    /// A job that loses its core loses its surplus as well.
+    whole_jobs: bool,
     done: bool,
 }
 
@@ -161,7 +169,13 @@ impl Iterator for Prefixes<'_> {
                     node.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
                         ^ count.wrapping_mul(0xc2b2_ae3d_27d4_eb4f_1656_67b1_9e37_79f9),
                 );
-                at.batches.iter().for_each(|batch| self.batches.insert(*batch));
+                for batch in &at.batches {
+                    self.batches.insert(*batch);
+                    if self.whole_jobs {
+                        let earlier = &self.gathered.batches_of[&self.gathered.potential[*batch].job];
+                        earlier.iter().take_while(|other| *other < batch).for_each(|other| self.batches.insert(*other));
+                    }
+                }
             }
             self.done = self.nodes.peek().is_none();
             // Lengths grow by 1, 2, 4 … nodes.

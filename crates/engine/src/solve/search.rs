@@ -96,7 +96,12 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         free,
         allowed: 0,
     };
+    let mark = session.ledger.mark();
     search.report.stop = search.run(session).err();
+    if search.report.stop.is_some() {
+        // A search may run out of steps in the middle of a what-if.
+        session.ledger.rollback(mark);
+    }
     search.report
 }
 
@@ -209,7 +214,7 @@ impl Search<'_> {
             } else {
                 match generator {
                     Generator::NodeLocalGreedy => listed = gathered.node_local(&session.ledger),
-                    Generator::MultiNodeGang => prefixes = gathered.multi_node(&demands, &mut seen),
+                    Generator::MultiNodeGang => prefixes = gathered.multi_node(&session.ledger, &demands, &mut seen),
                 }
             }
             for scenario in listed.into_iter().chain(prefixes.into_iter().flatten()) {

@@ -47,7 +47,8 @@ pub struct Candidate {
 impl Eligible {
     /// How the job may be used; `None` if not at all.
     fn candidate(&self, session: &Session<'_>, victim: JobId) -> Option<Candidate> {
-        if victim == self.beneficiary {
+        let was_helped = session.policy.repairs.drop_placements && session.beneficiaries.contains(&victim);
+        if victim == self.beneficiary || was_helped {
             return None;
         }
         let beneficiary = session.snapshot.job(self.beneficiary);

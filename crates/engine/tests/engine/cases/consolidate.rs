@@ -118,7 +118,7 @@ fn no_more_pods_move_than_allowed() {
         promise right-0 a
         promise next-0 b"]],
     );
-    check(&format!("policy actions=consolidate moves=0\n{cluster}"), expect!["waits next"]);
+    check(&format!("policy actions=consolidate moves=0\n{cluster}"), expect!["waits next: not reached"]);
 }
 
 #[test]

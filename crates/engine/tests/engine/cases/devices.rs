@@ -264,7 +264,6 @@ fn mig_requests_need_a_mig_node() {
 
 /// One GPU is free and one is being given back: the second half has to wait for it.
 #[test]
-#[ignore = "a pod is bound to a GPU that is still being given back"]
 fn spreading_over_devices_waits_for_a_gpu_that_is_being_given_back() {
     check(
         "policy devices=spread

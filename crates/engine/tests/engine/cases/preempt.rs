@@ -129,10 +129,10 @@ fn a_promise_of_this_cycle_is_taken_back_without_deleting_anyone() {
          job runs queue=team gpu=1 running=a
          job low  queue=team gpu=1
          job next queue=team gpu=2 prio=75",
-        expect![["
+        expect![[r#"
             evict runs-0 for next (preempt)
             promise next-0 a
-            waits low"]],
+            waits low: gave way"#]],
     );
 }
 
@@ -151,7 +151,6 @@ fn a_node_whose_placement_is_taken_back_is_used() {
 }
 
 #[test]
-#[ignore = "a start that is taken back is noted if the job started before"]
 fn a_start_that_is_taken_back_is_not_noted() {
     check_notes(
         "node a gpu=2
@@ -165,7 +164,6 @@ fn a_start_that_is_taken_back_is_not_noted() {
 
 /// Consolidation moves `low` to make room for `big`; then `mid` takes the place it was to move to.
 #[test]
-#[ignore = "a pod that was moved and then evicted is still said to be moved"]
 fn a_moved_pod_that_loses_its_place_says_for_whom() {
     let decided = decide(
         "node a gpu=2
@@ -286,7 +284,6 @@ fn a_search_without_steps_does_not_begin() {
 }
 
 #[test]
-#[ignore = "the what-if in which the steps run out is not rolled back"]
 fn a_search_out_of_steps_leaves_nothing_behind() {
     check(
         &format!("policy steps=4 actions=preempt{ONE_SCENARIO}"),
@@ -349,7 +346,6 @@ fn growing_sets_of_nodes_make_room_for_a_gang_of_many() {
 
 /// Each job runs its minimum of two pods and one more on a larger node, which the gang cannot use.
 #[test]
-#[ignore = "growing sets of nodes take the core of a job and leave its surplus"]
 fn a_job_that_loses_its_core_loses_its_surplus_too() {
     let mut lines = vec!["policy actions=preempt".to_owned(), "queue team".to_owned()];
     let mut usable = Vec::new();

@@ -393,7 +393,6 @@ fn jobs_no_easier_than_a_failed_one_are_not_tried() {
 
 /// The room was made at the cost of a running job; if another takes it, that job was evicted for nothing.
 #[test]
-#[ignore = "a promise for which somebody was evicted is taken by another job in the same cycle"]
 fn a_place_for_which_somebody_was_evicted_is_not_taken_in_the_same_cycle() {
     let by_the_victims_queue = decide(
         "policy actions=reclaim

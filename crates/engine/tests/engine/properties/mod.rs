@@ -65,17 +65,13 @@ macro_rules! truths {
 truths! {
     decisions_make_sense: placement::decisions_make_sense [];
     nothing_is_over_committed: placement::nothing_is_over_committed [("devices", "pack")];
-    #[ignore = "a pod is bound to a GPU that is still being given back"]
     nothing_is_over_committed_when_spreading: placement::nothing_is_over_committed [("devices", "spread")];
     rules_and_ports_are_obeyed: placement::rules_and_ports_are_obeyed [];
     gangs_start_whole: placement::gangs_start_whole [("generators", "local")];
-    #[ignore = "a group with a member of minimum 0 may be bound in part and promised in part"]
     inner_groups_start_whole: placement::inner_groups_start_whole [];
     required_domains_hold: placement::required_domains_hold [];
     starts_are_noted: placement::starts_are_noted [("actions", "allocate")];
-    #[ignore = "a start that is taken back is noted if the job started before"]
     starts_that_are_taken_back_are_not_noted: placement::starts_are_noted [];
-    #[ignore = "optional sub-groups without enough pods and promises taken back give no reason"]
     waiting_jobs_say_why: placement::waiting_jobs_say_why [];
     // Without actions that make room, what is left over is too little for those who wait.
     room_is_used: placement::room_is_used [("actions", "allocate")];
@@ -83,7 +79,6 @@ truths! {
     limits_hold: queues::limits_hold [];
     fixed_work_stays_within_quota: queues::fixed_work_stays_within_quota [];
     totals_add_up: queues::totals_add_up [];
-    #[ignore = "the what-if in which the steps run out is not rolled back"]
     totals_add_up_when_steps_run_out: queues::totals_add_up [("steps", "6")];
     quotas_are_guaranteed: queues::quotas_are_guaranteed [];
 
@@ -91,17 +86,17 @@ truths! {
     preemption_delays_are_kept: evictions::preemption_delays_are_kept [];
     consolidation_helps_someone: evictions::evictions_help_someone [("actions", "allocate,consolidate")];
     preemption_helps_someone: evictions::evictions_help_someone [("actions", "allocate,preempt")];
-    #[ignore = "a promise for which somebody was evicted is taken by another job in the same cycle"]
+    #[ignore = "a later action may take the place for which pods were moved"]
     evictions_help_someone: evictions::evictions_help_someone [];
     consolidation_loses_nobody_a_place:
         evictions::consolidation_loses_nobody_a_place [("actions", "allocate,consolidate")];
-    #[ignore = "a pod that was moved and then evicted is still said to be moved"]
     moved_pods_that_are_evicted_say_so: evictions::consolidation_loses_nobody_a_place [];
     gangs_keep_their_minimum_or_go: evictions::gangs_keep_their_minimum_or_go [("generators", "local")];
-    #[ignore = "growing sets of nodes take the core of a job and leave its surplus"]
     gangs_keep_their_minimum_or_go_over_many_nodes: evictions::gangs_keep_their_minimum_or_go [("generators", "multi")];
     young_jobs_keep_what_they_need: evictions::young_jobs_keep_what_they_need [];
-    reclaim_takes_from_the_rich: evictions::reclaim_takes_from_the_rich [];
+    reclaim_takes_from_the_rich:
+        evictions::reclaim_takes_from_the_rich [("actions", "allocate,reclaim"), ("consolidating-reclaim", "off")];
+    moved_pods_that_are_evicted_say_from_whom: evictions::reclaim_takes_from_the_rich [];
     stale_gangs_go_after_their_grace: evictions::stale_gangs_go_after_their_grace [];
 }
 

@@ -119,6 +119,8 @@ fn decision(world: &World, devices: &mut Devices, decision: &Decision) -> String
 fn reason(world: &World, reason: &Reason) -> String {
     let names = &world.names;
     match reason {
+        Reason::GaveWay => "gave way".to_owned(),
+        Reason::NotReached => "not reached".to_owned(),
         Reason::QueueMissing => "no such queue".to_owned(),
         Reason::QueueNotLeaf { queue } => format!("{} has children", queue_name(names, *queue)),
         Reason::NotReady { short } => {
