@@ -129,10 +129,10 @@ fn a_promise_of_this_cycle_is_taken_back_without_deleting_anyone() {
          job runs queue=team gpu=1 running=a
          job low  queue=team gpu=1
          job next queue=team gpu=2 prio=75",
-        expect![[r#"
+        expect![["
             evict runs-0 for next (preempt)
             promise next-0 a
-            waits low: gave way"#]],
+            waits low: gave way"]],
     );
 }
 

@@ -260,8 +260,8 @@ fn a_depth_keeps_the_best_jobs_of_each_queue() {
          queue team
          job low  queue=team gpu=1 prio=25
          job high queue=team gpu=1 prio=75",
-        expect![[r#"
+        expect![["
             bind high-0 a
-            waits low: not reached"#]],
+            waits low: not reached"]],
     );
 }
