@@ -51,14 +51,23 @@ pub(super) fn preemption_delays_are_kept(after: &After<'_>) -> Found {
     Ok(())
 }
 
-/// A job for which somebody was evicted gets its place in the same outcome, with all it needs.
-pub(super) fn evictions_help_someone(after: &After<'_>) -> Found {
-    for (task, _, beneficiary) in in_favour(after) {
-        let (name, job) = (after.name(task), after.job_name(beneficiary));
-        let helped = after.snapshot.job_tasks(beneficiary).any(|task| after.placed(task).is_some());
-        ensure!(helped, "{name} is evicted for {job}, which gets nothing");
-        ensure!(after.is_whole(beneficiary, &|task| after.runs_later(task)), "{name} is evicted for a part of {job}");
-    }
+/// A job for which somebody lost a place gets its own in the same outcome, with all it needs.
+pub(super) fn losses_help_someone(after: &After<'_>) -> Found {
+    let lost = in_favour(after).filter(|(task, ..)| after.promised(*task).is_none());
+    lost.into_iter().try_for_each(|(task, _, beneficiary)| is_helped(after, task, beneficiary))
+}
+
+/// So does a job for which somebody was moved.
+pub(super) fn moves_help_someone(after: &After<'_>) -> Found {
+    let moved = in_favour(after).filter(|(task, ..)| after.promised(*task).is_some());
+    moved.into_iter().try_for_each(|(task, _, beneficiary)| is_helped(after, task, beneficiary))
+}
+
+fn is_helped(after: &After<'_>, task: TaskId, beneficiary: JobId) -> Found {
+    let (name, job) = (after.name(task), after.job_name(beneficiary));
+    let helped = after.snapshot.job_tasks(beneficiary).any(|task| after.placed(task).is_some());
+    ensure!(helped, "{name} is evicted for {job}, which gets nothing");
+    ensure!(after.is_whole(beneficiary, &|task| after.runs_later(task)), "{name} is evicted for a part of {job}");
     Ok(())
 }
 

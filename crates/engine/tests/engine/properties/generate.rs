@@ -96,6 +96,7 @@ fn settings() -> impl Strategy<Value = Vec<Option<(&'static str, &'static str)>>
         one_of("reclaim-min", &["100"], 0.2),
         one_of("reclaim-method", &["queue"], 0.2),
         one_of("multiplier", &["2"], 0.1),
+        one_of("steps", &["2", "6", "20"], 0.1),
     ]
     .into_iter()
     .collect::<Vec<_>>()

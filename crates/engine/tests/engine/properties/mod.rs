@@ -64,14 +64,11 @@ macro_rules! truths {
 
 truths! {
     decisions_make_sense: placement::decisions_make_sense [];
-    nothing_is_over_committed: placement::nothing_is_over_committed [("devices", "pack")];
-    nothing_is_over_committed_when_spreading: placement::nothing_is_over_committed [("devices", "spread")];
+    nothing_is_over_committed: placement::nothing_is_over_committed [];
     rules_and_ports_are_obeyed: placement::rules_and_ports_are_obeyed [];
-    gangs_start_whole: placement::gangs_start_whole [("generators", "local")];
-    inner_groups_start_whole: placement::inner_groups_start_whole [];
+    gangs_start_whole: placement::gangs_start_whole [];
     required_domains_hold: placement::required_domains_hold [];
-    starts_are_noted: placement::starts_are_noted [("actions", "allocate")];
-    starts_that_are_taken_back_are_not_noted: placement::starts_are_noted [];
+    starts_are_noted: placement::starts_are_noted [];
     waiting_jobs_say_why: placement::waiting_jobs_say_why [];
     // Without actions that make room, what is left over is too little for those who wait.
     room_is_used: placement::room_is_used [("actions", "allocate")];
@@ -79,24 +76,18 @@ truths! {
     limits_hold: queues::limits_hold [];
     fixed_work_stays_within_quota: queues::fixed_work_stays_within_quota [];
     totals_add_up: queues::totals_add_up [];
-    totals_add_up_when_steps_run_out: queues::totals_add_up [("steps", "6")];
     quotas_are_guaranteed: queues::quotas_are_guaranteed [];
 
     victims_may_be_taken: evictions::victims_may_be_taken [];
     preemption_delays_are_kept: evictions::preemption_delays_are_kept [];
-    consolidation_helps_someone: evictions::evictions_help_someone [("actions", "allocate,consolidate")];
-    preemption_helps_someone: evictions::evictions_help_someone [("actions", "allocate,preempt")];
+    losses_help_someone: evictions::losses_help_someone [];
+    moves_help_someone: evictions::moves_help_someone [("actions", "allocate,consolidate")];
     #[ignore = "a later action may take the place for which pods were moved"]
-    evictions_help_someone: evictions::evictions_help_someone [];
-    consolidation_loses_nobody_a_place:
-        evictions::consolidation_loses_nobody_a_place [("actions", "allocate,consolidate")];
-    moved_pods_that_are_evicted_say_so: evictions::consolidation_loses_nobody_a_place [];
-    gangs_keep_their_minimum_or_go: evictions::gangs_keep_their_minimum_or_go [("generators", "local")];
-    gangs_keep_their_minimum_or_go_over_many_nodes: evictions::gangs_keep_their_minimum_or_go [("generators", "multi")];
+    moves_help_someone_to_the_end: evictions::moves_help_someone [];
+    consolidation_loses_nobody_a_place: evictions::consolidation_loses_nobody_a_place [];
+    gangs_keep_their_minimum_or_go: evictions::gangs_keep_their_minimum_or_go [];
     young_jobs_keep_what_they_need: evictions::young_jobs_keep_what_they_need [];
-    reclaim_takes_from_the_rich:
-        evictions::reclaim_takes_from_the_rich [("actions", "allocate,reclaim"), ("consolidating-reclaim", "off")];
-    moved_pods_that_are_evicted_say_from_whom: evictions::reclaim_takes_from_the_rich [];
+    reclaim_takes_from_the_rich: evictions::reclaim_takes_from_the_rich [];
     stale_gangs_go_after_their_grace: evictions::stale_gangs_go_after_their_grace [];
 }
 

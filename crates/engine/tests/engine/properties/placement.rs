@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_engine::ids::{GroupId, JobId, NodeId, TaskId};
+use kai_engine::ids::{GroupId, JobId, NodeId, PodSetId, TaskId};
 use kai_engine::outcome::{DeviceRef, Place};
 use kai_engine::snapshot::{GPUS, GpuAsk, LevelRef, Member, Shape, Status};
 use kai_engine::units::GPU;
@@ -109,26 +109,14 @@ fn runs(after: &After<'_>, task: TaskId) -> bool {
     after.runs_now(task) || after.is_evicted(task) && after.promised(task).is_some()
 }
 
-/// A job of which something is bound runs with all it needs, and so does every pod set with a bound pod; a job of
-/// which something is promised will.
+/// A job of which something is bound runs with all it needs, and so does every sub-group with a bound pod; where
+/// something is promised, it will.
 pub(super) fn gangs_start_whole(after: &After<'_>) -> Found {
-    let snapshot = after.snapshot;
-    let (now, later) = (|task| runs(after, task), |task| after.runs_later(task));
-    for job in snapshot.job_ids() {
-        let sets = snapshot.pod_sets_of(job).map(Member::PodSet);
-        for member in sets.chain([Member::Group(snapshot.root(job))]) {
-            member_is_whole(after, member, &|task| after.bound(task).is_some(), &now)?;
-            member_is_whole(after, member, &|task| after.promised(task).is_some(), &later)?;
-        }
-    }
-    Ok(())
-}
-
-/// The same for groups inside a job, optional ones included.
-pub(super) fn inner_groups_start_whole(after: &After<'_>) -> Found {
-    for group in (0..after.snapshot.groups.len()).map(|index| Member::Group(GroupId::at(index))) {
-        member_is_whole(after, group, &|task| after.bound(task).is_some(), &|task| runs(after, task))?;
-        member_is_whole(after, group, &|task| after.promised(task).is_some(), &|task| after.runs_later(task))?;
+    let sets = (0..after.snapshot.pod_sets.len()).map(|index| Member::PodSet(PodSetId::at(index)));
+    let groups = (0..after.snapshot.groups.len()).map(|index| Member::Group(GroupId::at(index)));
+    for member in sets.chain(groups) {
+        member_is_whole(after, member, &|task| after.bound(task).is_some(), &|task| runs(after, task))?;
+        member_is_whole(after, member, &|task| after.promised(task).is_some(), &|task| after.runs_later(task))?;
     }
     Ok(())
 }
