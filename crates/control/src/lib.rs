@@ -7,11 +7,16 @@
 //! Never does I/O, reads a clock or draws a random number: `now` is an argument, names are derived. The shell
 //! that feeds a [`World`] and performs [`scheduler::Effect`]s may be a cluster or a simulator.
 
+pub mod admission;
 mod duration;
+pub mod gpu_wiring;
 pub mod grouper;
+pub mod groups;
 mod nearest;
 pub mod objects;
 pub mod quantity;
+pub mod queues;
+pub mod resource_sum;
 pub mod scheduler;
 pub mod world;
 

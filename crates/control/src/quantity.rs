@@ -54,26 +54,39 @@ impl Quantity {
         self.scaled(3)
     }
 
+    /// Billionths, the finest that Kubernetes counts, rounded up; `None` if that is beyond counting.
+    pub(crate) fn nano(self) -> Option<i128> {
+        self.exact(9)
+    }
+
+    /// Written with a suffix such as `Gi`, so that sums should be too.
+    pub(crate) fn is_binary(self) -> bool {
+        self.twos > 0
+    }
+
     pub fn is_negative(self) -> bool {
         self.digits < 0
     }
 
     /// `self × 10^places`, rounded away from zero, cut to what an `i64` holds.
     fn scaled(self, places: i32) -> i64 {
-        if self.digits == 0 {
-            return 0;
-        }
         let limit = if self.digits < 0 { i64::MIN } else { i64::MAX };
+        self.exact(places).and_then(|exact| i64::try_from(exact).ok()).unwrap_or(limit)
+    }
+
+    /// `self × 10^places`, rounded away from zero; `None` if that is beyond counting.
+    fn exact(self, places: i32) -> Option<i128> {
+        if self.digits == 0 {
+            return Some(0);
+        }
         let tens = self.tens.saturating_add(places);
-        let Some(scaled) = self.digits.checked_mul(1 << self.twos) else { return limit };
-        let exact = if tens >= 0 {
-            10_i128.checked_pow(tens.unsigned_abs()).and_then(|power| scaled.checked_mul(power))
-        } else {
-            let power = 10_i128.checked_pow(tens.unsigned_abs()).unwrap_or(i128::MAX);
-            let rest = i128::from(scaled % power != 0) * scaled.signum();
-            Some(scaled / power + rest)
-        };
-        exact.and_then(|exact| i64::try_from(exact).ok()).unwrap_or(limit)
+        let scaled = self.digits.checked_mul(1 << self.twos)?;
+        if tens >= 0 {
+            return 10_i128.checked_pow(tens.unsigned_abs()).and_then(|power| scaled.checked_mul(power));
+        }
+        let power = 10_i128.checked_pow(tens.unsigned_abs()).unwrap_or(i128::MAX);
+        let rest = i128::from(scaled % power != 0) * scaled.signum();
+        Some(scaled / power + rest)
     }
 }
 

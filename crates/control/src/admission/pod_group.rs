@@ -1,0 +1,87 @@
+//! Pod groups: a tree of sub-groups that can be satisfied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::Answer;
+use crate::objects::{PodGroup, SubGroup};
+
+/// Whether the pod group may enter; `update` when it replaces a stored one, where some rules only warn.
+pub fn validate_pod_group(group: &Value, update: bool) -> Answer {
+    let group = match PodGroup::parse(group) {
+        Ok(group) => group,
+        Err(malformed) => return malformed.into(),
+    };
+    if let Some(why) = structure(&group) {
+        return Answer::refuse(why);
+    }
+    let by_name: BTreeMap<&str, &SubGroup> = group.sub_groups.iter().map(|sub| (sub.name.as_str(), sub)).collect();
+    let children = |parent: Option<&str>| group.sub_groups.iter().filter(|sub| sub.parent.as_deref() == parent).count();
+    let mut answer = Answer::default();
+    for (name, sub) in &by_name {
+        let below = children(Some(name));
+        if below == 0 && sub.min_sub_group.is_some() {
+            answer.refusals.push(format!(
+                "subgroup \"{name}\": minSubGroup cannot be set on a leaf SubGroup (no child SubGroups)"
+            ));
+        }
+        if below == 0 && sub.min_member.is_none() {
+            answer.refusals.push(format!("subgroup {name}: minMember is required"));
+        }
+        if below > 0 && sub.min_member.is_some() {
+            let why = format!(
+                "subgroup \"{name}\": minMember cannot be set on a mid-level SubGroup (has child SubGroups); use \
+                 minSubGroup instead"
+            );
+            if update { answer.warnings.push(why) } else { answer.refusals.push(why) }
+        }
+        if below > 0
+            && let Some(minimum) = sub.min_sub_group.filter(|minimum| *minimum as usize > below)
+        {
+            answer.warnings.push(format!("subgroup \"{name}\": {}", too_many(minimum, below)));
+        }
+    }
+    let top = children(None);
+    if let Some(minimum) = group.min_sub_group.filter(|minimum| *minimum as usize > top) {
+        answer.warnings.push(too_many(minimum, top));
+    }
+    answer
+}
+
+fn too_many(minimum: u32, children: usize) -> String {
+    format!("minSubGroup ({minimum}) exceeds the number of direct child SubGroups ({children})")
+}
+
+/// What keeps the sub-groups from being a tree at all.
+fn structure(group: &PodGroup) -> Option<String> {
+    if let (Some(members), Some(_)) = (group.min_member, group.min_sub_group) {
+        return Some(format!(
+            "minMember and minSubGroup are mutually exclusive: set minMember ({members}) for pods without sub-groups, \
+             or minSubGroup for sub-groups"
+        ));
+    }
+    let mut names = BTreeMap::new();
+    for sub in &group.sub_groups {
+        if names.insert(sub.name.as_str(), sub).is_some() {
+            return Some(format!("duplicate subgroup name {}", sub.name));
+        }
+    }
+    for sub in &group.sub_groups {
+        if let Some(parent) = sub.parent.as_deref().filter(|parent| !names.contains_key(parent)) {
+            return Some(format!("parent {parent} of {} was not found", sub.name));
+        }
+    }
+    for sub in &group.sub_groups {
+        let mut seen = BTreeSet::new();
+        let mut at = Some(sub);
+        while let Some(sub) = at {
+            if !seen.insert(sub.name.as_str()) {
+                return Some("cycle detected in subgroups".to_owned());
+            }
+            at = sub.parent.as_deref().map(|parent| names[parent]);
+        }
+    }
+    let both = names.values().find(|sub| sub.min_member.is_some() && sub.min_sub_group.is_some());
+    both.map(|sub| format!("subgroup \"{}\": minMember and minSubGroup are mutually exclusive", sub.name))
+}

@@ -1,0 +1,157 @@
+//! Queues: resources must be stated, parents must exist, nobody is its own ancestor, and nothing in use goes away.
+
+use std::collections::BTreeSet;
+
+use kai_engine::units::Ceiling;
+use serde_json::Value;
+
+use super::Answer;
+use crate::nearest::nearest;
+use crate::objects::{Phase, Queue};
+use crate::world::World;
+
+/// Whether the queue may enter or change. `check_quota` also compares quotas of parent and children.
+pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Answer {
+    if queue["spec"]["resources"].is_null() {
+        let why = "resources must be specified";
+        return Answer { refusals: vec![why.to_owned()], warnings: vec![why.to_owned()] };
+    }
+    let queue = match Queue::parse(queue) {
+        Ok(queue) => queue,
+        Err(malformed) => return malformed.into(),
+    };
+    let Some(parent) = &queue.parent else { return quota_warnings(&queue, world, check_quota) };
+    if *parent == queue.name {
+        return Answer::refuse(format!(
+            "queue {}: spec.parentQueue names the queue itself; name another queue, or remove it for a top queue",
+            queue.name
+        ));
+    }
+    if !world.queues.contains_key(parent) {
+        let guess = nearest(parent, world.queues.keys().map(String::as_str))
+            .map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
+        return Answer::refuse(format!(
+            "queue {}: its parent {parent} does not exist{guess}; create the parent first, or correct \
+             spec.parentQueue",
+            queue.name
+        ));
+    }
+    if let Some(circle) = circle(&queue, world) {
+        return Answer::refuse(format!(
+            "queue {}: its parents form a circle, {}; name a parent that is not below this queue",
+            queue.name,
+            circle.join(" < ")
+        ));
+    }
+    quota_warnings(&queue, world, check_quota)
+}
+
+/// Whether the queue may be deleted.
+pub fn delete_queue(name: &str, world: &World) -> Answer {
+    let children: Vec<&str> = world
+        .queues
+        .values()
+        .filter(|queue| queue.parent.as_deref() == Some(name))
+        .map(|queue| queue.name.as_str())
+        .collect();
+    if !children.is_empty() {
+        return Answer::refuse(format!(
+            "cannot delete queue {name}: it has child queues {}; delete or move them first",
+            children.join(", ")
+        ));
+    }
+    let running = |group: &crate::world::GroupKey| {
+        world.pods.values().any(|pod| {
+            pod.node.is_some()
+                && matches!(pod.phase, Phase::Pending | Phase::Running)
+                && pod.group().as_ref() == Some(group)
+        })
+    };
+    let busy: Vec<String> = world
+        .pod_groups
+        .values()
+        .filter(|group| group.queue == name && running(&group.key))
+        .map(|group| group.key.to_string())
+        .collect();
+    if busy.is_empty() {
+        return Answer::welcome();
+    }
+    let shown = 5;
+    let more = busy.len().saturating_sub(shown);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Answer::refuse(format!(
+        "cannot delete queue {name}: its workloads {}{more} are running; delete them or move them to another queue first",
+        busy[..busy.len().min(shown)].join(", ")
+    ))
+}
+
+/// The way from the queue up to itself, if there is one.
+fn circle<'w>(queue: &'w Queue, world: &'w World) -> Option<Vec<&'w str>> {
+    let mut way = vec![queue.name.as_str()];
+    let mut seen = BTreeSet::new();
+    let mut next = queue.parent.as_deref();
+    while let Some(name) = next {
+        way.push(name);
+        if name == queue.name {
+            return Some(way);
+        }
+        // A circle elsewhere above is not this queue's fault.
+        if !seen.insert(name) {
+            return None;
+        }
+        next = world.queues.get(name).and_then(|above| above.parent.as_deref());
+    }
+    None
+}
+
+const RESOURCES: [&str; 3] = ["cpu", "memory", "gpu"];
+
+fn quota_warnings(queue: &Queue, world: &World, wanted: bool) -> Answer {
+    let mut warnings = Vec::new();
+    if wanted {
+        let with_change = |name: &str| if name == queue.name { Some(queue) } else { world.queues.get(name) };
+        if let Some(parent) = queue.parent.as_deref().and_then(with_change) {
+            warnings.extend(family_warnings(parent, queue, world));
+        }
+        warnings.extend(family_warnings(queue, queue, world));
+    }
+    Answer { refusals: Vec::new(), warnings }
+}
+
+fn exceeds(quota: Ceiling, own: i64) -> bool {
+    match quota {
+        Ceiling::Unlimited => true,
+        Ceiling::At(amount) => amount > own,
+    }
+}
+
+/// Quotas of a parent's children, held against its own; `changed` stands for its stored version.
+fn family_warnings(parent: &Queue, changed: &Queue, world: &World) -> Vec<String> {
+    let stored = world.queues.values().filter(|queue| queue.name != changed.name);
+    let children: Vec<&Queue> = stored
+        .chain(std::iter::once(changed))
+        .filter(|queue| queue.parent.as_deref() == Some(parent.name.as_str()))
+        .collect();
+    let mut warnings = Vec::new();
+    for (index, resource) in RESOURCES.iter().enumerate() {
+        let Ceiling::At(own) = parent.amounts()[index].quota else { continue };
+        let mut sum = Some(0_i64);
+        for child in &children {
+            let quota = child.amounts()[index].quota;
+            if exceeds(quota, own) && (child.name == changed.name || parent.name == changed.name) {
+                warnings.push(format!(
+                    "queue {}: its {resource} quota is larger than that of its parent {}",
+                    child.name, parent.name
+                ));
+            }
+            sum = match quota {
+                Ceiling::At(amount) => sum.map(|sum| sum.saturating_add(amount)),
+                Ceiling::Unlimited => None,
+            };
+        }
+        if sum.is_none_or(|sum| sum > own) {
+            warnings.push(format!("the {resource} quotas of the children of queue {} exceed its own", parent.name));
+        }
+    }
+    warnings
+}

@@ -1,0 +1,226 @@
+//! Status of pod groups: what their pods ask for and hold.
+
+use std::collections::BTreeMap;
+
+use kai_api::PodGroupResources;
+use kai_api::keys::{annotation, node_label, priority, received, resource};
+use serde_json::Value;
+
+use crate::objects::{PodGroup, PriorityClass};
+use crate::quantity::Quantity;
+use crate::resource_sum::ResourceSum;
+use crate::world::GroupKey;
+
+/// What one pod adds to its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodUse {
+    pub group: GroupKey,
+    /// Empty once the pod has ended.
+    pub requested: ResourceSum,
+    /// Empty until the pod has a node.
+    pub allocated: ResourceSum,
+}
+
+impl PodUse {
+    /// `None` for pods without a group. `node_labels` shows the labels of a node by name.
+    pub fn read<'n>(
+        pod: &Value,
+        node_labels: impl Fn(&str) -> Option<&'n BTreeMap<String, String>>,
+    ) -> Result<Option<Self>, String> {
+        let annotations = &pod["metadata"]["annotations"];
+        let Some(group) = annotations[annotation::POD_GROUP_NAME].as_str().filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+        let mut found = Self {
+            group: GroupKey::new(namespace, group),
+            requested: ResourceSum::default(),
+            allocated: ResourceSum::default(),
+        };
+        let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
+        if !matches!(phase, "Pending" | "Running") {
+            return Ok(Some(found));
+        }
+        for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
+            found.requested.add_list(&container["resources"]["requests"])?;
+        }
+        let scheduled = phase == "Running" || condition_is(pod, "PodScheduled", "True");
+        if scheduled {
+            found.allocated = found.requested.clone();
+        }
+        let Some(share) = Share::read(annotations)? else { return Ok(Some(found)) };
+        match share {
+            Share::Fraction { milli, devices } => {
+                found.requested.add_milli(resource::NVIDIA_GPU, milli.saturating_mul(devices));
+            }
+            Share::Memory { mib, devices } => {
+                found.requested.add_milli(resource::GPU_MEMORY, mib.saturating_mul(devices).saturating_mul(1000));
+            }
+        }
+        if scheduled && annotations[annotation::RECEIVED_RESOURCE_TYPE].as_str() == Some(received::FRACTION) {
+            let milli = match share {
+                Share::Fraction { milli, devices } => milli.saturating_mul(devices),
+                Share::Memory { mib, devices } => {
+                    let name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+                    let labels = node_labels(name).ok_or_else(|| format!("node {name} is not known"))?;
+                    let memory = device_memory(labels).map_err(|problem| format!("node {name}: {problem}"))?;
+                    (mib.saturating_mul(devices).saturating_mul(1000) + memory / 2) / memory
+                }
+            };
+            found.allocated.add_milli(resource::NVIDIA_GPU, milli);
+        }
+        Ok(Some(found))
+    }
+}
+
+/// The part of each GPU that a pod shares: thousandths or MiB.
+enum Share {
+    Fraction { milli: i64, devices: i64 },
+    Memory { mib: i64, devices: i64 },
+}
+
+impl Share {
+    fn read(annotations: &Value) -> Result<Option<Self>, String> {
+        let number = |key: &str| -> Result<Option<Quantity>, String> {
+            let Some(text) = annotations[key].as_str() else { return Ok(None) };
+            Quantity::parse(text).map(Some).map_err(|_| format!("annotation {key}: `{text}` is not a number"))
+        };
+        let devices = number(annotation::GPU_FRACTION_NUM_DEVICES)?.map_or(1, Quantity::units);
+        if let Some(fraction) = number(annotation::GPU_FRACTION)? {
+            return Ok(Some(Self::Fraction { milli: fraction.milli(), devices }));
+        }
+        Ok(number(annotation::GPU_MEMORY)?.map(|memory| Self::Memory { mib: memory.units(), devices }))
+    }
+}
+
+/// MiB of each GPU, from the one label that says so: as a value, or with AMD's GPUs in the key.
+fn device_memory(labels: &BTreeMap<String, String>) -> Result<i64, String> {
+    let own = labels.get(node_label::GPU_MEMORY);
+    let amd = labels.keys().find_map(|key| key.strip_prefix(node_label::AMD_GPU_MEMORY_PREFIX));
+    let memory = match (own, amd) {
+        (Some(text), None) => text.parse::<i64>().ok(),
+        (None, Some(text)) => {
+            Quantity::parse(text.trim_start_matches('.')).ok().map(|memory| memory.units() / 1_000_000)
+        }
+        (None, None) => return Err(format!("has no label {}", node_label::GPU_MEMORY)),
+        (Some(_), Some(_)) => return Err("has labels of two vendors for the memory of its GPUs".to_owned()),
+    };
+    memory.filter(|memory| *memory > 0).ok_or_else(|| "the label for the memory of its GPUs is no number".to_owned())
+}
+
+fn condition_is(pod: &Value, kind: &str, status: &str) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == kind && condition["status"] == status)
+}
+
+/// What the status of the group should say.
+pub fn resources<'p>(
+    group: &PodGroup,
+    pods: impl IntoIterator<Item = &'p PodUse>,
+    classes: &BTreeMap<String, PriorityClass>,
+) -> PodGroupResources {
+    let (mut requested, mut allocated) = (ResourceSum::default(), ResourceSum::default());
+    for pod in pods {
+        requested.add(&pod.requested);
+        allocated.add(&pod.allocated);
+    }
+    let allocated = allocated.to_list();
+    // KAI leaves an old amount behind when a group becomes preemptible; nobody is served by that.
+    let fixed = if is_preemptible(group, classes) { BTreeMap::new() } else { allocated.clone() };
+    PodGroupResources { requested: requested.to_list(), allocated, allocated_non_preemptible: fixed }
+}
+
+/// Whether others may evict the group: as it says, else by its priority.
+pub fn is_preemptible(group: &PodGroup, classes: &BTreeMap<String, PriorityClass>) -> bool {
+    group.preemptible.unwrap_or_else(|| {
+        let named = group.priority_class.as_ref().and_then(|name| classes.get(name));
+        let class = named.or_else(|| classes.values().find(|class| class.global_default));
+        class.map_or(priority::DEFAULT, |class| class.value) < priority::NON_PREEMPTIBLE_MIN
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(pod: &Value, want: &Expect) {
+        let labels = BTreeMap::from([(node_label::GPU_MEMORY.to_owned(), "16000".to_owned())]);
+        let found = PodUse::read(pod, |name| (name == "n1").then_some(&labels));
+        let list = |sum: &ResourceSum| {
+            let texts = sum.to_list().into_iter().map(|(name, amount)| format!("{name}={}", amount.0));
+            texts.collect::<Vec<_>>().join(" ")
+        };
+        let text = match found {
+            Ok(Some(found)) => {
+                format!("{} asks [{}] holds [{}]", found.group, list(&found.requested), list(&found.allocated))
+            }
+            Ok(None) => "no group".to_owned(),
+            Err(problem) => problem,
+        };
+        want.assert_eq(&text);
+    }
+
+    fn pod(annotations: &Value, phase: &str, node: Option<&str>) -> Value {
+        let mut annotations = annotations.clone();
+        annotations["pod-group-name"] = json!("g");
+        json!({
+            "metadata": {"name": "p", "namespace": "lab", "annotations": annotations},
+            "spec": {"nodeName": node, "containers": [
+                {"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}},
+                {"resources": {"requests": {"cpu": 1}, "limits": {"nvidia.com/gpu": 8}}},
+            ], "initContainers": [{"resources": {"requests": {"cpu": 64}}}]},
+            "status": {"phase": phase},
+        })
+    }
+
+    #[test]
+    fn pods_count_as_far_as_they_have_come() {
+        check(&json!({"metadata": {"name": "p"}}), &expect!["no group"]);
+        check(&pod(&json!({}), "Pending", None), &expect!["lab/g asks [cpu=1500m memory=1Gi] holds []"]);
+        check(
+            &pod(&json!({}), "Running", Some("n1")),
+            &expect!["lab/g asks [cpu=1500m memory=1Gi] holds [cpu=1500m memory=1Gi]"],
+        );
+        check(&pod(&json!({}), "Succeeded", Some("n1")), &expect!["lab/g asks [] holds []"]);
+    }
+
+    #[test]
+    fn shared_gpus_count_by_fraction_and_memory_by_what_the_node_has() {
+        let half =
+            json!({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2", "received-resource-type": "Fraction"});
+        check(
+            &pod(&half, "Running", Some("n1")),
+            &expect![
+                "lab/g asks [cpu=1500m memory=1Gi nvidia.com/gpu=1] holds [cpu=1500m memory=1Gi nvidia.com/gpu=1]"
+            ],
+        );
+        let memory = json!({"gpu-memory": "4000", "received-resource-type": "Fraction"});
+        check(
+            &pod(&memory, "Running", Some("n1")),
+            &expect![
+                "lab/g asks [cpu=1500m memory=1Gi run.ai/gpu.memory=4k] holds [cpu=1500m memory=1Gi nvidia.com/gpu=250m]"
+            ],
+        );
+        check(&pod(&memory, "Running", Some("n2")), &expect!["node n2 is not known"]);
+    }
+
+    #[test]
+    fn only_what_cannot_be_preempted_is_counted_as_such() {
+        let group = |spec: Value| PodGroup::parse(&json!({"metadata": {"name": "g"}, "spec": spec})).unwrap();
+        let class = |name: &str, value: i32, global_default: bool| {
+            (name.to_owned(), PriorityClass { name: name.to_owned(), value, global_default })
+        };
+        let classes = BTreeMap::from([class("build", 100, false), class("train", 50, false)]);
+        assert!(!is_preemptible(&group(json!({"priorityClassName": "build"})), &classes));
+        assert!(is_preemptible(
+            &group(json!({"priorityClassName": "build", "preemptibility": "preemptible"})),
+            &classes
+        ));
+        assert!(is_preemptible(&group(json!({"priorityClassName": "unknown"})), &classes));
+        let with_default = BTreeMap::from([class("all", 200, true)]);
+        assert!(!is_preemptible(&group(json!({"priorityClassName": "unknown"})), &with_default));
+    }
+}
