@@ -1,0 +1,241 @@
+//! Carries bind requests out, a step at a time, each read off what the cluster shows.
+//!
+//! ```text
+//!   request ─▶ shared GPU? ─▶ reservation pod there? ──no──▶ create it, wait
+//!                 │ no             │ yes: its device known? ──no──▶ wait, at most the timeout
+//!                 │                ▼ yes
+//!                 └──────▶ volumes assigned and bound? ──no──▶ assign, wait
+//!                                  ▼ yes
+//!              label, config maps, device claims, bind, status, condition, event
+//! ```
+//!
+//! Nothing is remembered between steps: whoever dies in between and starts again goes on where the cluster stands. An
+//! effect that fails is reported with [`Binder::failed`], which takes back what was prepared.
+
+mod reservation;
+mod rows;
+mod steps;
+
+#[cfg(test)]
+mod tests;
+
+pub use rows::{PodRow, RequestRow, VolumeClaimRow};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_api::keys::name;
+use kai_engine::units::{Span, Timestamp};
+use serde_json::Value;
+
+use crate::world::{Key, PodKey};
+
+/// How binding is done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Where reservation pods live.
+    pub reservation_namespace: String,
+    pub reservation_service_account: String,
+    pub reservation_app: String,
+    pub reservation_image: String,
+    /// Requests and limits of reservation pods beside their GPU.
+    pub reservation_resources: BTreeMap<String, String>,
+    pub reservation_pod_security: Option<Value>,
+    pub reservation_container_security: Option<Value>,
+    /// How long a reservation pod may take to find its GPU.
+    pub reservation_timeout: Span,
+    pub runtime_class: Option<String>,
+    /// Where pods that ask an autoscaler for nodes live.
+    pub scale_adjust_namespace: String,
+    /// GPUs are pretended: reservation pods only sleep.
+    pub fake_gpu_nodes: bool,
+    /// Devices are named the way the container device interface wants it.
+    pub cdi: bool,
+    /// Memory limits are passed to HAMi-core.
+    pub hami_core: bool,
+    /// How long volumes may take.
+    pub volume_timeout: Span,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            reservation_namespace: name::RESOURCE_RESERVATION.to_owned(),
+            reservation_service_account: name::RESOURCE_RESERVATION.to_owned(),
+            reservation_app: name::RESOURCE_RESERVATION.to_owned(),
+            reservation_image: String::new(),
+            reservation_resources: BTreeMap::new(),
+            reservation_pod_security: None,
+            reservation_container_security: None,
+            reservation_timeout: Span::seconds(40),
+            runtime_class: None,
+            scale_adjust_namespace: name::SCALE_ADJUST.to_owned(),
+            fake_gpu_nodes: false,
+            cdi: false,
+            hami_core: false,
+            volume_timeout: Span::seconds(120),
+        }
+    }
+}
+
+/// What the binder knows of the cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Binder {
+    pub settings: Settings,
+    requests: BTreeMap<Key, RequestRow>,
+    pods: BTreeMap<PodKey, PodRow>,
+    /// Labels by node.
+    nodes: BTreeMap<String, BTreeMap<String, String>>,
+    volume_claims: BTreeMap<Key, VolumeClaimRow>,
+    /// Pods that carry the label of a shared GPU.
+    members: BTreeMap<String, BTreeSet<PodKey>>,
+}
+
+/// One thing to do. All can be done again without harm.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BindEffect {
+    /// Create the pod; that it exists already is as good.
+    CreatePod(Box<Value>),
+    /// Delete the pod at once, if it is still this one; that it is gone is as good.
+    DeletePod {
+        pod: PodKey,
+        uid: String,
+    },
+    /// Change labels and annotations; `None` removes one.
+    PatchPod {
+        pod: PodKey,
+        labels: BTreeMap<String, Option<String>>,
+        annotations: BTreeMap<String, String>,
+    },
+    /// Create the config map or add to the stored one.
+    WriteConfigMap(Box<Value>),
+    DeleteConfigMap(Key),
+    /// Tell whoever provisions the volume where it is needed.
+    AssignVolume {
+        claim: Key,
+        node: String,
+    },
+    /// Reserve the claim for the pod, with these devices unless it has some.
+    ClaimDevices {
+        claim: Key,
+        pod: PodKey,
+        uid: String,
+        allocation: Box<Value>,
+    },
+    /// Put the pod on the node, with these annotations.
+    Bind {
+        pod: PodKey,
+        uid: String,
+        node: String,
+        annotations: BTreeMap<String, String>,
+    },
+    /// How far the request has come.
+    SetPhase {
+        request: Key,
+        phase: &'static str,
+        reason: String,
+        failed_attempts: u32,
+    },
+    DeleteRequest(Key),
+    /// Tell the owner of the pod: condition and event.
+    Tell {
+        pod: PodKey,
+        bound: bool,
+        message: String,
+    },
+}
+
+/// What to do about a request, and when to look at it again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In this order; the first that fails ends the attempt.
+    pub effects: Vec<BindEffect>,
+    /// At this time even if nothing happens; otherwise when something it waits for changes.
+    pub again: Option<Timestamp>,
+    /// What it waits for, for the log.
+    pub waiting: Option<String>,
+}
+
+impl Binder {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    pub fn apply_request(&mut self, request: &Value) -> Result<Key, String> {
+        let row = RequestRow::read(request)?;
+        let key = row.key.clone();
+        self.requests.insert(key.clone(), row);
+        Ok(key)
+    }
+
+    /// The shared GPUs it named, to be looked after.
+    pub fn delete_request(&mut self, key: &Key) -> Vec<String> {
+        self.requests.remove(key).map_or_else(Vec::new, |row| row.groups)
+    }
+
+    /// The shared GPUs whose users changed.
+    pub fn apply_pod(&mut self, pod: &Value) -> Result<Vec<String>, String> {
+        let row = PodRow::read(pod, &self.settings)?;
+        let mut touched = self.forget_pod(&row.key);
+        for group in &row.groups {
+            self.members.entry(group.clone()).or_default().insert(row.key.clone());
+            touched.insert(group.clone());
+        }
+        self.pods.insert(row.key.clone(), row);
+        Ok(touched.into_iter().collect())
+    }
+
+    /// The shared GPUs whose users changed.
+    pub fn delete_pod(&mut self, key: &PodKey) -> Vec<String> {
+        self.forget_pod(key).into_iter().collect()
+    }
+
+    fn forget_pod(&mut self, key: &PodKey) -> BTreeSet<String> {
+        let Some(old) = self.pods.remove(key) else { return BTreeSet::new() };
+        for group in &old.groups {
+            if let Some(members) = self.members.get_mut(group) {
+                members.remove(key);
+                if members.is_empty() {
+                    self.members.remove(group);
+                }
+            }
+        }
+        old.groups.into_iter().collect()
+    }
+
+    pub fn apply_node(&mut self, name: &str, labels: BTreeMap<String, String>) {
+        self.nodes.insert(name.to_owned(), labels);
+    }
+
+    pub fn delete_node(&mut self, name: &str) {
+        self.nodes.remove(name);
+    }
+
+    pub fn apply_volume_claim(&mut self, claim: &Value) -> Result<(), String> {
+        let row = VolumeClaimRow::read(claim)?;
+        self.volume_claims.insert(row.key.clone(), row);
+        Ok(())
+    }
+
+    pub fn delete_volume_claim(&mut self, key: &Key) {
+        self.volume_claims.remove(key);
+    }
+
+    /// Requests that wait for this pod or shared GPU to change.
+    pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> Vec<Key> {
+        let named = |row: &&RequestRow| {
+            (row.key.namespace == pod.namespace && row.pod == pod.name)
+                || row.groups.iter().any(|group| groups.contains(group))
+        };
+        self.requests.values().filter(|row| row.open()).filter(named).map(|row| row.key.clone()).collect()
+    }
+
+    /// All shared GPUs that anybody names.
+    pub fn groups(&self) -> BTreeSet<String> {
+        self.members.keys().cloned().collect()
+    }
+
+    /// Requests not carried out yet.
+    pub fn open_requests(&self) -> impl Iterator<Item = &Key> {
+        self.requests.values().filter(|row| row.open()).map(|row| &row.key)
+    }
+}

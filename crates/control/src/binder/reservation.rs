@@ -1,0 +1,108 @@
+//! Reservation pods: each holds one GPU as a whole while others share it, and tells which one it is.
+
+use std::collections::BTreeMap;
+
+use kai_api::keys::{annotation, label, resource};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::rows::{PodRow, RequestRow, Unbound};
+use super::{BindEffect, Binder};
+use crate::world::PodKey;
+
+impl Binder {
+    /// The pod that reserves the shared GPU.
+    pub(super) fn reservation(&self, group: &str) -> Option<&PodRow> {
+        self.members_of(group).find(|pod| self.is_reservation(pod) && !pod.deleting)
+    }
+
+    fn is_reservation(&self, pod: &PodRow) -> bool {
+        pod.key.namespace == self.settings.reservation_namespace
+    }
+
+    fn members_of(&self, group: &str) -> impl Iterator<Item = &PodRow> {
+        self.members.get(group).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    }
+
+    /// Keeps one reservation for each shared GPU in use: none without users, no running users without one.
+    pub fn sync(&self, group: &str) -> Vec<BindEffect> {
+        let (reservations, users): (Vec<&PodRow>, Vec<&PodRow>) =
+            self.members_of(group).partition(|pod| self.is_reservation(pod));
+        let used = users.iter().any(|pod| pod.lives());
+        let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone() };
+        if reservations.is_empty() {
+            // Without it the device may be given to somebody else.
+            return users.iter().filter(|pod| pod.phase == "Running" && !pod.deleting).map(|pod| delete(pod)).collect();
+        }
+        // The label of a user may not be there yet.
+        let expected = self.requests.values().any(|row| row.open() && row.groups.iter().any(|own| own == group));
+        if used || expected {
+            return Vec::new();
+        }
+        reservations.iter().filter(|pod| !pod.deleting).map(|pod| delete(pod)).collect()
+    }
+
+    /// An autoscaler is about to bring nodes: a reservation now could take a GPU from the pod it is asked for.
+    pub(super) fn scaling_up(&self) -> bool {
+        self.pods.values().any(|pod| pod.key.namespace == self.settings.scale_adjust_namespace && pod.unscheduled)
+    }
+
+    pub(super) fn reservation_pod(&self, request: &RequestRow, group: &str, user: &Unbound) -> Value {
+        let settings = &self.settings;
+        let key = reservation_key(&settings.reservation_namespace, &request.node, group);
+        let mut amounts: BTreeMap<&str, &str> = settings
+            .reservation_resources
+            .iter()
+            .filter(|(name, _)| *name != resource::NVIDIA_GPU)
+            .map(|(name, amount)| (name.as_str(), amount.as_str()))
+            .collect();
+        amounts.insert(resource::NVIDIA_GPU, "1");
+        let from_field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+        let mut container = json!({
+            "name": "resource-reservation",
+            "image": settings.reservation_image,
+            "imagePullPolicy": "IfNotPresent",
+            "resources": {"requests": amounts, "limits": amounts},
+            "env": [from_field("POD_NAME", "metadata.name"), from_field("POD_NAMESPACE", "metadata.namespace")],
+        });
+        if settings.fake_gpu_nodes {
+            container["image"] = json!("ubuntu");
+            container["args"] = json!(["sleep", "infinity"]);
+        }
+        if let Some(security) = &settings.reservation_container_security {
+            container["securityContext"] = security.clone();
+        }
+        let mut pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": key.name,
+                "namespace": key.namespace,
+                "labels": {label::APP: settings.reservation_app, label::GPU_GROUP: group},
+                "annotations": {annotation::DO_NOT_DISRUPT: "true"},
+            },
+            "spec": {
+                "nodeName": request.node,
+                "serviceAccountName": settings.reservation_service_account,
+                "containers": [container],
+            },
+        });
+        if user.tolerations.is_array() {
+            pod["spec"]["tolerations"] = user.tolerations.clone();
+        }
+        if let Some(security) = &settings.reservation_pod_security {
+            pod["spec"]["securityContext"] = security.clone();
+        }
+        if let Some(class) = &settings.runtime_class {
+            pod["spec"]["runtimeClassName"] = json!(class);
+        }
+        pod
+    }
+}
+
+/// The same for every binder, so that the API server lets only one reservation be made.
+fn reservation_key(namespace: &str, node: &str, group: &str) -> PodKey {
+    let digest = Sha256::digest(format!("{node}/{group}"));
+    let start = digest[..8].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    PodKey::new(namespace, format!("gpu-reservation-{start:016x}"))
+}

@@ -1,0 +1,231 @@
+//! What the binder keeps of objects: the few fields that its steps read.
+
+use std::collections::BTreeMap;
+
+use kai_api::keys::{annotation, label, phase, received};
+use kai_engine::units::Timestamp;
+use serde_json::Value;
+
+use super::Settings;
+use crate::gpu_wiring::{self, Maps};
+use crate::objects::reader::parse_time;
+use crate::world::{Key, PodKey};
+
+/// What matters of a `BindRequest`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRow {
+    pub key: Key,
+    pub created: Timestamp,
+    pub pod: String,
+    pub pod_uid: Option<String>,
+    pub node: String,
+    pub received: String,
+    pub portion: String,
+    pub groups: Vec<String>,
+    /// Devices by the pod's own name of the claim.
+    pub allocations: Vec<(String, Value)>,
+    pub numa_zones: Option<Value>,
+    pub backoff_limit: Option<u32>,
+    pub phase: String,
+    pub failed_attempts: u32,
+    pub deleting: bool,
+}
+
+/// What matters of a pod, whether to be bound, sharing a GPU or reserving one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodRow {
+    pub key: PodKey,
+    pub uid: String,
+    pub created: Timestamp,
+    pub node: Option<String>,
+    pub phase: String,
+    pub deleting: bool,
+    /// Shared GPUs that its labels name.
+    pub groups: Vec<String>,
+    /// GPUs of which it wants a part.
+    pub devices: u32,
+    /// The device that a reservation pod found.
+    pub device: Option<String>,
+    /// Nobody has found a node for it.
+    pub unscheduled: bool,
+    /// What only a pod that is still to be bound needs to keep.
+    pub unbound: Option<Box<Unbound>>,
+}
+
+/// What is needed to bind a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unbound {
+    pub tolerations: Value,
+    /// Where its container reads its devices, or why that cannot be said.
+    pub wiring: Result<Wiring, String>,
+    /// Volume claims by name.
+    pub volumes: Vec<String>,
+    /// Device claims: the pod's own name, and the name of the object once there is one.
+    pub claims: Vec<(String, Option<String>)>,
+}
+
+/// Where a container reads its devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wiring {
+    pub maps: Option<Maps>,
+    /// Key by key rather than as a whole.
+    pub by_key: bool,
+}
+
+/// What matters of a `PersistentVolumeClaim`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeClaimRow {
+    pub key: Key,
+    pub bound: bool,
+    pub selected_node: Option<String>,
+}
+
+impl RequestRow {
+    pub(super) fn read(request: &Value) -> Result<Self, String> {
+        let key = key_of(request)?;
+        let (spec, status) = (&request["spec"], &request["status"]);
+        let whole = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        Ok(Self {
+            created: time_of(request),
+            pod: text(&spec["podName"]).unwrap_or_else(|| key.name.clone()),
+            pod_uid: text(&request["metadata"]["ownerReferences"][0]["uid"]),
+            node: text(&spec["selectedNode"]).unwrap_or_default(),
+            received: text(&spec["receivedResourceType"]).unwrap_or_else(|| received::REGULAR.to_owned()),
+            portion: text(&spec["receivedGPU"]["portion"]).unwrap_or_default(),
+            groups: texts(&spec["selectedGPUGroups"]),
+            allocations: items(&spec["resourceClaimAllocations"])
+                .map(|item| (text(&item["name"]).unwrap_or_default(), item["allocation"].clone()))
+                .collect(),
+            numa_zones: Some(&spec["predictedNUMAZones"]).filter(|zones| zones.is_array()).cloned(),
+            backoff_limit: whole(&spec["backoffLimit"]),
+            phase: text(&status["phase"]).unwrap_or_default(),
+            failed_attempts: whole(&status["failedAttempts"]).unwrap_or(0),
+            deleting: !request["metadata"]["deletionTimestamp"].is_null(),
+            key,
+        })
+    }
+
+    /// Still to be carried out.
+    pub fn open(&self) -> bool {
+        !self.deleting && self.phase != phase::SUCCEEDED && !self.given_up()
+    }
+
+    /// Failed as often as it may.
+    pub fn given_up(&self) -> bool {
+        self.phase == phase::FAILED && self.backoff_limit.is_none_or(|limit| self.failed_attempts >= limit)
+    }
+
+    pub(super) fn is_fraction(&self) -> bool {
+        self.received == received::FRACTION
+    }
+}
+
+impl PodRow {
+    pub(super) fn read(pod: &Value, settings: &Settings) -> Result<Self, String> {
+        let key = key_of(pod)?;
+        let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
+        let node = text(&spec["nodeName"]);
+        let reservation = key.namespace == settings.reservation_namespace;
+        let unbound = node.is_none().then(|| {
+            Box::new(Unbound {
+                tolerations: spec["tolerations"].clone(),
+                wiring: gpu_wiring::target(pod).map(|target| Wiring {
+                    maps: gpu_wiring::maps(pod, target),
+                    by_key: gpu_wiring::reads_devices_by_key(pod, target),
+                }),
+                volumes: volumes(pod, &key),
+                claims: claims(pod),
+            })
+        });
+        Ok(Self {
+            uid: text(&metadata["uid"]).unwrap_or_default(),
+            created: time_of(pod),
+            node,
+            phase: text(&status["phase"]).unwrap_or_else(|| "Pending".to_owned()),
+            deleting: !metadata["deletionTimestamp"].is_null(),
+            groups: groups(&metadata["labels"]),
+            devices: text(&metadata["annotations"][annotation::GPU_FRACTION_NUM_DEVICES])
+                .and_then(|number| number.parse().ok())
+                .unwrap_or(1),
+            device: text(&metadata["annotations"][annotation::RESERVED_GPU]).filter(|_| reservation),
+            unscheduled: !items(&status["conditions"])
+                .any(|condition| condition["type"] == "PodScheduled" && condition["status"] == "True"),
+            unbound,
+            key,
+        })
+    }
+
+    pub(super) fn lives(&self) -> bool {
+        matches!(self.phase.as_str(), "Pending" | "Running")
+    }
+}
+
+impl VolumeClaimRow {
+    pub(super) fn read(claim: &Value) -> Result<Self, String> {
+        Ok(Self {
+            key: key_of(claim)?,
+            bound: text(&claim["spec"]["volumeName"]).is_some() && claim["status"]["phase"] == "Bound",
+            selected_node: text(&claim["metadata"]["annotations"][SELECTED_NODE]),
+        })
+    }
+}
+
+/// Where a volume that waits for its first consumer is to be made.
+pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+fn groups(labels: &Value) -> Vec<String> {
+    let mut found: Vec<String> = labels
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| *key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX))
+        .filter_map(|(_, group)| text(group))
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn volumes(pod: &Value, key: &PodKey) -> Vec<String> {
+    let named = |volume: &Value| {
+        // An ephemeral volume's claim is named after pod and volume.
+        let ephemeral = || Some(format!("{}-{}", key.name, text(&volume["name"])?));
+        text(&volume["persistentVolumeClaim"]["claimName"])
+            .or_else(|| if volume["ephemeral"].is_object() { ephemeral() } else { None })
+    };
+    items(&pod["spec"]["volumes"]).filter_map(named).collect()
+}
+
+fn claims(pod: &Value) -> Vec<(String, Option<String>)> {
+    let made: BTreeMap<String, String> = items(&pod["status"]["resourceClaimStatuses"])
+        .filter_map(|status| Some((text(&status["name"])?, text(&status["resourceClaimName"])?)))
+        .collect();
+    items(&pod["spec"]["resourceClaims"])
+        .filter_map(|claim| {
+            let own = text(&claim["name"])?;
+            let object = text(&claim["resourceClaimName"]).or_else(|| made.get(&own).cloned());
+            Some((own, object))
+        })
+        .collect()
+}
+
+fn key_of(object: &Value) -> Result<Key, String> {
+    let name = text(&object["metadata"]["name"]).ok_or("metadata.name: the object has no name")?;
+    Ok(Key::new(text(&object["metadata"]["namespace"]).unwrap_or_else(|| "default".to_owned()), name))
+}
+
+fn time_of(object: &Value) -> Timestamp {
+    object["metadata"]["creationTimestamp"].as_str().and_then(parse_time).unwrap_or(Timestamp(0))
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    items(value).filter_map(text).collect()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}

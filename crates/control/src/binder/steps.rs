@@ -1,0 +1,295 @@
+//! The next step of a request, and the way back.
+
+use std::collections::BTreeMap;
+
+use kai_api::keys::{annotation, label, node_label, phase};
+use kai_engine::units::{Span, Timestamp};
+use serde_json::{Value, json};
+
+use super::rows::{PodRow, RequestRow, Unbound};
+use super::{BindEffect, Binder, Plan};
+use crate::gpu_wiring;
+use crate::world::{Key, PodKey};
+
+/// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
+const POD_PATIENCE: Span = Span::seconds(10);
+
+/// Why an attempt ends.
+enum Stop {
+    /// Look again later.
+    Wait {
+        why: String,
+        until: Option<Timestamp>,
+        effects: Vec<BindEffect>,
+    },
+    Fail(String),
+}
+
+impl From<String> for Stop {
+    fn from(why: String) -> Self {
+        Self::Fail(why)
+    }
+}
+
+impl Binder {
+    /// What to do about the request now.
+    pub fn plan(&self, key: &Key, now: Timestamp) -> Plan {
+        let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
+        match self.steps(request, now) {
+            Ok(effects) => Plan { effects, again: None, waiting: None },
+            Err(Stop::Wait { why, until, effects }) => Plan { effects, again: until, waiting: Some(why) },
+            Err(Stop::Fail(why)) => self.failed(key, &why, now),
+        }
+    }
+
+    fn steps(&self, request: &RequestRow, now: Timestamp) -> Result<Vec<BindEffect>, Stop> {
+        let pod_key = PodKey::new(&request.key.namespace, &request.pod);
+        let same = |pod: &&PodRow| request.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        let Some(pod) = self.pods.get(&pod_key).filter(same) else {
+            let patience = Timestamp(request.created.0 + POD_PATIENCE.0);
+            if now < patience {
+                return Err(wait(format!("pod {pod_key} to appear"), Some(patience)));
+            }
+            return Err(Stop::Fail(format!("pod {pod_key} does not exist")));
+        };
+        let Some(unbound) = &pod.unbound else {
+            return Ok(vec![succeeded(request)]);
+        };
+        if !self.nodes.contains_key(&request.node) {
+            return Err(Stop::Fail(format!("node {} does not exist", request.node)));
+        }
+        let mut effects = Vec::new();
+        if request.is_fraction() {
+            if request.groups.is_empty() {
+                return Err(Stop::Fail("the request is for a part of a GPU but names no GPU group".to_owned()));
+            }
+            let devices = self.devices(request, pod, unbound, now)?;
+            effects.extend(label_pod(pod, &request.groups));
+            effects.extend(self.write_maps(request, pod, unbound, &devices)?);
+        }
+        self.volumes(request, unbound, now)?;
+        effects.extend(device_claims(request, pod, unbound)?);
+        let mut annotations =
+            BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), request.received.clone())]);
+        if let Some(zones) = &request.numa_zones {
+            annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones.to_string());
+        }
+        effects.push(BindEffect::Bind {
+            pod: pod_key.clone(),
+            uid: pod.uid.clone(),
+            node: request.node.clone(),
+            annotations,
+        });
+        effects.push(succeeded(request));
+        effects.push(BindEffect::Tell {
+            pod: pod_key,
+            bound: true,
+            message: format!("Pod bound successfully to node {}", request.node),
+        });
+        Ok(effects)
+    }
+
+    /// The devices behind the request's GPU groups, in their order.
+    fn devices(&self, request: &RequestRow, pod: &PodRow, user: &Unbound, now: Timestamp) -> Result<Vec<String>, Stop> {
+        let mut devices = Vec::new();
+        let mut create = Vec::new();
+        let mut until: Option<Timestamp> = None;
+        for group in &request.groups {
+            let Some(reservation) = self.reservation(group) else {
+                if self.scaling_up() {
+                    return Err(Stop::Fail(format!(
+                        "failed to reserve GPUs for pod <{}> in gpu group <{group}>: cluster is scaling up, could not \
+                         create reservation pod",
+                        pod.key
+                    )));
+                }
+                create.push(BindEffect::CreatePod(Box::new(self.reservation_pod(request, group, user))));
+                continue;
+            };
+            if let Some(device) = &reservation.device {
+                devices.push(device.clone());
+                continue;
+            }
+            let timeout = Timestamp(reservation.created.0 + self.settings.reservation_timeout.0);
+            if now >= timeout {
+                return Err(Stop::Fail(format!(
+                    "failed to reserve GPUs for pod <{}> in gpu group <{group}>: failed waiting for GPU reservation \
+                     pod to allocate: {}",
+                    pod.key, reservation.key
+                )));
+            }
+            until = Some(until.map_or(timeout, |known| known.min(timeout)));
+        }
+        if devices.len() == request.groups.len() {
+            return Ok(devices);
+        }
+        let missing = request.groups.len() - devices.len();
+        Err(Stop::Wait { why: format!("{missing} GPU reservation(s) to name their device"), until, effects: create })
+    }
+
+    fn write_maps(
+        &self,
+        request: &RequestRow,
+        pod: &PodRow,
+        user: &Unbound,
+        devices: &[String],
+    ) -> Result<Vec<BindEffect>, Stop> {
+        let wiring = user.wiring.as_ref().map_err(|why| Stop::Fail(why.clone()))?;
+        // Admission was off when the pod came: the container cannot be told, but it can run.
+        let Some(maps) = &wiring.maps else { return Ok(Vec::new()) };
+        let named = |device: &String| {
+            if self.settings.cdi { format!("k8s.device-plugin.nvidia.com/gpu={device}") } else { device.clone() }
+        };
+        let devices = devices.iter().map(named).collect::<Vec<_>>().join(",");
+        let limit = if self.settings.hami_core { self.memory_limit(request) } else { None };
+        let [capabilities, env] = gpu_wiring::contents(&devices, &request.portion, wiring.by_key, limit);
+        let map = |name: &str, data: &BTreeMap<String, String>| {
+            BindEffect::WriteConfigMap(Box::new(json!({
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": name,
+                    "namespace": pod.key.namespace,
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.key.name, "uid": pod.uid}],
+                },
+                "data": data,
+            })))
+        };
+        Ok(vec![map(&maps.capabilities, &capabilities), map(&maps.env, &env)])
+    }
+
+    /// MiB that HAMi-core lets the container use; nothing where the node does not say what its GPUs have.
+    fn memory_limit(&self, request: &RequestRow) -> Option<String> {
+        let memory: i64 = self.nodes.get(&request.node)?.get(node_label::GPU_MEMORY)?.parse().ok()?;
+        let portion = crate::quantity::Quantity::parse(&request.portion).ok()?.milli();
+        (memory > 0 && portion > 0).then(|| format!("{}m", i128::from(memory) * i128::from(portion) / 1000))
+    }
+
+    /// Unbound volume claims are told the node; binding waits until they have their volume.
+    fn volumes(&self, request: &RequestRow, user: &Unbound, now: Timestamp) -> Result<(), Stop> {
+        let mut effects = Vec::new();
+        let mut waiting = Vec::new();
+        for name in &user.volumes {
+            let key = Key::new(&request.key.namespace, name);
+            let claim = self.volume_claims.get(&key);
+            if claim.is_some_and(|claim| claim.bound) {
+                continue;
+            }
+            if claim.is_some_and(|claim| claim.selected_node.as_deref() != Some(request.node.as_str())) {
+                effects.push(BindEffect::AssignVolume { claim: key.clone(), node: request.node.clone() });
+            }
+            waiting.push(key.to_string());
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let timeout = Timestamp(request.created.0 + self.settings.volume_timeout.0);
+        let waiting = waiting.join(", ");
+        if now >= timeout {
+            return Err(Stop::Fail(format!(
+                "plugin volumebinding failed in PreBind: no volume for the claims {waiting} after {} s",
+                self.settings.volume_timeout.0 / 1_000_000
+            )));
+        }
+        Err(Stop::Wait { why: format!("volumes for the claims {waiting}"), until: Some(timeout), effects })
+    }
+
+    /// Ends an attempt: takes back what was prepared, and counts it. `why` is what an effect was answered.
+    pub fn failed(&self, key: &Key, why: &str, now: Timestamp) -> Plan {
+        let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
+        let pod_key = PodKey::new(&request.key.namespace, &request.pod);
+        let mut effects = Vec::new();
+        if let Some(pod) = self.pods.get(&pod_key).filter(|pod| pod.unbound.is_some()) {
+            effects.extend(self.take_back(request, pod));
+        }
+        let attempts = request.failed_attempts.saturating_add(1);
+        let retry = request.backoff_limit.is_some_and(|limit| attempts < limit);
+        effects.push(BindEffect::SetPhase {
+            request: key.clone(),
+            phase: phase::FAILED,
+            reason: why.to_owned(),
+            failed_attempts: attempts,
+        });
+        effects.push(BindEffect::Tell {
+            pod: pod_key.clone(),
+            bound: false,
+            message: format!("Failed to bind pod {pod_key} to node {}: {why}", request.node),
+        });
+        let pause = Span::seconds(1 << request.failed_attempts.min(6));
+        Plan { effects, again: retry.then(|| Timestamp(now.0 + pause.0)), waiting: None }
+    }
+
+    fn take_back(&self, request: &RequestRow, pod: &PodRow) -> Vec<BindEffect> {
+        let mut effects = Vec::new();
+        if !request.is_fraction() {
+            return effects;
+        }
+        let maps = pod.unbound.as_ref().and_then(|unbound| unbound.wiring.as_ref().ok()?.maps.as_ref());
+        for name in maps.into_iter().flat_map(|maps| [&maps.capabilities, &maps.env]) {
+            effects.push(BindEffect::DeleteConfigMap(Key::new(&pod.key.namespace, name)));
+        }
+        if !pod.groups.is_empty() {
+            let labels = labels_of(pod, &pod.groups).into_keys().map(|key| (key, None)).collect();
+            effects.push(BindEffect::PatchPod { pod: pod.key.clone(), labels, annotations: BTreeMap::new() });
+        }
+        // One that never found its GPU would only fail the next attempt too.
+        for group in &request.groups {
+            if let Some(reservation) = self.reservation(group).filter(|pod| pod.device.is_none()) {
+                effects.push(BindEffect::DeletePod { pod: reservation.key.clone(), uid: reservation.uid.clone() });
+            }
+        }
+        effects
+    }
+}
+
+fn wait(why: String, until: Option<Timestamp>) -> Stop {
+    Stop::Wait { why, until, effects: Vec::new() }
+}
+
+fn succeeded(request: &RequestRow) -> BindEffect {
+    BindEffect::SetPhase {
+        request: request.key.clone(),
+        phase: phase::SUCCEEDED,
+        reason: String::new(),
+        failed_attempts: request.failed_attempts,
+    }
+}
+
+/// One label for one device, a label each for several.
+fn labels_of(pod: &PodRow, groups: &[String]) -> BTreeMap<String, String> {
+    if pod.devices > 1 || groups.len() > 1 {
+        return groups.iter().map(|group| (format!("{}{group}", label::GPU_GROUP_PREFIX), group.clone())).collect();
+    }
+    groups.iter().map(|group| (label::GPU_GROUP.to_owned(), group.clone())).collect()
+}
+
+fn label_pod(pod: &PodRow, groups: &[String]) -> Option<BindEffect> {
+    if labels_of(pod, &pod.groups) == labels_of(pod, groups) {
+        return None;
+    }
+    let mut labels: BTreeMap<String, Option<String>> =
+        labels_of(pod, &pod.groups).into_keys().map(|key| (key, None)).collect();
+    labels.extend(labels_of(pod, groups).into_iter().map(|(key, group)| (key, Some(group))));
+    Some(BindEffect::PatchPod { pod: pod.key.clone(), labels, annotations: BTreeMap::new() })
+}
+
+fn device_claims(request: &RequestRow, pod: &PodRow, user: &Unbound) -> Result<Vec<BindEffect>, String> {
+    let mut effects = Vec::new();
+    for (own, object) in &user.claims {
+        let chosen = request.allocations.iter().find(|(name, _)| name == own);
+        let Some((_, allocation)) = chosen else { continue };
+        if allocation.is_null() {
+            return Err(format!("plugin dynamicresources failed in PreBind: empty status for claim {own}"));
+        }
+        let object = object.as_ref().ok_or_else(|| {
+            format!("plugin dynamicresources failed in PreBind: the claim {own} of pod {} is not made yet", pod.key)
+        })?;
+        effects.push(BindEffect::ClaimDevices {
+            claim: Key::new(&pod.key.namespace, object),
+            pod: pod.key.clone(),
+            uid: pod.uid.clone(),
+            allocation: Box::new(Value::clone(allocation)),
+        });
+    }
+    Ok(effects)
+}

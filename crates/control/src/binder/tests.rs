@@ -1,0 +1,369 @@
+use std::collections::BTreeMap;
+
+use kai_engine::units::{Span, Timestamp};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A cluster just large enough to bind pods in: objects by kind, namespace and name.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Cluster {
+    objects: BTreeMap<(String, String, String), Value>,
+    told: Vec<String>,
+    made: u32,
+}
+
+impl Cluster {
+    fn put(&mut self, mut object: Value) {
+        if object["metadata"]["uid"].is_null() {
+            self.made += 1;
+            object["metadata"]["uid"] = json!(format!("uid-{}", self.made));
+            object["metadata"]["creationTimestamp"] = json!("1970-01-01T00:16:40Z");
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let metadata = &object["metadata"];
+        self.objects.insert((text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"])), object);
+    }
+
+    fn at(&mut self, kind: &str, key: &Key) -> Option<&mut Value> {
+        self.objects.get_mut(&(kind.to_owned(), key.namespace.clone(), key.name.clone()))
+    }
+
+    fn remove(&mut self, kind: &str, key: &Key) {
+        self.objects.remove(&(kind.to_owned(), key.namespace.clone(), key.name.clone()));
+    }
+
+    fn kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |((own, ..), _)| own == kind).map(|(_, object)| object)
+    }
+
+    /// A binder that has just started and read everything.
+    fn binder(&self) -> Binder {
+        let mut binder = Binder::new(Settings::default());
+        for ((kind, _, name), object) in &self.objects {
+            match kind.as_str() {
+                "BindRequest" => drop(binder.apply_request(object).unwrap()),
+                "Pod" => drop(binder.apply_pod(object).unwrap()),
+                "PersistentVolumeClaim" => binder.apply_volume_claim(object).unwrap(),
+                "Node" => binder.apply_node(name, BTreeMap::from([("nvidia.com/gpu.memory".into(), "16000".into())])),
+                _ => {}
+            }
+        }
+        binder
+    }
+
+    fn perform(&mut self, effect: &BindEffect) {
+        match effect {
+            BindEffect::CreatePod(pod) => {
+                let key =
+                    Key::new(pod["metadata"]["namespace"].as_str().unwrap(), pod["metadata"]["name"].as_str().unwrap());
+                if self.at("Pod", &key).is_none() {
+                    self.put((**pod).clone());
+                }
+            }
+            BindEffect::DeletePod { pod, uid } => {
+                if self.at("Pod", pod).is_some_and(|stored| stored["metadata"]["uid"] == json!(uid)) {
+                    self.remove("Pod", pod);
+                }
+            }
+            BindEffect::PatchPod { pod, labels, annotations } => {
+                let stored = self.at("Pod", pod).expect("the pod is there");
+                for (key, value) in labels {
+                    match value {
+                        Some(value) => stored["metadata"]["labels"][key] = json!(value),
+                        None => drop(stored["metadata"]["labels"].as_object_mut().unwrap().remove(key)),
+                    }
+                }
+                for (key, value) in annotations {
+                    stored["metadata"]["annotations"][key] = json!(value);
+                }
+            }
+            BindEffect::WriteConfigMap(map) => self.put((**map).clone()),
+            BindEffect::DeleteConfigMap(key) => self.remove("ConfigMap", key),
+            BindEffect::AssignVolume { claim, node } => {
+                let stored = self.at("PersistentVolumeClaim", claim).expect("the claim is there");
+                stored["metadata"]["annotations"][rows::SELECTED_NODE] = json!(node);
+            }
+            BindEffect::ClaimDevices { claim, uid, allocation, .. } => {
+                let stored = self.at("ResourceClaim", claim).expect("the claim is there");
+                stored["status"]["allocation"] = (**allocation).clone();
+                stored["status"]["reservedFor"][uid] = json!(true);
+            }
+            BindEffect::Bind { pod, node, annotations, .. } => {
+                let stored = self.at("Pod", pod).expect("the pod is there");
+                assert!(stored["spec"]["nodeName"].is_null(), "{pod} is bound twice");
+                stored["spec"]["nodeName"] = json!(node);
+                for (key, value) in annotations {
+                    stored["metadata"]["annotations"][key] = json!(value);
+                }
+            }
+            BindEffect::SetPhase { request, phase, reason, failed_attempts } => {
+                let stored = self.at("BindRequest", request).expect("the request is there");
+                stored["status"] = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
+            }
+            BindEffect::DeleteRequest(key) => self.remove("BindRequest", key),
+            BindEffect::Tell { message, .. } => self.told.push(message.clone()),
+        }
+    }
+
+    /// What others do meanwhile: reservation pods find their device, volumes are made.
+    fn others(&mut self) {
+        for ((kind, namespace, name), object) in &mut self.objects {
+            if kind == "Pod" && namespace == "kai-resource-reservation" {
+                object["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"] = json!(format!("GPU-of-{name}"));
+                object["status"]["phase"] = json!("Running");
+            }
+            let assigned = !object["metadata"]["annotations"][rows::SELECTED_NODE].is_null();
+            if kind == "PersistentVolumeClaim" && assigned {
+                object["spec"]["volumeName"] = json!("volume");
+                object["status"]["phase"] = json!("Bound");
+            }
+        }
+    }
+}
+
+const NOW: Timestamp = Timestamp(1_000_000_000);
+
+fn request(pod: &str, kind: &str, groups: &[&str]) -> Value {
+    json!({
+        "kind": "BindRequest",
+        "metadata": {"name": pod, "namespace": "lab", "creationTimestamp": "1970-01-01T00:16:40Z"},
+        "spec": {
+            "podName": pod, "selectedNode": "n1", "receivedResourceType": kind, "selectedGPUGroups": groups,
+            "receivedGPU": {"count": 1, "portion": "0.50"},
+            "resourceClaimAllocations": [{"name": "gpu", "allocation": {"devices": {"results": []}}}],
+        },
+    })
+}
+
+fn pod(name: &str, devices: usize) -> Value {
+    json!({
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "lab", "uid": format!("uid-of-{name}"), "labels": {}, "annotations": {
+            "gpu-fraction": "0.5", "gpu-fraction-num-devices": devices.to_string(),
+            "runai/shared-gpu-configmap": format!("{name}-abcdefg-shared-gpu"),
+        }},
+        "spec": {
+            "containers": [{"name": "main", "env": [
+                {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "y"}}},
+            ]}],
+            "tolerations": [{"operator": "Exists"}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "device"}],
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+/// Two pods that share a GPU and one on two GPUs, volumes and device claims included.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::default();
+    cluster.put(json!({"kind": "Node", "metadata": {"name": "n1"}}));
+    cluster.put(
+        json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "lab", "annotations": {}}}),
+    );
+    cluster.put(json!({"kind": "ResourceClaim", "metadata": {"name": "device", "namespace": "lab"}}));
+    for (name, groups) in [("a", vec!["g1"]), ("b", vec!["g1"]), ("c", vec!["g2", "g3"])] {
+        cluster.put(pod(name, groups.len()));
+        cluster.put(request(name, "Fraction", &groups));
+    }
+    cluster
+}
+
+/// Lets binders work until nothing is left to do; the first ones die after as many effects as `lives` says.
+fn run(cluster: &mut Cluster, lives: &[usize]) {
+    for round in 0..200 {
+        let binder = cluster.binder();
+        let keys: Vec<Key> = binder.open_requests().cloned().collect();
+        let mut left = lives.get(round).copied().unwrap_or(usize::MAX);
+        let mut idle = true;
+        'alive: for key in keys {
+            for effect in cluster.binder().plan(&key, NOW).effects {
+                if left == 0 {
+                    break 'alive;
+                }
+                left -= 1;
+                idle = false;
+                cluster.perform(&effect);
+            }
+        }
+        for group in cluster.binder().groups() {
+            for effect in cluster.binder().sync(&group) {
+                cluster.perform(&effect);
+            }
+        }
+        let before = cluster.clone();
+        cluster.others();
+        if idle && round >= lives.len() && before == *cluster {
+            return;
+        }
+    }
+    panic!("never done");
+}
+
+#[test]
+fn shared_gpus_are_reserved_once_and_told_to_containers() {
+    let mut cluster = cluster();
+    run(&mut cluster, &[]);
+    assert!(cluster.kind("BindRequest").all(|request| request["status"]["phase"] == "Succeeded"));
+    let reservations: Vec<&Value> =
+        cluster.kind("Pod").filter(|pod| pod["metadata"]["namespace"] == "kai-resource-reservation").collect();
+    assert_eq!(reservations.len(), 3);
+    assert!(reservations.iter().all(|pod| pod["spec"]["tolerations"] == json!([{"operator": "Exists"}])));
+    let found = |name: &str| cluster.kind("Pod").find(|pod| pod["metadata"]["name"] == name).unwrap();
+    assert_eq!(found("a")["metadata"]["labels"], json!({"runai-gpu-group": "g1"}));
+    assert_eq!(found("b")["metadata"]["labels"], json!({"runai-gpu-group": "g1"}));
+    assert_eq!(found("c")["metadata"]["labels"], json!({"runai-gpu-group/g2": "g2", "runai-gpu-group/g3": "g3"}));
+    assert_eq!(found("a")["metadata"]["annotations"]["received-resource-type"], "Fraction");
+    let map =
+        |name: &str| cluster.kind("ConfigMap").find(|map| map["metadata"]["name"] == name).unwrap()["data"].clone();
+    let capabilities = map("a-abcdefg-shared-gpu-0");
+    assert_eq!(capabilities, map("b-abcdefg-shared-gpu-0"));
+    assert_eq!((&capabilities["GPU_PORTION"], &capabilities["RUNAI_NUM_OF_GPUS"]), (&json!("0.50"), &json!("0.50")));
+    assert_eq!(map("a-abcdefg-shared-gpu-0-evar"), json!({}));
+    let devices = map("c-abcdefg-shared-gpu-0")["NVIDIA_VISIBLE_DEVICES"].as_str().unwrap().to_owned();
+    assert_eq!(devices.split(',').count(), 2);
+    assert_eq!(cluster.told.iter().filter(|text| *text == "Pod bound successfully to node n1").count(), 3);
+}
+
+#[test]
+fn the_name_of_a_reservation_follows_from_node_and_group() {
+    let cluster = cluster();
+    let plan = cluster.binder().plan(&Key::new("lab", "a"), NOW);
+    let BindEffect::CreatePod(pod) = &plan.effects[0] else { panic!("expected a reservation, got {plan:?}") };
+    // The first eight bytes of SHA-256 over "n1/g1".
+    assert_eq!(pod["metadata"]["name"], "gpu-reservation-bb8a26907a9bbf15");
+    assert_eq!(pod["spec"]["containers"][0]["resources"]["limits"], json!({"nvidia.com/gpu": "1"}));
+}
+
+#[test]
+fn a_reservation_that_finds_no_gpu_fails_the_request_and_leaves_nothing() {
+    let mut cluster = cluster();
+    let key = Key::new("lab", "a");
+    for effect in cluster.binder().plan(&key, NOW).effects {
+        cluster.perform(&effect);
+    }
+    let reservation = cluster.kind("Pod").find(|pod| pod["metadata"]["namespace"] == "kai-resource-reservation");
+    assert!(reservation.is_some());
+    let plan = cluster.binder().plan(&key, NOW);
+    assert_eq!(plan.again, Some(Timestamp(NOW.0 + Span::seconds(40).0)));
+    for effect in cluster.binder().plan(&key, Timestamp(NOW.0 + Span::seconds(41).0)).effects {
+        cluster.perform(&effect);
+    }
+    let request = cluster.at("BindRequest", &key).unwrap();
+    assert_eq!(request["status"]["phase"], "Failed");
+    assert!(request["status"]["reason"].as_str().unwrap().contains("failed waiting for GPU reservation pod"));
+    assert!(cluster.kind("Pod").all(|pod| pod["metadata"]["namespace"] == "lab"));
+    assert!(cluster.told[0].starts_with("Failed to bind pod lab/a to node n1: failed to reserve GPUs"));
+}
+
+#[test]
+fn a_request_outlives_neither_its_pod_nor_its_node() {
+    let mut cluster = cluster();
+    cluster.remove("Node", &Key::new("", "n1"));
+    run(&mut cluster, &[]);
+    assert!(cluster.kind("BindRequest").all(|request| request["status"]["phase"] == "Failed"));
+
+    let mut cluster = self::cluster();
+    cluster.remove("Pod", &Key::new("lab", "a"));
+    let key = Key::new("lab", "a");
+    assert_eq!(cluster.binder().plan(&key, NOW).again, Some(Timestamp(NOW.0 + Span::seconds(10).0)));
+    let plan = cluster.binder().plan(&key, Timestamp(NOW.0 + Span::seconds(10).0));
+    assert!(matches!(&plan.effects[0], BindEffect::SetPhase { phase: "Failed", .. }));
+}
+
+#[test]
+fn a_new_pod_of_the_same_name_does_not_inherit_the_request() {
+    let mut cluster = cluster();
+    let mut owned = request("a", "Regular", &[]);
+    owned["metadata"]["ownerReferences"] = json!([{"uid": "of-an-earlier-pod"}]);
+    cluster.put(owned);
+    let plan = cluster.binder().plan(&Key::new("lab", "a"), NOW);
+    assert_eq!((plan.effects.len(), plan.waiting.as_deref()), (0, Some("pod lab/a to appear")));
+}
+
+#[test]
+fn attempts_are_counted_up_to_the_limit() {
+    let mut cluster = cluster();
+    let mut limited = request("a", "Fraction", &["g1"]);
+    limited["spec"]["backoffLimit"] = json!(3);
+    cluster.put(limited);
+    let key = Key::new("lab", "a");
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        let plan = cluster.binder().failed(&key, "no", NOW);
+        pauses.push(plan.again.map(|again| (again.0 - NOW.0) / 1_000_000));
+        plan.effects.iter().for_each(|effect| cluster.perform(effect));
+    }
+    assert_eq!(pauses, [Some(1), Some(2), None, None]);
+    assert_eq!(cluster.at("BindRequest", &key).unwrap()["status"]["failedAttempts"], 3);
+}
+
+#[test]
+fn users_of_a_lost_reservation_go_and_unused_reservations_too() {
+    let mut cluster = cluster();
+    run(&mut cluster, &[]);
+    for name in ["a", "b"] {
+        cluster.at("Pod", &Key::new("lab", name)).unwrap()["status"]["phase"] = json!("Running");
+    }
+    cluster.remove("Pod", &Key::new("lab", "c"));
+    let reservation = cluster.binder().reservation("g1").unwrap().key.clone();
+    cluster.remove("Pod", &reservation);
+    for group in ["g1", "g2", "g3"] {
+        for effect in cluster.binder().sync(group) {
+            cluster.perform(&effect);
+        }
+    }
+    assert_eq!(cluster.kind("Pod").count(), 0);
+}
+
+proptest! {
+    /// However often the binder dies and starts again, the cluster ends the same.
+    #[test]
+    fn dying_at_any_moment_changes_nothing(lives in prop::collection::vec(0_usize..10, 0..12)) {
+        let (mut steady, mut shaky) = (cluster(), cluster());
+        run(&mut steady, &[]);
+        run(&mut shaky, &lives);
+        let state = |cluster: &Cluster| {
+            let mut objects = cluster.objects.clone();
+            for object in objects.values_mut() {
+                object["metadata"]["uid"] = json!(null);
+            }
+            objects
+        };
+        prop_assert_eq!(state(&steady), state(&shaky));
+    }
+
+    /// Whichever effect is refused, what was prepared is taken back.
+    #[test]
+    fn a_refused_effect_leaves_nothing_behind(refused in 0_usize..30) {
+        let mut cluster = cluster();
+        let key = Key::new("lab", "c");
+        let mut count = 0;
+        'all: for _ in 0..6 {
+            for effect in cluster.binder().plan(&key, NOW).effects {
+                if count == refused && !matches!(effect, BindEffect::SetPhase { .. } | BindEffect::Tell { .. }) {
+                    for effect in cluster.binder().failed(&key, "refused", NOW).effects {
+                        cluster.perform(&effect);
+                    }
+                    break 'all;
+                }
+                count += 1;
+                cluster.perform(&effect);
+            }
+            cluster.others();
+        }
+        for group in ["g2", "g3"] {
+            for effect in cluster.binder().sync(group) {
+                cluster.perform(&effect);
+            }
+        }
+        let pod = cluster.at("Pod", &Key::new("lab", "c")).unwrap().clone();
+        if pod["spec"]["nodeName"].is_null() {
+            prop_assert_eq!(&pod["metadata"]["labels"], &json!({}));
+            prop_assert_eq!(cluster.kind("ConfigMap").count(), 0);
+            prop_assert_eq!(cluster.kind("Pod").filter(|pod| pod["metadata"]["namespace"] != "lab").count(), 0);
+        }
+    }
+}
