@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use kai_api::keys::{annotation, label};
+use kai_api::keys::{annotation, label, reason};
 use kai_engine::builder::{HostPort, Protocol};
 use kai_engine::units::Timestamp;
 use serde_json::Value;
@@ -32,6 +32,8 @@ pub struct Pod {
     pub gated: bool,
     pub node: Option<String>,
     pub nominated_node: Option<String>,
+    /// What its owner was last told about why it waits.
+    pub unschedulable: Option<String>,
     pub priority_class: Option<String>,
     pub priority: Option<i32>,
     pub request: Request,
@@ -93,6 +95,7 @@ impl Pod {
             gated: !spec.field("schedulingGates").items()?.is_empty(),
             node: spec.field("nodeName").name()?,
             nominated_node: status.field("nominatedNodeName").name()?,
+            unschedulable: unschedulable(&status)?,
             priority_class: spec.field("priorityClassName").name()?,
             priority: spec.field("priority").int32()?,
             request: Request::read(&spec, &annotations)?,
@@ -106,8 +109,12 @@ impl Pod {
 
     /// The pod group it says it belongs to.
     pub fn group(&self) -> Option<GroupKey> {
-        let name = self.annotations.get(annotation::POD_GROUP_NAME).filter(|name| !name.is_empty())?;
-        Some(GroupKey::new(self.key.namespace.clone(), name.clone()))
+        Some(GroupKey::new(self.key.namespace.clone(), self.group_name()?))
+    }
+
+    /// The name of that group, which is in the pod's namespace.
+    pub fn group_name(&self) -> Option<&str> {
+        self.annotations.get(annotation::POD_GROUP_NAME).map(String::as_str).filter(|name| !name.is_empty())
     }
 
     /// The leaf of its pod group's tree that it says it belongs to.
@@ -153,6 +160,16 @@ impl Owner {
             controller: place.field("controller").flag()?.unwrap_or(false),
         })
     }
+}
+
+fn unschedulable(status: &Reader<'_>) -> Result<Option<String>, Malformed> {
+    for condition in status.field("conditions").items()? {
+        let is = |field: &str, wanted: &str| Ok(condition.field(field).text()? == Some(wanted));
+        if is("type", "PodScheduled")? && is("status", "False")? && is("reason", reason::UNSCHEDULABLE)? {
+            return condition.field("message").text_or_empty().map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// What `kubectl apply` leaves behind: the whole object once more, of no use here.

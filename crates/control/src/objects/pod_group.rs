@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::SchedulingCondition;
 use kai_api::keys::annotation;
 use kai_engine::units::{Span, Timestamp};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Malformed;
@@ -11,9 +13,11 @@ use super::reader::{Reader, parse_time};
 use crate::world::GroupKey;
 
 /// What matters of a `PodGroup`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PodGroup {
     pub key: GroupKey,
+    /// Empty if the object carries none.
+    pub uid: String,
     pub labels: BTreeMap<String, String>,
     pub created: Timestamp,
     pub queue: String,
@@ -32,6 +36,12 @@ pub struct PodGroup {
     pub last_eviction: Option<Timestamp>,
     /// Node pool on which it gave up after one unsuccessful cycle.
     pub backed_off_on: Option<String>,
+    /// Whether it gives up after an unsuccessful cycle at all.
+    pub backs_off: bool,
+    /// Whether its waiting pods are marked as unschedulable.
+    pub mark_unschedulable: bool,
+    /// What was last said of it, as stored.
+    pub conditions: Vec<SchedulingCondition>,
 }
 
 /// A node of the tree below the pod group.
@@ -88,7 +98,11 @@ impl PodGroup {
             last_start: noted(annotation::LAST_START_TIMESTAMP)?,
             stale_since: noted(annotation::STALE_POD_GROUP_TIMESTAMP)?,
             last_eviction: noted(annotation::LAST_EVICTION_TIMESTAMP)?,
+            uid: metadata.field("uid").text_or_empty()?,
             backed_off_on: backed_off_on(&root)?,
+            backs_off: spec.field("schedulingBackoff").whole()?.is_some_and(|limit| limit != -1),
+            mark_unschedulable: spec.field("markUnschedulable").flag()?.unwrap_or(true),
+            conditions: conditions(&root),
         })
     }
 }
@@ -115,6 +129,12 @@ impl TopologyConstraint {
             preferred: place.field("preferredTopologyLevel").name()?,
         }))
     }
+}
+
+/// Ours to write; what cannot be read is as good as none.
+fn conditions(root: &Reader<'_>) -> Vec<SchedulingCondition> {
+    let stored = root.field("status").field("schedulingConditions");
+    stored.value().and_then(|value| Vec::deserialize(value).ok()).unwrap_or_default()
 }
 
 /// A back-off of -1, or none, keeps trying. Otherwise the newest condition names the pool that is given up.

@@ -11,6 +11,7 @@ mod settings;
 pub mod usage;
 mod victims;
 mod words;
+mod writes;
 
 #[cfg(test)]
 mod picture;
@@ -20,6 +21,7 @@ mod tests;
 pub use config::Configured;
 pub use effect::{Cycle, Effect, GpuGroup, PendingJob, Problem, QueueView, Received, ResourceType, Words};
 pub use settings::{Settings, TaskOrder, Usage};
+pub use writes::{About, Event, Reporter, Write};
 
 use kai_engine::units::Timestamp;
 
