@@ -16,6 +16,8 @@ pub struct Outcome {
     pub shares: Vec<QueueState>,
     /// Times that changed and must be remembered, by job.
     pub notes: Vec<JobNote>,
+    /// Claims that changed and must be remembered, by pod.
+    pub nominations: Vec<Nomination>,
 }
 
 /// One thing to do.
@@ -28,7 +30,7 @@ pub enum Decision {
         /// Its place.
         spot: Place,
     },
-    /// The pod will get this place once it is free; nothing is reserved beyond the cycle.
+    /// The pod will get this place once it is free. Beyond the cycle only a [`Nomination`] keeps it.
     Promise {
         /// The pod.
         task: TaskId,
@@ -290,4 +292,13 @@ pub struct JobNote {
     pub stale_since: Option<Timestamp>,
     /// One of its pods was evicted.
     pub last_eviction: Option<Timestamp>,
+}
+
+/// A waiting pod's claim to a node on which room was made for it: in the next cycle it comes first there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nomination {
+    /// The pod.
+    pub task: TaskId,
+    /// The node; `None` ends a claim.
+    pub node: Option<NodeId>,
 }

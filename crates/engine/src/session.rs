@@ -8,7 +8,8 @@ use crate::gang::{self, Gang};
 use crate::ids::{ClassId, JobId, NodeId, QueueId, ShapeId, TaskId};
 use crate::ledger::{Ledger, Mark, Spot, Standing};
 use crate::outcome::{
-    Cause, Decision, DeviceRef, JobNote, NodeTally, Outcome, Place, PodSetShortage, QueueState, Reason, Verdict,
+    Cause, Decision, DeviceRef, JobNote, NodeTally, Nomination, Outcome, Place, PodSetShortage, QueueState, Reason,
+    Verdict,
 };
 use crate::policy::Policy;
 use crate::snapshot::{Member, Snapshot, Status};
@@ -40,6 +41,8 @@ pub struct Session<'s> {
     pub(crate) device_memory: (i64, i64),
     /// Jobs for which somebody was evicted: they keep what was made free for them.
     pub(crate) beneficiaries: BTreeSet<JobId>,
+    /// Pods that consolidation moves, by the job for which it does: if that job gives way, they are asked again.
+    pub(crate) moved_for: BTreeMap<JobId, Vec<TaskId>>,
     /// Leaf queues.
     pub(crate) leaves: Vec<QueueId>,
     /// Why no node will do for a shape and class, and when that was found out.
@@ -68,6 +71,7 @@ impl<'s> Session<'s> {
             tallies: BTreeMap::new(),
             device_memory: snapshot.device_memory_range(),
             beneficiaries: BTreeSet::new(),
+            moved_for: BTreeMap::new(),
             leaves: leaves(snapshot),
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
             merits: Vec::new(),
@@ -140,6 +144,15 @@ impl<'s> Session<'s> {
         jobs
     }
 
+    /// The pod is evicted for another reason than was decided before.
+    pub(crate) fn evicted_for(&mut self, task: TaskId, new: Cause) {
+        let evicted = self.decisions.iter_mut().rev().find_map(|decision| match decision {
+            Decision::Evict { task: known, cause } if *known == task => Some(cause),
+            _ => None,
+        });
+        *evicted.expect("it was evicted before") = new;
+    }
+
     fn place(&self, spot: Spot) -> Place {
         let existing = self.snapshot.devices.len() as u32;
         let name = |device: &crate::ids::DeviceId| {
@@ -156,14 +169,43 @@ impl<'s> Session<'s> {
         let decisions = self.still_true(decisions);
         let job_ids: Vec<_> = self.snapshot.job_ids().collect();
         let verdicts = job_ids.iter().filter_map(|job| self.verdict(*job, &placed)).collect();
-        let notes = job_ids.iter().filter_map(|job| self.note(*job)).collect();
+        let evicted = decisions.iter().filter_map(|decision| match decision {
+            // Only evictions in favour of others restart a job's preemption delay.
+            Decision::Evict { task, cause } if cause.beneficiary.is_some() => Some(self.snapshot.task(*task).job),
+            _ => None,
+        });
+        let evicted: BTreeSet<JobId> = evicted.collect();
+        let notes = job_ids.iter().filter_map(|job| self.note(*job, evicted.contains(job))).collect();
         let shares = self.ledger.book.rows.iter().map(|row| QueueState {
             fair_share: row.fair_share,
             allocated: row.allocated,
             allocated_non_preemptible: row.allocated_non_preemptible,
             request: row.request,
         });
-        Outcome { decisions, verdicts, shares: shares.collect(), notes }
+        Outcome { decisions, verdicts, shares: shares.collect(), notes, nominations: self.nominations() }
+    }
+
+    /// Claims of waiting pods for which others were moved or evicted, as far as they changed.
+    fn nominations(&self) -> Vec<Nomination> {
+        if !self.policy.repairs.lasting_moves {
+            return Vec::new();
+        }
+        let waits = |task: &TaskId| self.snapshot.task(*task).status == Status::Pending;
+        let nomination = |task: TaskId| {
+            let row = self.snapshot.task(task);
+            let node = match self.ledger.standing(task) {
+                Standing::Held(_) => return None,
+                Standing::Promised(spot) => self.was_helped(row.job).then_some(spot.node),
+                _ => None,
+            };
+            (node != row.nominated).then_some(Nomination { task, node })
+        };
+        (0..self.snapshot.tasks.len()).map(TaskId::at).filter(waits).filter_map(nomination).collect()
+    }
+
+    /// Whether others were moved or evicted for the job.
+    fn was_helped(&self, job: JobId) -> bool {
+        self.beneficiaries.contains(&job) || self.moved_for.contains_key(&job)
     }
 
     fn still_true(&self, decisions: Vec<Decision>) -> Vec<Decision> {
@@ -249,7 +291,7 @@ impl<'s> Session<'s> {
         sets.filter(|short| short.existing - short.gated < short.required).collect()
     }
 
-    fn note(&self, job: JobId) -> Option<JobNote> {
+    fn note(&self, job: JobId, evicted: bool) -> Option<JobNote> {
         let row = self.snapshot.job(job);
         let index = job.index();
         // A job that started and was taken back in the same cycle never started.
@@ -258,7 +300,7 @@ impl<'s> Session<'s> {
             job,
             last_start: if started { self.last_start[index] } else { row.last_start },
             stale_since: self.stale_since[index],
-            last_eviction: self.last_eviction[index],
+            last_eviction: if evicted { Some(self.now) } else { row.last_eviction },
         };
         let changed = note.last_start != row.last_start
             || note.stale_since != row.stale_since

@@ -23,7 +23,7 @@ pub struct Cycle {
 pub enum Effect {
     /// Bind the pod to the node now.
     Bind { pod: PodKey, job: GroupKey, node: String, received: Received, gpu_groups: Vec<GpuGroup>, why: String },
-    /// The pod will get this node once room is free there. Nothing is reserved beyond the cycle.
+    /// The pod will get this node once room is free there. Beyond the cycle only [`Effect::Nominate`] keeps it.
     Promise { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: String },
     /// Delete the pod.
     Evict {
@@ -43,6 +43,9 @@ pub enum Effect {
         stale_since: Option<Timestamp>,
         last_eviction: Option<Timestamp>,
     },
+    /// Write `status.nominatedNodeName` of a waiting pod, or remove it: room was made for the pod on this node, and in
+    /// the next cycle it comes first there.
+    Nominate { pod: PodKey, node: Option<String> },
     /// Delete a bind request that failed for good or names a node that is gone.
     DeleteBindRequest { request: Key, why: String },
     /// Tell the owner of a pod that the scheduler ignores it, and why.

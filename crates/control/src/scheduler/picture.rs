@@ -211,6 +211,9 @@ pub(super) fn draw(cycle: &Cycle) -> String {
                 let set = |time: &Option<Timestamp>| if time.is_some() { "yes" } else { "no" };
                 writeln!(text, "note {}: started {}, stale {}", job.name, set(last_start), set(stale_since))
             }
+            Effect::Nominate { pod, node } => {
+                writeln!(text, "nominate {} {}", pod.name, node.as_deref().unwrap_or("nowhere"))
+            }
             Effect::DeleteBindRequest { request, why } => writeln!(text, "delete bind request {}: {why}", request.name),
             Effect::MarkPod { pod, words } => writeln!(text, "mark {}: {}: {}", pod.name, words.code, words.message),
         }

@@ -37,7 +37,11 @@ pub(super) fn raise(world: &World, lowered: Lowered<'_>, outcome: &Outcome, now:
             last_eviction: note.last_eviction,
         })
     });
-    let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).collect();
+    let nominated = outcome.nominations.iter().map(|nomination| Effect::Nominate {
+        pod: lowered.names.tasks[nomination.task.index()].clone(),
+        node: nomination.node.map(|node| lowered.names.nodes[node.index()].to_owned()),
+    });
+    let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).chain(nominated).collect();
     let (pending, queues) = (raiser.pending(), raiser.queues());
     Cycle { effects, pending, queues, problems: lowered.problems }
 }

@@ -240,6 +240,7 @@ fn victims_are_told_for_whom_they_leave() {
             evict greedy-0: makes room for job lab/starved: queue west held 4 GPUs of a fair share of 2, quota 2, priority 100; queue east held 0 GPUs of a fair share of 2, quota 2, priority 100
             promise starved-0 a: gets the room here once the pods that hold it have ended
             note greedy: started no, stale no
+            nominate starved-0 a
             starved waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
         "]],
     );
@@ -253,6 +254,7 @@ fn victims_are_told_for_whom_they_leave() {
             evict low-0: makes room for job lab/high of higher priority, 100 over 50
             promise high-0 a: gets the room here once the pods that hold it have ended
             note low: started no, stale no
+            nominate high-0 a
             high waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
         "]],
     );
@@ -272,6 +274,7 @@ fn pods_are_moved_to_make_room() {
             promise right-0 a: moves here once its pod on the other node has ended
             promise wide-0 b: gets the room here once the pods that hold it have ended
             note right: started no, stale no
+            nominate wide-0 b
             wide waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
         "]],
     );

@@ -33,6 +33,11 @@ pub enum Write {
         uid: String,
         message: String,
     },
+    /// `status.nominatedNodeName`; `None` removes it.
+    Nominate {
+        pod: PodKey,
+        node: Option<String>,
+    },
     /// Annotations of a group; `None` removes one.
     NoteGroup {
         group: GroupKey,
@@ -154,6 +159,9 @@ impl Report<'_> {
                 ];
                 let annotations = times.into_iter().map(|(key, time)| (key.to_owned(), time.map(write_time))).collect();
                 self.writes.push(Write::NoteGroup { group: job.clone(), annotations });
+            }
+            Effect::Nominate { pod, node } => {
+                self.writes.push(Write::Nominate { pod: pod.clone(), node: node.clone() });
             }
             Effect::DeleteBindRequest { request, .. } => self.writes.push(Write::DeleteBindRequest(request.clone())),
             Effect::MarkPod { pod, words } => self.mark(pod, &words.message, true),
@@ -534,6 +542,7 @@ mod tests {
             &expect![[r#"
                 Evict { pod: Key { namespace: "lab", name: "old-0" }, uid: "lab/old-0", message: "Pod lab/old-0 was preempted by higher priority workload lab/new: makes room for job lab/new of higher priority, 100 over 50" }
                 NoteGroup { group: Key { namespace: "lab", name: "old" }, annotations: {"kai.scheduler/last-eviction-timestamp": Some("1970-01-01T00:16:40Z"), "kai.scheduler/last-start-timestamp": None, "kai.scheduler/stale-podgroup-timestamp": None} }
+                Nominate { pod: Key { namespace: "lab", name: "new-0" }, node: Some("a") }
                 event Evict on group lab/old: Pod lab/old-0 was preempted by higher priority workload lab/new: makes room for job lab/new of higher priority, 100 over 50 {"evictor-action-type": "preempt", "evictor-pod-group-name": "new", "evictor-pod-group-namespace": "lab", "num-evicted-pods": "1"}
                 event Pipelined on pod lab/new-0: Pod lab/new-0 was pipelined to node a {}
             "#]],

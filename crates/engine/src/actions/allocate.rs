@@ -1,5 +1,8 @@
 //! Places waiting jobs on what is free, or about to be: the most entitled first, each gang as a whole.
 //!
+//! Before everyone else come jobs with a claim: pods were evicted for them in an earlier cycle, and the room that these
+//! leave is theirs. Otherwise whoever comes before them in order takes it, and the evictions were in vain.
+//!
 //! With `keep_nodes_whole`, a gang of pods smaller than a node goes to nodes in use; if it does not fit there, pods are
 //! moved among these nodes; only then is an empty node opened.
 
@@ -8,16 +11,19 @@ use fixedbitset::FixedBitSet;
 use super::consolidate;
 use crate::finder::NodeSet;
 use crate::gang::{self, Gang};
-use crate::ids::{JobId, TaskId};
+use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Standing;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
 use crate::place::Attempt;
 use crate::session::Session;
-use crate::snapshot::GPUS;
+use crate::snapshot::{GPUS, Status};
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
+    if session.policy.repairs.lasting_moves {
+        keep_claims(session);
+    }
     let mut facts = JobFacts::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
     for job in session.snapshot.job_ids() {
@@ -26,18 +32,60 @@ pub fn run(session: &mut Session<'_>) {
         }
     }
     while let Some(job) = tree.pop(&session.ledger, &mut facts) {
-        let held_before = gang::held(&session.ledger, job);
-        if !place(session, job) {
+        if !start(session, job, place) {
             continue;
-        }
-        if held_before == 0 && gang::held(&session.ledger, job) > 0 {
-            session.last_start[job.index()] = Some(session.now);
         }
         // Growing step by step lets elastic jobs compete for each single pod.
         if gang::has_pending(&session.ledger, job) {
             tree.push(&session.ledger, &mut facts, job, None);
         }
     }
+}
+
+/// Places jobs whose waiting pods are nominated, on those nodes only. A claim without room is forgotten.
+fn keep_claims(session: &mut Session<'_>) {
+    let snapshot = session.snapshot;
+    let claims = |task: &TaskId| {
+        let row = snapshot.task(*task);
+        row.status == Status::Pending && row.nominated.is_some()
+    };
+    let jobs: Vec<JobId> = snapshot
+        .job_ids()
+        .filter(|job| gang::has_pending(&session.ledger, *job) && snapshot.job_tasks(*job).any(|task| claims(&task)))
+        .filter(|job| Gang::new(&session.ledger, *job).is_ready())
+        .collect();
+    if jobs.is_empty() {
+        return;
+    }
+    let mut facts = JobFacts::new(&session.ledger, session.policy, false);
+    let mut tree = JobTree::new(&session.ledger, session.policy);
+    for job in jobs {
+        tree.push(&session.ledger, &mut facts, job, None);
+    }
+    while let Some(job) = tree.pop(&session.ledger, &mut facts) {
+        let chunk = Gang::new(&session.ledger, job).chunk(false);
+        let mut nodes = FixedBitSet::with_capacity(snapshot.nodes.len());
+        let claimed = chunk.iter().filter(|task| claims(task)).filter_map(|task| snapshot.task(*task).nominated);
+        nodes.extend(claimed.map(NodeId::index));
+        if nodes.is_clear()
+            || !start(session, job, |session, job| place_on(session, job, NodeSet::Only(&nodes), Attempt::Quiet))
+        {
+            continue;
+        }
+        // Nor is it taken from them later in the cycle.
+        session.beneficiaries.insert(job);
+        tree.push(&session.ledger, &mut facts, job, None);
+    }
+}
+
+/// Places the job's next pods and notes if that is its start.
+fn start(session: &mut Session<'_>, job: JobId, place: impl FnOnce(&mut Session<'_>, JobId) -> bool) -> bool {
+    let held_before = gang::held(&session.ledger, job);
+    let placed = place(session, job);
+    if placed && held_before == 0 && gang::held(&session.ledger, job) > 0 {
+        session.last_start[job.index()] = Some(session.now);
+    }
+    placed
 }
 
 fn place(session: &mut Session<'_>, job: JobId) -> bool {

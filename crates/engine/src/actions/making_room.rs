@@ -7,6 +7,7 @@ use fixedbitset::FixedBitSet;
 
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, QueueId, TaskId};
+use crate::ledger::Standing;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
 use crate::outcome::{Cause, Reason, SearchStop, Side};
@@ -122,21 +123,43 @@ pub fn solve(
     let problem = Problem { job, chunk, eligible: &eligible, nodes, losers: &losers, accept: &accept, budget };
     let report = search(session, &problem, scratch);
     if report.stop.is_none() {
+        let cause = Cause { action: action.action, beneficiary: Some(job), batch: report.batch, sides: None };
+        let changes = session.ledger.changes_since(mark);
         let changed = session.commit_evictions(mark, |session, victim| Cause {
-            action: action.action,
-            beneficiary: Some(job),
-            batch: report.batch,
             sides: (action.action == Action::Reclaim).then(|| sides(session, &before, job, victim)).flatten(),
+            ..cause.clone()
         });
         // Moves can be made again; what somebody lost a place for must not be lost as well.
         if action.action != Action::Consolidate {
             session.beneficiaries.insert(job);
         }
+        note_moves(session, job, &changes, &cause);
         for job in changed {
             scratch.index.update(session, job);
         }
     }
     report
+}
+
+/// Notes for whom pods move: those that this search moves, and those that moved for a job which has given way to it.
+fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, Standing)], cause: &Cause) {
+    let moves = |session: &Session<'_>, task: TaskId| matches!(session.ledger.standing(task), Standing::Moving { .. });
+    if cause.action == Action::Consolidate {
+        let is_new =
+            |(task, before): &&(TaskId, Standing)| !matches!(before, Standing::Moving { .. }) && moves(session, *task);
+        let moved: Vec<TaskId> = changes.iter().filter(is_new).map(|(task, _)| *task).collect();
+        session.moved_for.entry(job).or_default().extend(moved);
+    }
+    for (task, before) in changes {
+        let gave_way = matches!(before, Standing::Promised(_)) && !session.ledger.standing(*task).is_active();
+        let riders = if gave_way { session.moved_for.remove(&session.snapshot.task(*task).job) } else { None };
+        for rider in riders.into_iter().flatten() {
+            if moves(session, rider) {
+                let cause = Cause { action: Action::Consolidate, sides: None, ..cause.clone() };
+                session.evicted_for(rider, cause);
+            }
+        }
+    }
 }
 
 /// The queues that a reclaim compares: the leaves if they are siblings, else their parents.

@@ -45,10 +45,10 @@ impl FreeGpus {
 
     /// Adds what a batch would give back, or takes it away again.
     pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch, sign: i64) {
-        for task in &batch.tasks {
-            if let Some(node) = node_of(ledger, *task) {
+        for task in batch.all() {
+            if let Some(node) = node_of(ledger, task) {
                 let before = self.free[node.index()];
-                let after = before + sign * ledger.cost(*task, node).0[2];
+                let after = before + sign * ledger.cost(task, node).0[2];
                 self.free[node.index()] = after;
                 for size in &mut self.sizes {
                     size.room += room(after, size.gpus) - room(before, size.gpus);
@@ -127,7 +127,7 @@ impl<'t> Admission<'t> {
         if self.homeless.is_empty() {
             return;
         }
-        let nodes: Vec<NodeId> = batch.tasks.iter().filter_map(|task| node_of(ledger, *task)).collect();
+        let nodes: Vec<NodeId> = batch.all().filter_map(|task| node_of(ledger, task)).collect();
         self.homeless.retain(|task| !nodes.iter().any(|node| class_of(ledger, **task).contains(node.index())));
     }
 

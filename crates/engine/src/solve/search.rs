@@ -280,7 +280,9 @@ impl Search<'_> {
     ) -> Result<Option<Vec<Arc<Batch>>>, SearchStop> {
         let potential = scenario.iter().map(|index| &gathered.potential[*index]);
         let batches: Vec<&Arc<Batch>> = gathered.recorded.iter().chain(potential).collect();
-        let victims: Vec<TaskId> = batches.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
+        let mut victims: Vec<TaskId> = batches.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
+        let riders = riders(&batches, &victims);
+        victims.extend(&riders);
         let mut key = (pending.len(), victims.clone());
         key.1.sort_unstable();
         if victims.is_empty() || self.failed.contains(&key) {
@@ -294,6 +296,7 @@ impl Search<'_> {
             let trial = Trial { pending, batches };
             if placed
                 && (self.problem.accept)(session, &trial)
+                && self.carries(session, &riders)
                 && self.lasts(session, pending, &trial.batches, &victims)?
             {
                 let lost = lost_or_moved(session, &victims);
@@ -304,6 +307,16 @@ impl Search<'_> {
         session.ledger.rollback(mark);
         self.failed.insert(key);
         Ok(None)
+    }
+
+    /// Whether pods that were moved for a job that now gives way keep a place: at home, or where consolidation may move
+    /// them for the new one.
+    fn carries(&self, session: &Session<'_>, riders: &[TaskId]) -> bool {
+        let at_home = |task: &&TaskId| matches!(session.ledger.standing(**task), Standing::Held(_));
+        let moved = riders.len() - riders.iter().filter(at_home).count();
+        let most = session.policy.consolidation_moves_max.map_or(usize::MAX, |most| most as usize);
+        riders.iter().all(|task| session.ledger.standing(*task).is_active())
+            && (moved == 0 || session.snapshot.job(self.problem.job).preemptible && moved <= most)
     }
 
     /// Whether the job gets its place, and nobody loses one who has one now, if all players start anew.
@@ -365,7 +378,8 @@ impl Search<'_> {
         let need = Gang::new(&session.ledger, job).only(&sizes).state();
         let required = self.facts.requested(&session.ledger, pending);
         let mut jobs = Partial { job, need, required, facts: self.facts };
-        let mut playing: BTreeSet<JobId> = batches.iter().map(|batch| batch.job).collect();
+        let tasks = batches.iter().flat_map(|batch| batch.all());
+        let mut playing: BTreeSet<JobId> = tasks.map(|task| session.snapshot.task(task).job).collect();
         playing.insert(job);
         self.tree.clear();
         fill(self.tree, session, &mut jobs, &playing, self.index);
@@ -504,6 +518,15 @@ fn evict(ledger: &mut Ledger<'_>, victims: &[TaskId]) -> bool {
         ledger.shift(*task, standing);
     }
     true
+}
+
+/// Pods that ride with the batches, without those that are victims themselves.
+fn riders(batches: &[&Arc<Batch>], victims: &[TaskId]) -> Vec<TaskId> {
+    let mut riders: Vec<TaskId> = batches.iter().flat_map(|batch| batch.riders.iter().copied()).collect();
+    riders.retain(|task| !victims.contains(task));
+    riders.sort_unstable();
+    riders.dedup();
+    riders
 }
 
 /// Victims that do not stay where they were.

@@ -74,6 +74,16 @@ pub struct Batch {
     pub job: JobId,
     /// Its pods.
     pub tasks: Vec<TaskId>,
+    /// Pods that an earlier search of this cycle moves for the job. What they move for falls away with the batch, so
+    /// they play again: they stay where they are after all, or move for whoever takes the place.
+    pub riders: Vec<TaskId>,
+}
+
+impl Batch {
+    /// Its pods and their riders.
+    pub fn all(&self) -> impl Iterator<Item = TaskId> {
+        self.tasks.iter().chain(&self.riders).copied()
+    }
 }
 
 /// The batches of a [`VictimTree`], kept so that several probes can go through them from the start.
@@ -170,7 +180,8 @@ impl<'p> VictimTree<'p> {
             }
             self.take(ledger, queue, job, &chunk.tasks);
             self.refill(session, queue, chunk.leaves_some.then_some((job, candidate)));
-            return Some(Batch { job, tasks: chunk.tasks });
+            let riders = riders(session, job, &chunk.tasks);
+            return Some(Batch { job, tasks: chunk.tasks, riders });
         }
     }
 
@@ -278,6 +289,16 @@ impl<'p> VictimTree<'p> {
         let contender = Contender { row: ledger.book.row(queue), required: Triple::ZERO, victims };
         self.judged.insert(queue, (Entitlement::of(contender, ledger.book.total), leaf));
     }
+}
+
+fn riders(session: &Session<'_>, job: JobId, tasks: &[TaskId]) -> Vec<TaskId> {
+    let Some(moved) = session.moved_for.get(&job).filter(|_| session.policy.repairs.drop_placements) else {
+        return Vec::new();
+    };
+    let stands = |task: TaskId| session.ledger.standing(task);
+    let loses_promise = tasks.iter().any(|task| matches!(stands(*task), Standing::Promised(_)));
+    let moves = |task: &TaskId| loses_promise && matches!(stands(*task), Standing::Moving { .. });
+    moved.iter().copied().filter(moves).collect()
 }
 
 /// What pods that hold a place ask for by their specification: a memory request asks for no GPUs, whatever it occupies.

@@ -104,6 +104,13 @@ impl Cluster {
                 let id = pod_id(pod);
                 self.journal.add_standing(self.now, Event::Warn, &id, None, words.code, words.message.clone());
             }
+            Effect::Nominate { pod, node } => {
+                let id = pod_id(pod);
+                if self.store.get(&id).is_none() {
+                    return Err(format!("{id} was nominated, but does not exist"));
+                }
+                self.store.change(&id, |value| nominate(value, node.as_deref()));
+            }
             Effect::DeleteBindRequest { request, .. } => {
                 return Err(format!("bind request {request} was deleted, but binds are immediate here"));
             }
@@ -234,6 +241,15 @@ pub(super) fn write_gpu_groups(pod: &mut Value, groups: &[String]) {
     for group in groups {
         labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), json!(group));
     }
+}
+
+fn nominate(pod: &mut Value, node: Option<&str>) {
+    const KEY: &str = "nominatedNodeName";
+    let Some(status) = object_at(pod, &["status"]) else { return };
+    match node {
+        Some(node) => status.insert(KEY.to_owned(), json!(node)),
+        None => status.remove(KEY),
+    };
 }
 
 fn write_times(group: &mut Value, times: &[(&str, &Option<Timestamp>)]) {

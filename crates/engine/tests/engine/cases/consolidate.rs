@@ -152,3 +152,48 @@ fn a_shared_pod_moves_to_another_shared_gpu() {
             promise next-0 a"]],
     );
 }
+
+/// Reclaim takes the place for which `second` moves; now `second` moves for the reclaimer.
+#[test]
+fn who_takes_a_place_over_takes_the_moves_over() {
+    check(
+        "node a gpu=4
+         node b gpu=4
+         queue A quota=4
+         queue B quota=4
+         job first  queue=A gpu=2 running=a
+         job second queue=A gpu=2 running=b
+         job third  queue=A gpu=1 running=b
+         job helped queue=A gpu=3
+         job next   queue=B gpu=4",
+        expect![["
+            evict second-0 for next (consolidate)
+            promise second-0 a
+            evict third-0 for next (reclaim)
+            promise next-0 b
+            waits helped: no room for helped-0 (0 of 1 placed), 2 × 1 GPU short
+            waits helped: preempt has no candidates (0 of 1 placed)"]],
+    );
+}
+
+/// Reclaim needs other room, so that nobody moves in the end.
+#[test]
+fn moves_for_a_job_that_gives_way_are_taken_back() {
+    check(
+        "node a gpu=4
+         node b gpu=4
+         queue A quota=4
+         queue B quota=4
+         job first  queue=A gpu=2 running=a
+         job second queue=A gpu=2 running=b
+         job third  queue=A gpu=1 running=b
+         job helped queue=A gpu=3
+         job next   queue=B gpu=2 pods=2",
+        expect![["
+            evict third-0 for next (reclaim)
+            promise next-0 a
+            promise next-1 b
+            waits helped: no room for helped-0 (0 of 1 placed), 2 × 1 GPU short
+            waits helped: preempt has no candidates (0 of 1 placed)"]],
+    );
+}

@@ -1,5 +1,6 @@
 //! One behaviour each, in the smallest cluster that shows it.
 
+mod claims;
 mod consolidate;
 mod devices;
 mod gangs;

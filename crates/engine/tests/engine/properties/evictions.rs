@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use kai_engine::ids::{JobId, QueueId, TaskId};
-use kai_engine::outcome::Cause;
+use kai_engine::outcome::{Cause, Decision, Side};
 use kai_engine::policy::{Action, ReclaimMethod};
-use kai_engine::snapshot::Status;
+use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::{Ceiling, QueueResource, Span, Triple};
 
 use super::after::{After, Found, ensure};
@@ -149,29 +149,66 @@ fn reclaim_span(after: &After<'_>, beneficiary: JobId, victim: JobId) -> Span {
     asked.iter().find_map(setting).unwrap_or(rules.reclaim_default)
 }
 
-/// Queues that lost something to reclaim held more than their quota, or more than they may, before.
-pub(super) fn reclaim_takes_from_the_rich(after: &After<'_>) -> Found {
-    for (task, cause, beneficiary) in in_favour(after) {
-        let Some((theirs, ours)) = cause.sides else { continue };
-        let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
+/// Reclaim takes from a side only while that holds more than it may, or more than its quota for a job within its own: what
+/// is left may fall below with the last job that loses something, never before.
+pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
+    let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
+    // What each side has lost so far to each job.
+    let mut lost: BTreeMap<(JobId, QueueId), Triple> = BTreeMap::new();
+    for (winner, loser, (theirs, ours), amount) in losses(after) {
         // The outcome tells how parents of the leaves stood; the rules compare where the paths part.
-        let parting = parting(after, queue_of(beneficiary), queue_of(victim(after, task)));
-        if parting != (ours.queue, theirs.queue) || after.promised(task).is_some() {
+        if parting(after, queue_of(winner), queue_of(loser)) != (ours.queue, theirs.queue) {
             continue;
         }
-        let row = &after.snapshot.queues[theirs.queue.index()];
-        let may_hold = QueueResource::ALL.map(|resource| {
-            let index = resource as usize;
-            match row.quota[index] {
-                Ceiling::Unlimited => row.limit[index],
-                Ceiling::At(quota) => Ceiling::At(row.limit[index].cap(quota.max(theirs.fair_share.get(resource)))),
-            }
-        });
-        let above = |ceilings: [Ceiling; 3], held: Triple| !held.within(ceilings);
-        let rich = above(may_hold, theirs.allocated) || above(row.quota, theirs.allocated);
-        ensure!(rich, "{} is reclaimed from a queue within its quota", after.name(task));
+        let gets = after.snapshot.job_tasks(winner).filter_map(|task| Some((task, after.promised(task)?.node)));
+        let gets: Vec<_> = gets.collect();
+        // What memory costs depends on the node, which the rules do not know yet.
+        let by_memory =
+            |task: TaskId| matches!(after.snapshot.shape(after.snapshot.task(task).shape).gpu, GpuAsk::Memory { .. });
+        if gets.iter().any(|(task, _)| by_memory(*task)) {
+            continue;
+        }
+        let required = gets.iter().fold(Triple::ZERO, |sum, (task, node)| sum + after.cost(*task, *node));
+        let before = lost.entry((winner, theirs.queue)).or_default();
+        let holds = theirs.allocated - *before;
+        *before += amount;
+        let quota = |queue: QueueId| after.snapshot.queues[queue.index()].quota;
+        let rich = !holds.within(may_hold(after, theirs.queue))
+            || (ours.allocated + required).within(quota(ours.queue)) && !holds.within(quota(theirs.queue));
+        let (winner, loser) = (after.job_name(winner), after.job_name(loser));
+        ensure!(rich, "{winner} takes from {loser}, whose side holds no more than {holds:?}");
     }
     Ok(())
+}
+
+/// Who takes what from whom by reclaim, job by job, in the order in which that was decided.
+fn losses(after: &After<'_>) -> Vec<(JobId, JobId, (Side, Side), Triple)> {
+    let mut losses: Vec<(JobId, JobId, (Side, Side), Triple)> = Vec::new();
+    for decision in &after.outcome.decisions {
+        let Decision::Evict { task, cause } = decision else { continue };
+        let (Some(winner), Some(sides), None) = (cause.beneficiary, cause.sides, after.promised(*task)) else {
+            continue;
+        };
+        let loser = victim(after, *task);
+        let cost = after.place_before(*task).map_or(Triple::ZERO, |place| after.cost(*task, place.node));
+        match losses.last_mut() {
+            Some((last, same, _, sum)) if (*last, *same) == (winner, loser) => *sum += cost,
+            _ => losses.push((winner, loser, sides, cost)),
+        }
+    }
+    losses
+}
+
+/// What a queue may hold before others may take from it.
+fn may_hold(after: &After<'_>, queue: QueueId) -> [Ceiling; 3] {
+    let (row, state) = (&after.snapshot.queues[queue.index()], &after.outcome.shares[queue.index()]);
+    QueueResource::ALL.map(|resource| {
+        let index = resource as usize;
+        match row.quota[index] {
+            Ceiling::Unlimited => row.limit[index],
+            Ceiling::At(quota) => Ceiling::At(row.limit[index].cap(quota.max(state.fair_share.get(resource)))),
+        }
+    })
 }
 
 fn parting(after: &After<'_>, ours: QueueId, theirs: QueueId) -> (QueueId, QueueId) {

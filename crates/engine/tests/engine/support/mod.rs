@@ -66,3 +66,10 @@ pub(crate) fn check_notes(text: &str, expected: Expect) {
     let (world, outcome) = run(text);
     expected.assert_eq(&render::notes(&world, &outcome));
 }
+
+/// Compares the claims to remember.
+#[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
+pub(crate) fn check_nominations(text: &str, expected: Expect) {
+    let (world, outcome) = run(text);
+    expected.assert_eq(&render::nominations(&world, &outcome));
+}

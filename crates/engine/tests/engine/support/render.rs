@@ -5,8 +5,8 @@ use std::fmt::{Display, Write};
 
 use kai_engine::ids::{NodeId, QueueId, TaskId};
 use kai_engine::outcome::{
-    Decision, DeviceRef, JobNote, NodeObstacle, NodeTally, Outcome, Place, PodSetShortage, QueueBlock, Reason,
-    SearchStop, Side,
+    Decision, DeviceRef, JobNote, NodeObstacle, NodeTally, Nomination, Outcome, Place, PodSetShortage, QueueBlock,
+    Reason, SearchStop, Side,
 };
 use kai_engine::units::{QueueResource, Timestamp, Triple};
 
@@ -61,6 +61,15 @@ pub(crate) fn notes(world: &World, outcome: &Outcome) -> String {
         format!("{name} started {} stale {} evicted {}", time(*last_start), time(*stale_since), time(*last_eviction))
     };
     outcome.notes.iter().map(note).collect::<Vec<_>>().join("\n")
+}
+
+/// Claims that the outside must remember.
+pub(crate) fn nominations(world: &World, outcome: &Outcome) -> String {
+    let nomination = |nomination: &Nomination| {
+        let node = nomination.node.map_or("nothing", |node| &world.names.nodes[node.index()]);
+        format!("{} claims {node}", world.names.pods[nomination.task.index()])
+    };
+    outcome.nominations.iter().map(nomination).collect::<Vec<_>>().join("\n")
 }
 
 fn ago(time: Timestamp) -> String {
