@@ -2,11 +2,12 @@
 
 use kai_control::World;
 use kai_control::scheduler::{Cycle, Effect, Settings, cycle};
+use kai_control::world::GroupKey;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::checkers::{self, Evidence, Memory, Violation};
+use crate::checkers::{self, Evidence, Memory, Seen, Violation};
 use crate::cluster::{Cluster, Due, Performed, tick};
 use crate::fault::Fault;
 use crate::manifest::{Id, Item, Kind, Plan};
@@ -83,7 +84,9 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
         progress(Progress { at: at.since(start), until, cycles: run.cycles });
     };
     if quiet {
-        run.memory.rest(&run.cluster, run.cluster.now.since(start))?;
+        let workload_of = |job: &GroupKey| run.cluster.workload_of(job);
+        let seen = Seen { world: run.cluster.world(), workload_of: &workload_of, at: run.cluster.now.since(start) };
+        run.memory.rest(&seen)?;
     }
     let end = if quiet { run.cluster.now } else { start.plus(until) };
     let end = End { at: end.since(start), quiet, cycles: run.cycles };
@@ -127,7 +130,11 @@ impl Run {
         let at = self.cluster.now.since(self.start);
         checkers::check(&evidence, at)?;
         match due {
-            Due::Cycle => self.memory.see(&self.cluster, &self.last.effects, at)?,
+            Due::Cycle => {
+                let workload_of = |job: &GroupKey| self.cluster.workload_of(job);
+                let seen = Seen { world: self.cluster.world(), workload_of: &workload_of, at };
+                self.memory.see(&seen, &self.last.effects)?;
+            }
             // The scheduler's own doing, if later than the deed.
             Due::PodUp { .. } | Due::PodGone { .. } => {}
             Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.memory.forget(),
@@ -167,11 +174,9 @@ impl Run {
         let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
         let soon = tick(self.start, PERIOD, now.max(earliest));
         let acted = self.last_cycle == Some(now)
-            && self
-                .last
-                .effects
-                .iter()
-                .any(|effect| !matches!(effect, Effect::NoteJob { .. } | Effect::MarkPod { .. }));
+            && self.last.effects.iter().any(|effect| {
+                !matches!(effect, Effect::NoteJob { .. } | Effect::MarkPod { .. } | Effect::Nominate { .. })
+            });
         if self.cluster.store.version() != self.seen || acted {
             self.cluster.agenda.add_cycle(soon);
         } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {

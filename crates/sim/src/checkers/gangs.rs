@@ -45,6 +45,18 @@ pub(super) fn lost_its_minimum(evidence: &Evidence<'_>, job: &GroupKey) -> bool 
     gangs.values().all(|gang| satisfied(group, &gang.before) && !satisfied(group, &gang.after))
 }
 
+/// Whether a gang has its minimum once everything that was promised has come true.
+pub(super) fn will_be_whole(evidence: &Evidence<'_>, job: &GroupKey) -> bool {
+    let Some(group) = evidence.world.pod_groups.get(job) else { return false };
+    let mut later: BTreeMap<&str, u32> = BTreeMap::new();
+    for pod in evidence.world.pods.values().filter(|pod| pod.group().as_ref() == Some(job)) {
+        if evidence.counts(pod) || evidence.performed.promised.contains(&pod.key) {
+            *later.entry(pod.sub_group().unwrap_or_default()).or_default() += 1;
+        }
+    }
+    satisfied(group, &later)
+}
+
 /// Pods of each leaf that hold a place.
 #[derive(Debug, Default)]
 struct Strength<'a> {

@@ -1,11 +1,13 @@
-//! Nobody waits beside free room: when a cycle does nothing, no single pod that waits fits on a node as it is.
+//! Nobody waits beside free room: when a cycle does nothing, no job that waits could start, or grow by a pod, on the nodes
+//! as they are. So nothing starves while there is room.
 //!
-//! Looks at the plain case only, where no rule needs interpretation: jobs of pods that may start one by one, whole GPUs,
-//! no rules about nodes, and nodes that take everybody.
+//! Looks at the plain case only, where no rule needs interpretation: jobs of equal pods, whole GPUs, no rules about
+//! nodes, and nodes that take everybody.
 
 use std::collections::BTreeMap;
 
 use kai_control::objects::{Node, Phase, Pod, PodGroup};
+use kai_control::world::GroupKey;
 use kai_engine::units::{QueueResource, Triple};
 
 use super::Evidence;
@@ -23,19 +25,38 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
         held.entry(pod.node.as_deref().unwrap_or_default()).or_default().push(pod);
     }
     let (all, fixed) = (evidence.allocated(|_| true), evidence.allocated(|group| !evidence.preemptible(group)));
+    let mut jobs: BTreeMap<GroupKey, Vec<&Pod>> = BTreeMap::new();
+    for pod in evidence.world.pods.values().filter(|pod| waits(evidence, pod)) {
+        if let Some(group) = pod.group() {
+            jobs.entry(group).or_default().push(pod);
+        }
+    }
     let mut wrong = Vec::new();
-    for pod in evidence.world.pods.values().filter(|pod| plain(evidence, pod)) {
-        let Some(group) = evidence.group_of(pod).filter(|group| starts_alone(evidence, group)) else { continue };
-        let asked = charged_on(&pod.request, None);
-        if !within_bounds(evidence, group, asked, &all, &fixed) {
+    for (key, pods) in &jobs {
+        let Some(group) = evidence.world.pod_groups.get(key).filter(|group| simple(evidence, group)) else { continue };
+        let (pod, missing) = (pods[0], missing(evidence, group));
+        let alike = pods.iter().all(|other| plain(other) && other.request.resources == pod.request.resources);
+        if !alike || (pods.len() as i64) < missing {
             continue;
         }
-        let fits = |node: &&&Node| fits(pod, node, held.get(node.name.as_str()).map_or(&[], Vec::as_slice));
-        if let Some(node) = nodes.iter().find(fits) {
-            wrong.push(format!("pod {} waits, though {} has room for it", pod.key, node.name));
+        let asked = charged_on(&pod.request, None);
+        let together = (0..missing).fold(Triple::ZERO, |sum, _| sum + asked);
+        if !within_bounds(evidence, group, together, &all, &fixed) {
+            continue;
+        }
+        let room = |node: &&Node| room(pod, node, held.get(node.name.as_str()).map_or(&[], Vec::as_slice));
+        if nodes.iter().map(room).sum::<i64>() >= missing {
+            wrong.push(format!("{missing} pods of {key} could start, but it waits"));
         }
     }
     wrong
+}
+
+/// Pods that must start together for the job to run, or to grow.
+fn missing(evidence: &Evidence<'_>, group: &PodGroup) -> i64 {
+    let own = |pod: &&Pod| pod.group().as_ref() == Some(&group.key);
+    let held = evidence.world.pods.values().filter(own).filter(|pod| evidence.counts(pod)).count() as i64;
+    (i64::from(group.min_member.unwrap_or(1)) - held).max(1)
 }
 
 /// A node that takes every pod.
@@ -45,19 +66,23 @@ fn open(evidence: &Evidence<'_>, node: &Node) -> bool {
     ready && !node.unschedulable && node.taints.is_empty() && !shared && evidence.in_shard(&node.labels)
 }
 
-/// A waiting pod without any wish about its node.
-fn plain(evidence: &Evidence<'_>, pod: &Pod) -> bool {
+/// A pod that may be scheduled now.
+fn waits(evidence: &Evidence<'_>, pod: &Pod) -> bool {
     let waits = pod.node.is_none() && pod.phase == Phase::Pending && pod.deletion.is_none() && !pod.gated;
-    let free = pod.node_selector.is_empty() && pod.node_affinity.is_none() && pod.host_ports.is_empty();
-    let whole = pod.request.sharing.is_none() && pod.request.resources.scalars.is_empty();
-    let ours = pod.scheduler == evidence.settings.scheduler_name;
-    waits && free && whole && ours && pod.other_rules.is_empty()
+    waits && pod.scheduler == evidence.settings.scheduler_name
 }
 
-/// A job that can use one more pod at once.
-fn starts_alone(evidence: &Evidence<'_>, group: &PodGroup) -> bool {
+/// A pod without any wish about its node.
+fn plain(pod: &Pod) -> bool {
+    let free = pod.node_selector.is_empty() && pod.node_affinity.is_none() && pod.host_ports.is_empty();
+    let whole = pod.request.sharing.is_none() && pod.request.resources.scalars.is_empty();
+    free && whole && pod.other_rules.is_empty()
+}
+
+/// A job of one kind of pods, without wishes about where they stand together.
+fn simple(evidence: &Evidence<'_>, group: &PodGroup) -> bool {
     let simple = group.sub_groups.is_empty() && group.constraint.is_none() && group.backed_off_on.is_none();
-    simple && group.min_member.unwrap_or(1) <= 1 && evidence.in_shard(&group.labels)
+    simple && evidence.in_shard(&group.labels)
 }
 
 fn within_bounds(
@@ -82,16 +107,22 @@ fn within_bounds(
         })
 }
 
-/// Whether what a node has left is enough, shared GPUs counted as taken.
-fn fits(pod: &Pod, node: &Node, held: &[&Pod]) -> bool {
+/// How many such pods fit into what a node has left, shared GPUs counted as taken.
+fn room(pod: &Pod, node: &Node, held: &[&Pod]) -> i64 {
     let offered = &node.allocatable;
     let mut devices: Vec<&str> = held.iter().flat_map(|pod| pod.gpu_groups()).collect();
     devices.sort_unstable();
     devices.dedup();
-    let taken = |amount: fn(&Pod) -> i64| held.iter().map(|pod| amount(pod)).sum::<i64>() + amount(pod);
-    let whole = taken(|pod| if pod.request.sharing.is_none() { pod.request.resources.gpus } else { 0 });
-    whole + devices.len() as i64 <= offered.gpus
-        && taken(|pod| pod.request.resources.cpu_milli) <= offered.cpu_milli
-        && taken(|pod| pod.request.resources.memory_bytes) <= offered.memory_bytes
-        && (held.len() as i64) < offered.pods
+    let sum = |amount: fn(&Pod) -> i64| held.iter().map(|pod| amount(pod)).sum::<i64>();
+    let gpus: fn(&Pod) -> i64 = |pod| if pod.request.sharing.is_none() { pod.request.resources.gpus } else { 0 };
+    let cpu: fn(&Pod) -> i64 = |pod| pod.request.resources.cpu_milli;
+    let memory: fn(&Pod) -> i64 = |pod| pod.request.resources.memory_bytes;
+    let left = [
+        (offered.pods - held.len() as i64, 1),
+        (offered.gpus - sum(gpus) - devices.len() as i64, gpus(pod)),
+        (offered.cpu_milli - sum(cpu), cpu(pod)),
+        (offered.memory_bytes - sum(memory), memory(pod)),
+    ];
+    let asked = left.into_iter().filter(|(_, ask)| *ask > 0);
+    asked.map(|(left, ask)| left.max(0) / ask).min().unwrap_or(0)
 }

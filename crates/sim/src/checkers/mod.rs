@@ -31,7 +31,7 @@ use thiserror::Error;
 use crate::amounts::{charged, is_allocated};
 use crate::cluster::Performed;
 
-pub(crate) use memory::Memory;
+pub(crate) use memory::{Memory, Seen};
 
 /// What a checker may look at: the cluster after an event, and what the scheduler did in it.
 pub(crate) struct Evidence<'a> {
@@ -46,7 +46,6 @@ pub(crate) struct Evidence<'a> {
 struct Eviction<'a> {
     pod: &'a PodKey,
     job: &'a GroupKey,
-    node: Option<&'a str>,
     action: Action,
     beneficiary: Option<&'a GroupKey>,
 }
@@ -103,8 +102,8 @@ impl<'a> Evidence<'a> {
     fn evictions(&self) -> impl Iterator<Item = Eviction<'a>> {
         self.cycle.effects.iter().filter_map(|effect| match effect {
             Effect::Evict { action: Action::EvictStale, .. } => None,
-            Effect::Evict { pod, job, node, action, beneficiary, .. } => {
-                Some(Eviction { pod, job, node: node.as_deref(), action: *action, beneficiary: beneficiary.as_ref() })
+            Effect::Evict { pod, job, action, beneficiary, .. } => {
+                Some(Eviction { pod, job, action: *action, beneficiary: beneficiary.as_ref() })
             }
             _ => None,
         })

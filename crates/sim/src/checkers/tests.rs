@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use kai_control::Object;
-use kai_control::scheduler::QueueView;
+use kai_control::scheduler::{PendingJob, QueueView};
 use kai_control::world::PodKey;
 use kai_engine::units::{Ceiling, Triple};
 use serde_json::{Value, json};
@@ -67,6 +67,36 @@ impl Case {
         self.bound(name, "g", &metadata, &json!({}));
     }
 
+    /// A pod that waits for a place.
+    fn waiting(&mut self, name: &str, group: &str, gpus: u32) {
+        self.add(&json!({"kind": "Pod",
+            "metadata": {"name": name, "namespace": "t", "annotations": {"pod-group-name": group}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"resources": {"requests": {"nvidia.com/gpu": gpus}}}]}}));
+    }
+
+    /// A pod of group `g` that the last cycle evicted for group `for_whom`.
+    fn evicted(&mut self, name: &str, action: Action, for_whom: Option<&str>) {
+        self.add(&json!({"kind": "Pod", "metadata": {"name": name, "namespace": "t",
+            "annotations": {"pod-group-name": "g"}, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"nodeName": "n", "containers": [{}]}}));
+        self.performed.evicted.insert(PodKey::new("t", name));
+        self.cycle.effects.push(eviction(name, "g", action, for_whom));
+    }
+
+    fn promised(&mut self, name: &str, group: &str) {
+        self.performed.promised.insert(PodKey::new("t", name));
+        self.cycle.effects.push(promise(name, group));
+    }
+
+    /// The last cycle did nothing, and somebody waits.
+    fn did_nothing(&mut self) {
+        self.performed = Performed::default();
+        self.cycle.queues.push(view("nobody", Triple::ZERO));
+        let job = GroupKey::new("t", "g");
+        let (name, queue, reasons) = (job.to_string(), "team".to_owned(), Vec::new());
+        self.cycle.pending.push(PendingJob { job, name, queue, reasons });
+    }
+
     fn check(&self, expected: &Expect) {
         let settings = Settings::default();
         let evidence = Evidence {
@@ -81,6 +111,44 @@ impl Case {
             Err(violation) => violation.to_string(),
         };
         expected.assert_eq(&found);
+    }
+}
+
+pub(super) fn eviction(name: &str, group: &str, action: Action, for_whom: Option<&str>) -> Effect {
+    Effect::Evict {
+        pod: PodKey::new("t", name),
+        job: GroupKey::new("t", group),
+        node: Some("n".to_owned()),
+        action,
+        beneficiary: for_whom.map(|group| GroupKey::new("t", group)),
+        batch: 1,
+        why: String::new(),
+    }
+}
+
+pub(super) fn promise(name: &str, group: &str) -> Effect {
+    Effect::Promise {
+        pod: PodKey::new("t", name),
+        job: GroupKey::new("t", group),
+        node: "n".to_owned(),
+        gpu_groups: Vec::new(),
+        why: String::new(),
+    }
+}
+
+fn view(name: &str, allocated: Triple) -> QueueView {
+    QueueView {
+        name: name.to_owned(),
+        display_name: name.to_owned(),
+        parent: None,
+        priority: 100,
+        quota: [Ceiling::Unlimited; 3],
+        limit: [Ceiling::Unlimited; 3],
+        weight: [0; 3],
+        fair_share: Triple::ZERO,
+        allocated,
+        allocated_non_preemptible: Triple::ZERO,
+        request: Triple::ZERO,
     }
 }
 
@@ -200,19 +268,7 @@ fn fixed_work_above_a_quota() {
 fn books_that_do_not_add_up() {
     let mut case = case(1);
     case.whole("a", "g", 1);
-    case.cycle.queues.push(QueueView {
-        name: "team".to_owned(),
-        display_name: "team".to_owned(),
-        parent: None,
-        priority: 100,
-        quota: [Ceiling::Unlimited; 3],
-        limit: [Ceiling::Unlimited; 3],
-        weight: [0; 3],
-        fair_share: Triple::ZERO,
-        allocated: Triple::new(0, 0, 2_000_000),
-        allocated_non_preemptible: Triple::ZERO,
-        request: Triple::ZERO,
-    });
+    case.cycle.queues.push(view("team", Triple::new(0, 0, 2_000_000)));
     case.check(&expect![
         "queue books agree with the pods: queue team is said to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
     ]);
@@ -223,4 +279,89 @@ fn an_effect_that_cannot_be_performed() {
     let mut case = case(1);
     case.performed.refused.push("pod t/a was bound, but does not exist".to_owned());
     case.check(&expect!["effects can be performed: pod t/a was bound, but does not exist"]);
+}
+
+#[test]
+fn a_pod_that_waits_beside_room() {
+    let mut case = case(1);
+    case.whole("a", "g", 1);
+    case.waiting("b", "g", 1);
+    case.did_nothing();
+    case.check(&expect!["nobody waits beside free room: 1 pods of t/g could start, but it waits"]);
+    case.waiting("b", "g", 2);
+    case.check(&expect!["fine"]);
+}
+
+#[test]
+fn a_gang_that_waits_beside_room() {
+    let mut case = case(2);
+    case.waiting("a", "g", 1);
+    case.did_nothing();
+    case.check(&expect!["fine"]);
+    case.waiting("b", "g", 1);
+    case.check(&expect!["nobody waits beside free room: 2 pods of t/g could start, but it waits"]);
+    case.queue("above", None, -1, 1);
+    case.check(&expect!["fine"]);
+}
+
+#[test]
+fn work_that_cannot_be_preempted_is_evicted() {
+    let mut case = Case::new();
+    case.group("g", &json!({"minMember": 1, "priorityClassName": "build"}));
+    case.group("next", &json!({"minMember": 1}));
+    case.evicted("a", Action::Reclaim, Some("next"));
+    case.promised("b", "next");
+    case.waiting("b", "next", 1);
+    case.check(&expect!["work that cannot be preempted is not evicted: pod t/a was evicted, but cannot be preempted"]);
+}
+
+#[test]
+fn evicted_for_nobody_and_for_one_that_gets_nothing() {
+    let mut case = case(1);
+    case.group("next", &json!({"minMember": 2}));
+    case.evicted("a", Action::Preempt, None);
+    case.check(&expect!["evictions serve somebody: pod t/a was evicted for nobody"]);
+    case.cycle.effects.clear();
+    case.evicted("a", Action::Preempt, Some("next"));
+    case.check(&expect!["evictions serve somebody: pod t/a was evicted for t/next, which gets no place"]);
+    case.waiting("b", "next", 1);
+    case.promised("b", "next");
+    case.check(&expect!["evictions serve somebody: pod t/a was evicted for t/next, which gets too little to start"]);
+    case.waiting("c", "next", 1);
+    case.promised("c", "next");
+    case.check(&expect!["fine"]);
+}
+
+#[test]
+fn moved_to_nowhere() {
+    let mut case = case(1);
+    case.group("next", &json!({"minMember": 1}));
+    case.waiting("b", "next", 1);
+    case.promised("b", "next");
+    case.evicted("a", Action::Consolidate, Some("next"));
+    case.check(&expect!["evictions serve somebody: pod t/a was moved, but to nowhere"]);
+    case.promised("a", "g");
+    case.check(&expect!["fine"]);
+}
+
+#[test]
+fn a_young_job_that_is_evicted() {
+    let mut case = case(1);
+    let group = |started: &str| {
+        json!({"kind": "PodGroup", "metadata": {"name": "g", "namespace": "t",
+            "annotations": {"kai.scheduler/last-start-timestamp": started}}, "spec": {"minMember": 1, "queue": "team"}})
+    };
+    let open = json!({"quota": -1, "limit": -1});
+    case.add(&json!({"kind": "Queue", "metadata": {"name": "team"}, "spec": {"parentQueue": "above",
+        "preemptMinRuntime": "1m", "resources": {"gpu": open, "cpu": open, "memory": open}}}));
+    case.group("next", &json!({"minMember": 1}));
+    case.waiting("b", "next", 1);
+    case.promised("b", "next");
+    case.evicted("a", Action::Preempt, Some("next"));
+    case.add(&group("2025-12-31T23:59:30Z"));
+    case.check(&expect![
+        "young jobs keep their places: pod t/a was evicted, though its job has run for too short a time"
+    ]);
+    case.add(&group("2025-12-31T23:59:00Z"));
+    case.check(&expect!["fine"]);
 }
