@@ -33,7 +33,27 @@ pub use snapshot::Snapshot;
 
 /// Runs one scheduling cycle.
 pub fn cycle(snapshot: &Snapshot, policy: &Policy, now: units::Timestamp) -> Outcome {
+    watched_cycle(snapshot, policy, now, |_| ())
+}
+
+/// A point that a cycle passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Everything is ready for the first action.
+    Opened,
+    /// An action has ended.
+    Acted(policy::Action),
+}
+
+/// Runs one scheduling cycle and says how far it is: whoever has a clock can tell what each part takes.
+pub fn watched_cycle(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: units::Timestamp,
+    mut passed: impl FnMut(Moment),
+) -> Outcome {
     let mut session = session::Session::open(snapshot, policy, now);
+    passed(Moment::Opened);
     for action in &policy.actions {
         match action {
             policy::Action::Allocate => actions::allocate::run(&mut session),
@@ -42,6 +62,7 @@ pub fn cycle(snapshot: &Snapshot, policy: &Policy, now: units::Timestamp) -> Out
             policy::Action::Preempt => actions::preempt::run(&mut session),
             policy::Action::EvictStale => actions::stale::run(&mut session),
         }
+        passed(Moment::Acted(*action));
         if cfg!(debug_assertions) {
             session.ledger.assert_consistent();
         }
