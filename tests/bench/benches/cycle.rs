@@ -3,12 +3,12 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use bench::cluster::NOW;
-use bench::meter;
-use bench::scenarios::SCENARIOS;
+use bench::snapshot::{self, NOW};
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, SamplingMode, criterion_group, criterion_main};
 use kai_engine::Policy;
+use kai_generate::SCENARIOS;
+use kai_meter as meter;
 
 /// CPU time of this process, so that results do not depend on who else uses the machine.
 struct CpuTime;
@@ -62,7 +62,7 @@ fn cycles(criterion: &mut Criterion<CpuTime>) {
         group.sample_size(10).sampling_mode(SamplingMode::Flat);
         group.warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_secs(2));
         for nodes in sizes(scenario.name) {
-            let snapshot = scenario.snapshot(scenario.size(*nodes));
+            let snapshot = snapshot::of_scenario(scenario, scenario.size(*nodes));
             group.bench_with_input(BenchmarkId::from_parameter(nodes), &snapshot, |bencher, snapshot| {
                 bencher.iter(|| kai_engine::cycle(black_box(snapshot), &policy, NOW));
             });

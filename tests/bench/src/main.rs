@@ -5,10 +5,9 @@ use std::io;
 use std::process::ExitCode;
 
 use bench::measure::{self, Outcome};
-use bench::scenarios::{SCENARIOS, Scenario};
-use bench::size::Size;
 use bench::table::{self, Row};
 use clap::{Parser, Subcommand};
+use kai_generate::{SCENARIOS, Scenario, Size};
 
 /// Measures scheduling cycles over synthetic clusters.
 #[derive(Parser)]

@@ -6,14 +6,13 @@ use std::time::Duration;
 use std::{env, io};
 
 use kai_engine::Policy;
+use kai_generate::{Scenario, Size};
+use kai_meter as meter;
 use serde::{Deserialize, Serialize};
 
 use crate::check::After;
-use crate::cluster::NOW;
 use crate::count::Count;
-use crate::meter;
-use crate::scenarios::Scenario;
-use crate::size::Size;
+use crate::snapshot::{self, NOW};
 
 /// A cycle that takes longer is ended. KAI needs up to five minutes, so that far less is still news.
 pub const CYCLE_MAX: Duration = Duration::from_mins(1);
@@ -62,7 +61,7 @@ pub fn here(scenario: &Scenario, size: Size, runs_min: u32) -> Sample {
     meter::limit_cpu(CYCLE_MAX, TOO_LONG);
     let bytes = |reading: Option<u64>| reading.unwrap_or(0);
     let empty = bytes(meter::memory_now());
-    let snapshot = scenario.snapshot(size);
+    let snapshot = snapshot::of_scenario(scenario, size);
     let policy = Policy::default();
     let filled = bytes(meter::memory_now());
     meter::forget_peak();

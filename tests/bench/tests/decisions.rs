@@ -1,14 +1,14 @@
 //! What cycles over the scenarios decide, at sizes small enough to check every place.
 
 use bench::check::After;
-use bench::cluster::NOW;
 use bench::count::Count;
-use bench::scenarios::{SCENARIOS, Scenario};
+use bench::snapshot::{self, NOW};
 use kai_engine::{Outcome, Policy, Snapshot};
+use kai_generate::{SCENARIOS, Scenario};
 
 fn run(name: &str, nodes: usize) -> (Snapshot, Outcome) {
     let scenario = Scenario::named(name).expect("scenarios are named in the table");
-    let snapshot = scenario.snapshot(scenario.size(nodes));
+    let snapshot = snapshot::of_scenario(scenario, scenario.size(nodes));
     let outcome = kai_engine::cycle(&snapshot, &Policy::default(), NOW);
     After::new(&snapshot, &outcome).assert_possible();
     (snapshot, outcome)

@@ -1,21 +1,21 @@
 //! The snapshots themselves: equal for equal arguments, and of the size they are meant to have.
 
-use bench::cluster::GPUS_PER_NODE;
-use bench::scenarios::{SCENARIOS, Scenario};
-use bench::size::Size;
+use bench::snapshot::of_scenario;
 use kai_engine::Snapshot;
 use kai_engine::snapshot::Status;
 use kai_engine::units::{Ceiling, GPU};
+use kai_generate::cluster::GPUS_PER_NODE;
+use kai_generate::{SCENARIOS, Scenario, Size};
 
 fn snapshot(name: &str, nodes: usize) -> Snapshot {
     let scenario = Scenario::named(name).expect("scenarios are named in the table");
-    scenario.snapshot(scenario.size(nodes))
+    of_scenario(scenario, scenario.size(nodes))
 }
 
 /// All columns as text; classes admit every node and print as addresses.
 fn text(scenario: &Scenario, size: Size) -> String {
     let Snapshot { nodes, queues, jobs, groups, pod_sets, tasks, shapes, topologies, constraints, .. } =
-        &scenario.snapshot(size);
+        &of_scenario(scenario, size);
     format!("{nodes:?}{queues:?}{jobs:?}{groups:?}{pod_sets:?}{tasks:?}{shapes:?}{topologies:?}{constraints:?}")
 }
 
@@ -65,7 +65,7 @@ fn sizes_are_those_of_the_comparison() {
 #[test]
 fn quotas_divide_the_cluster() {
     for scenario in &SCENARIOS {
-        let snapshot = scenario.snapshot(scenario.size(100));
+        let snapshot = of_scenario(scenario, scenario.size(100));
         let (mut top, mut leaves) = (0, 0);
         for queue in &snapshot.queues {
             let Ceiling::At(quota) = queue.quota[2] else { panic!("GPUs have a quota") };

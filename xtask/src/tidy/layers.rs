@@ -8,17 +8,21 @@ enum May {
     UseAnything,
 }
 
-const LAYERS: [(&str, May); 11] = [
+const LAYERS: [(&str, May); 15] = [
     ("kai-engine", May::Use(&[])),
     ("kai-api", May::Use(&[])),
     ("kai-workloads", May::Use(&["kai-api"])),
     ("kai-control", May::Use(&["kai-engine", "kai-api", "kai-workloads"])),
+    ("kai-meter", May::Use(&[])),
+    ("kai-generate", May::Use(&["kai-api"])),
+    ("kai-record", May::Use(&["kai-control", "kai-engine", "kai-api"])),
     ("kai-sim", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-live", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-console", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-cli", May::UseAnything),
     ("bench", May::UseAnything),
     ("conformance", May::UseAnything),
+    ("fuzz", May::UseAnything),
     ("xtask", May::UseAnything),
 ];
 

@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 use std::fmt;
 
 /// Crates that decide and never act: no clock, no I/O, no randomness, no threads, no waiting.
-const PURE: [&str; 4] = ["engine", "workloads", "control", "sim"];
+const PURE: [&str; 6] = ["engine", "workloads", "control", "sim", "generate", "record"];
 
 const CHECKS: [fn(&Workspace) -> Vec<Problem>; 5] =
     [layers::check, purity::check, size::check, leaks::check, opening::check];

@@ -9,8 +9,6 @@ mod reclaim;
 mod saturated;
 mod topology;
 
-use kai_engine::Snapshot;
-
 use crate::cluster::Cluster;
 use crate::size::Size;
 
@@ -113,10 +111,10 @@ impl Scenario {
         (self.size)(nodes)
     }
 
-    /// The snapshot of that size.
-    pub fn snapshot(&self, size: Size) -> Snapshot {
+    /// The cluster of that size.
+    pub fn cluster(&self, size: Size) -> Cluster {
         let mut cluster = Cluster::new(size);
         (self.fill)(&mut cluster);
-        cluster.finish()
+        cluster
     }
 }

@@ -1,4 +1,6 @@
 //! What the operating system knows about this process: CPU time and memory.
+//!
+//! For shells and benches; nothing that decides may ask.
 
 use std::time::Duration;
 use std::{fs, process, thread};

@@ -1,0 +1,27 @@
+//! Gangs of 64 one-GPU pods that must stay together, in a cluster with scattered load.
+
+use crate::cluster::{Ask, Cluster, Draft, GPUS_PER_NODE, Level, Together};
+
+const GANG: usize = 64;
+
+pub(super) fn block(cluster: &mut Cluster) {
+    gangs(cluster, Together { required: Level::Block, preferred: Level::Rack });
+}
+
+pub(super) fn rack(cluster: &mut Cluster) {
+    gangs(cluster, Together { required: Level::Rack, preferred: Level::Host });
+}
+
+fn gangs(cluster: &mut Cluster, together: Together) {
+    let nodes = cluster.size.nodes;
+    let mut slots: Vec<usize> = (0..nodes * GPUS_PER_NODE).map(|slot| slot / GPUS_PER_NODE).collect();
+    cluster.shuffle(&mut slots);
+    for (index, node) in slots[..slots.len() * 3 / 10].iter().enumerate() {
+        cluster.job(index, Draft::running(Ask::whole(1), &[*node]));
+    }
+    // Half of the cluster.
+    let pending = cluster.size.pending.unwrap_or((nodes * GPUS_PER_NODE / (2 * GANG)).max(2));
+    for index in 0..pending {
+        cluster.job(index, Draft { together: Some(together), ..Draft::pending(GANG, Ask::whole(1)) });
+    }
+}

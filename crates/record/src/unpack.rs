@@ -1,0 +1,97 @@
+//! From the bytes of a file to the JSON in it, whatever it is packed in.
+
+use std::borrow::Cow;
+use std::io::{Cursor, Read};
+
+use flate2::read::GzDecoder;
+use thiserror::Error;
+use zip::ZipArchive;
+use zip::result::ZipError;
+
+use crate::{ENTRY, FORMAT_VERSION};
+
+/// More than any cluster fills; a file that claims more is damaged, or means harm.
+const UNPACKED_MAX: u64 = 8 << 30;
+
+/// A file that cannot be replayed.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum Unreadable {
+    #[error("the file is empty")]
+    Empty,
+    #[error("the file is neither a zip archive nor JSON")]
+    Foreign,
+    #[error("the archive is damaged or cut off: {0}")]
+    Damaged(String),
+    #[error("the archive holds no {ENTRY}, but {0}")]
+    NoEntry(String),
+    #[error("the file unpacks to more than {} GiB", UNPACKED_MAX >> 30)]
+    TooLarge,
+    #[error("the JSON ends in the middle: {0}")]
+    CutOff(String),
+    #[error("the JSON is damaged: {0}")]
+    NotJson(String),
+    #[error("the JSON is no snapshot: {0}")]
+    NotASnapshot(String),
+    #[error("the record has format {0}, this program reads {FORMAT_VERSION}")]
+    Version(u64),
+}
+
+impl Unreadable {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Damaged(_) | Self::CutOff(_) | Self::NotJson(_) => "fetch or write the file again",
+            Self::Version(_) => "use the version of kai that wrote it, or a later one",
+            _ => "give a snapshot that KAI's /get-snapshot served, or one that `kai generate` wrote",
+        }
+    }
+}
+
+impl From<serde_json::Error> for Unreadable {
+    fn from(error: serde_json::Error) -> Self {
+        let words = error.to_string();
+        match error.classify() {
+            serde_json::error::Category::Eof => Self::CutOff(words),
+            serde_json::error::Category::Data => Self::NotASnapshot(words),
+            _ => Self::NotJson(words),
+        }
+    }
+}
+
+/// The JSON of a file.
+pub(crate) fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    match (bytes, first) {
+        (_, None) => Err(Unreadable::Empty),
+        ([b'P', b'K', ..], _) => from_zip(bytes).map(Cow::Owned),
+        ([0x1f, 0x8b, ..], _) => read_all(GzDecoder::new(bytes), bytes.len()).map(Cow::Owned),
+        (_, Some(b'{')) => Ok(Cow::Borrowed(bytes)),
+        _ => Err(Unreadable::Foreign),
+    }
+}
+
+fn from_zip(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let damaged = |error: ZipError| Unreadable::Damaged(error.to_string());
+    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(damaged)?;
+    let Some(index) = archive.index_for_name(ENTRY) else {
+        let mut names = archive.file_names().flatten();
+        let shown = |name: Cow<'_, str>| name.escape_debug().take(60).collect::<String>();
+        let found = names.next().map_or_else(|| "nothing".to_owned(), shown);
+        let more = names.count();
+        return Err(Unreadable::NoEntry(if more > 0 { format!("{found} and {more} more") } else { found }));
+    };
+    let entry = archive.by_index(index).map_err(damaged)?;
+    // The size that the archive promises is only a guess: whoever made it may have lied.
+    let expected = usize::try_from(entry.size()).unwrap_or(usize::MAX).min(bytes.len().saturating_mul(64));
+    read_all(entry, expected)
+}
+
+fn read_all(packed: impl Read, expected: usize) -> Result<Vec<u8>, Unreadable> {
+    let mut bytes = Vec::with_capacity(expected);
+    let read = packed.take(UNPACKED_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    if bytes.len() as u64 > UNPACKED_MAX {
+        return Err(Unreadable::TooLarge);
+    }
+    Ok(bytes)
+}
