@@ -1,10 +1,13 @@
 //! What can be typed, and the help that teaches it.
 #![allow(clippy::doc_markdown, reason = "doc comments are printed as help, where backticks would show")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::Styles;
 use clap::{Parser, Subcommand, ValueEnum};
+use kai_control::scheduler::config::action_named;
+use kai_engine::units::Timestamp;
+use kai_generate::{SCENARIOS, Scenario};
 use kai_sim::time::parse_span;
 
 const STYLES: Styles = Styles::styled()
@@ -32,6 +35,12 @@ pub(crate) enum Command {
     /// Run a cluster described in YAML and show what the scheduler does with it
     #[command(long_about = SIMULATE_ABOUT, after_long_help = SIMULATE_HELP, after_help = "See `kai simulate --help` for examples.")]
     Simulate(SimulateArgs),
+    /// Run the scheduling cycle of a recorded cluster once more and show what it decides
+    #[command(long_about = REPLAY_ABOUT, after_long_help = REPLAY_HELP, after_help = "See `kai replay --help` for examples.")]
+    Replay(ReplayArgs),
+    /// Write a synthetic cluster of any size, for `kai replay` or `kai simulate`
+    #[command(long_about = GENERATE_ABOUT, after_long_help = generate_help(), after_help = "See `kai generate --help` for the scenarios.")]
+    Generate(GenerateArgs),
     /// Print the custom resource definitions as YAML
     ///
     /// Pipe it to `kubectl apply -f -` to let a cluster know the kinds: Queue, PodGroup, BindRequest, Topology,
@@ -54,6 +63,73 @@ pub(crate) struct SimulateArgs {
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub(crate) seed: u64,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// A snapshot: zip archive, gzipped JSON or JSON
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// Run the cycle so often and show the times of the fastest
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeat: u32,
+    /// Run only this action; may be repeated, and then runs them in this order
+    #[arg(long, value_name = "NAME", value_parser = action)]
+    pub(crate) action: Vec<String>,
+    /// Another configuration of the scheduler, instead of the recorded one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The time of the cycle, such as 2026-01-31T12:00:00Z; otherwise as recorded, or the latest that pods know of
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) now: Option<Moment>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GenerateArgs {
+    /// What the cluster is like
+    #[arg(value_name = "SCENARIO", value_parser = scenario)]
+    pub(crate) scenario: &'static Scenario,
+    /// Nodes of 8 GPUs
+    #[arg(long, default_value_t = 100, value_name = "NUMBER", value_parser = count)]
+    pub(crate) nodes: usize,
+    /// Leaf queues; otherwise about one for ten nodes
+    #[arg(long, value_name = "NUMBER", value_parser = count)]
+    pub(crate) queues: Option<usize>,
+    /// Jobs that wait (pods in an empty cluster); otherwise as many as the scenario is known for
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pending: Option<usize>,
+    /// Start of every random sequence; equal arguments give equal files
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// What to write; otherwise told by the end of the file's name
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<FileFormat>,
+    /// Where to write it; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileFormat {
+    /// A snapshot that `kai replay` and KAI's own tools read
+    Zip,
+    /// Manifests for `kai simulate`
+    Yaml,
+}
+
+impl FileFormat {
+    /// By the end of a name.
+    pub(crate) fn of(path: &Path) -> Self {
+        let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+        if yaml || path.as_os_str() == "-" { Self::Yaml } else { Self::Zip }
+    }
+}
+
+/// A point in time; clap wants a type of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(pub(crate) Timestamp);
 
 /// Microseconds; clap wants a type of its own to print defaults and errors.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +170,67 @@ impl Color {
 fn span(text: &str) -> Result<Span, String> {
     parse_span(text).map(|span| Span(span.0)).ok_or_else(|| "write a time such as 90s, 5m or 1h30m".to_owned())
 }
+
+fn moment(text: &str) -> Result<Moment, String> {
+    let instant =
+        text.parse::<jiff::Timestamp>().map_err(|_| "write a time such as 2026-01-31T12:00:00Z".to_owned())?;
+    Ok(Moment(Timestamp(instant.as_microsecond())))
+}
+
+fn action(name: &str) -> Result<String, String> {
+    match action_named(name) {
+        Some(_) => Ok(name.to_owned()),
+        None => Err("use allocate, consolidation, reclaim, preempt or stalegangeviction".to_owned()),
+    }
+}
+
+fn scenario(name: &str) -> Result<&'static Scenario, String> {
+    let names = || SCENARIOS.iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
+    Scenario::named(name).ok_or_else(|| format!("there are {}", names()))
+}
+
+/// A number of things of which there must be some; the bound keeps a slip of the finger from filling a disk.
+fn count(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=99_999).contains(number));
+    number.ok_or_else(|| "use a number from 1 to 99999".to_owned())
+}
+
+const REPLAY_ABOUT: &str = "\
+Run the scheduling cycle of a recorded cluster once more and show what it decides.
+
+Reads the snapshots that KAI's scheduler serves at /get-snapshot and those of `kai generate`, runs the recorded actions \
+with the recorded configuration, and prints every decision with its reason, the shares of queues, and why others wait. \
+Nothing is written anywhere; the same file always gives the same decisions.";
+
+const REPLAY_HELP: &str = "\
+Times are CPU time of this process: `open` is from parsed objects to the first action, `cycle` is that and all actions. \
+Reading the file before and wording the result after are `read_ms` and `close_ms` in JSON and YAML.
+
+Examples:
+  kubectl port-forward -n kai-scheduler deploy/kai-scheduler-default 8081 &
+  curl -o snapshot.zip http://localhost:8081/get-snapshot
+  kai replay snapshot.zip
+  kai replay snapshot.zip --action allocate --repeat 10 -o json | jq .cycle_ms
+  kai replay snapshot.zip --config new-config.yaml
+
+Exit status: 0 on success, 1 if the file cannot be used, 2 if the command line cannot be used.";
+
+const GENERATE_ABOUT: &str = "\
+Write a synthetic cluster of any size, for `kai replay` or `kai simulate`.
+
+Nodes have 8 GPUs; leaf queues share them evenly; what runs and what waits depends on the scenario.";
+
+fn generate_help() -> String {
+    let row = |scenario: &Scenario| format!("  {:<20}{}", scenario.name, scenario.about);
+    let rows = SCENARIOS.iter().map(row).collect::<Vec<_>>().join("\n");
+    format!("Scenarios:\n{rows}\n{GENERATE_EXAMPLES}")
+}
+
+const GENERATE_EXAMPLES: &str = "
+Examples:
+  kai generate allocate --nodes 1000 -o allocate.zip
+  kai replay allocate.zip -o json | jq '.bound, .cycle_ms'
+  kai generate reclaim --nodes 50 -o - | kai simulate - --until 1h";
 
 const SIMULATE_ABOUT: &str = "\
 Run a cluster described in YAML and show what the scheduler does with it.

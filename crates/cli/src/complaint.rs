@@ -14,6 +14,8 @@ pub(crate) enum Complaint {
     Input { problem: String, place: Option<String>, help: Option<String> },
     /// Something that must hold did not; ours to repair.
     Bug(Violation),
+    /// The same cycle decided differently; ours to repair.
+    Unsteady,
     /// The reader of our output went away.
     BrokenPipe,
 }
@@ -47,6 +49,13 @@ impl Complaint {
                 violation.what,
                 paint(blue, "help"),
             ),
+            Self::Unsteady => writeln!(
+                out,
+                "{}: the same cycle decided differently the second time\n  {}: this is a bug in kai; the same command \
+                 and file reproduce it, please report them",
+                paint(red, "bug"),
+                paint(blue, "help"),
+            ),
             Self::BrokenPipe => Ok(()),
         };
     }
@@ -55,7 +64,7 @@ impl Complaint {
         match self {
             Self::Input { .. } => ExitCode::from(1),
             // 2 is taken by the command line.
-            Self::Bug(_) => ExitCode::from(3),
+            Self::Bug(_) | Self::Unsteady => ExitCode::from(3),
             Self::BrokenPipe => ExitCode::SUCCESS,
         }
     }

@@ -46,7 +46,7 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Source>, Complaint> {
     Ok(sources)
 }
 
-fn read(path: &Path) -> Result<Source, Complaint> {
+pub(crate) fn read(path: &Path) -> Result<Source, Complaint> {
     let name = shown(path);
     match fs::read_to_string(path) {
         Ok(text) => Ok(Source { name, text }),
@@ -88,7 +88,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// The plain reason, without the number that the system knows it by.
-fn words(error: &io::Error) -> String {
+pub(crate) fn words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

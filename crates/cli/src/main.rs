@@ -7,7 +7,10 @@ mod args;
 mod complaint;
 mod crds;
 mod files;
+mod generate;
+mod output;
 mod render;
+mod replay;
 mod simulate;
 
 use std::process::ExitCode;
@@ -21,6 +24,8 @@ fn main() -> ExitCode {
     color.write_global();
     let done = match command {
         Command::Simulate(args) => simulate::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Generate(args) => generate::run(args),
         Command::Crds => crds::run(),
     };
     match done {

@@ -1,15 +1,15 @@
 //! `kai simulate`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kai_sim::time::show_span;
-use kai_sim::{Options, Progress, Report, manifest, simulate};
+use kai_sim::{Options, Progress, manifest, simulate};
 
-use crate::args::{Format, SimulateArgs};
+use crate::args::SimulateArgs;
 use crate::complaint::{self, Complaint};
-use crate::{files, render};
+use crate::{files, output, render};
 
 pub(crate) fn run(args: SimulateArgs) -> Result<(), Complaint> {
     let SimulateArgs { paths, output, until, seed } = args;
@@ -23,19 +23,7 @@ pub(crate) fn run(args: SimulateArgs) -> Result<(), Complaint> {
     for warning in &report.warnings {
         complaint::warn(warning);
     }
-    print(&report, output)
-}
-
-fn print(report: &Report, output: Format) -> Result<(), Complaint> {
-    let text = match output {
-        Format::Table => render::report(report),
-        Format::Json => serde_json::to_string_pretty(report).map(|text| text + "\n").map_err(io::Error::from)?,
-        Format::Yaml => serde_norway::to_string(report).map_err(io::Error::other)?,
-    };
-    let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    output::print(&report, output, render::report)
 }
 
 /// A progress bar on standard error, for those who wait in front of a terminal.

@@ -197,7 +197,7 @@ pub(crate) fn report(cluster: &Cluster, cycle: &Cycle, settings: &Settings, end:
     Report {
         timeline: cluster.journal.entries().iter().map(timeline_row).collect(),
         nodes: nodes(cluster),
-        queues: queues(&cycle.queues),
+        queues: queue_rows(&cycle.queues),
         pending: pending(cluster, cycle, settings),
         end,
         warnings: Vec::new(),
@@ -285,7 +285,7 @@ fn queue_of(cluster: &Cluster, pod: &Pod) -> Option<String> {
 }
 
 /// Parents before children, siblings by name.
-fn queues(views: &[QueueView]) -> Vec<QueueRow> {
+pub fn queue_rows(views: &[QueueView]) -> Vec<QueueRow> {
     let known: BTreeSet<&str> = views.iter().map(|view| view.name.as_str()).collect();
     let mut rows = Vec::new();
     let mut open: Vec<(&QueueView, usize)> = Vec::new();

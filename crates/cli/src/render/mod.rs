@@ -3,12 +3,15 @@
 mod nodes;
 mod pending;
 mod queues;
+mod replay;
 mod table;
 mod timeline;
 
 use anstyle::{AnsiColor, Style};
 use kai_sim::Report;
 use kai_sim::time::show_span;
+
+pub(crate) use replay::replay;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -38,7 +41,8 @@ pub(crate) fn report(report: &Report) -> String {
     heading(&mut out, "Nodes");
     out.push_str(&nodes::render(&report.nodes));
     heading(&mut out, "Queues");
-    out.push_str(&queues::render(&report.queues, &report.nodes));
+    let no_gpus = report.nodes.iter().all(|node| node.gpu.total.0 == 0);
+    out.push_str(&queues::render(&report.queues, no_gpus));
     heading(&mut out, "Pending");
     out.push_str(&pending::render(&report.pending));
     out

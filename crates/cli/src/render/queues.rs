@@ -1,6 +1,6 @@
 //! Queues as a tree: what each may have, holds and wants.
 
-use kai_sim::report::{Amount, NodeRow, QueueAmounts, QueueRow};
+use kai_sim::report::{Amount, QueueAmounts, QueueRow};
 
 use super::table::{Cell, lines};
 use super::{BOLD, CARE};
@@ -10,13 +10,12 @@ const GIB: i64 = 1 << 30;
 
 type Pick = fn(&QueueRow) -> QueueAmounts;
 
-pub(super) fn render(queues: &[QueueRow], nodes: &[NodeRow]) -> String {
+pub(super) fn render(queues: &[QueueRow], no_gpus: bool) -> String {
     if queues.is_empty() {
         return "none\n".to_owned();
     }
     let mut out = table(queues, "GPUs", |queue| queue.gpu);
     let tables: [(&str, Pick); 2] = [("CPUs", |queue| queue.cpu), ("GiB of memory", |queue| in_gib(queue.memory))];
-    let no_gpus = nodes.iter().all(|node| node.gpu.total.0 == 0);
     for (unit, pick) in tables {
         // Worth a table only where somebody has set a bound on it, or where there is nothing else to share.
         let bounded = queues

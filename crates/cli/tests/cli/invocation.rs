@@ -60,6 +60,10 @@ impl Folder {
         self
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         kai(&self.0, arguments)
     }

@@ -9,4 +9,5 @@ mod bad_scenario;
 mod examples;
 mod help;
 mod invocation;
+mod replay;
 mod stories;

@@ -80,9 +80,13 @@ pub fn action_name(action: Action) -> &'static str {
     ACTIONS.iter().find(|(_, known)| *known == action).map_or("", |(name, _)| name)
 }
 
+/// The action of that name.
+pub fn action_named(name: &str) -> Option<Action> {
+    ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action)
+}
+
 fn action(place: &Reader<'_>, name: &str) -> Result<Action, Malformed> {
-    let known = ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action);
-    known.ok_or_else(|| {
+    action_named(name).ok_or_else(|| {
         let names: Vec<&str> = ACTIONS.iter().map(|(name, _)| *name).collect();
         let hint = format!("use {}", names.join(", "));
         place.wrong(format!("`{name}` is not an action{}", suggestion(name, names)), hint)

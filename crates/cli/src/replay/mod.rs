@@ -1,0 +1,132 @@
+//! `kai replay`: the cycle of a recorded cluster once more.
+
+mod report;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use kai_control::World;
+use kai_control::scheduler::config::{action_name, action_named};
+use kai_control::scheduler::{Configured, Cycle, Moment, Settings, watched_cycle};
+use kai_engine::units::Timestamp;
+use kai_record::Recording;
+use serde_json::Value;
+
+use crate::args::ReplayArgs;
+use crate::complaint::{self, Complaint};
+use crate::{files, output, render};
+pub(crate) use report::{BIND, Decision, EVICT, Report};
+
+pub(crate) fn run(args: ReplayArgs) -> Result<(), Complaint> {
+    let ReplayArgs { file, output, repeat, action, config, now } = args;
+    let (recording, read) = timed(|| read(&file));
+    let mut recording = recording?;
+    let other = config.as_deref().map(read_config).transpose()?;
+    let configured = recording.configured(other.as_ref()).map_err(|wrong| {
+        let place = config.as_deref().unwrap_or(&file);
+        Complaint::Input {
+            problem: wrong.to_string(),
+            place: Some(place.display().to_string()),
+            help: Some(wrong.hint.clone()),
+        }
+    })?;
+    let Configured { mut settings, warnings } = configured;
+    if !action.is_empty() {
+        settings.policy.actions = action.iter().filter_map(|name| action_named(name)).collect();
+    }
+    for warning in warnings.iter().chain(&recording.complaints) {
+        complaint::warn(warning);
+    }
+    let now = now.map_or_else(|| recording.time(), |now| now.0);
+    let (world, tables) = timed(|| recording.take_world());
+    let (cycle, cost) = measure(&world, &recording, &settings, now, tables, repeat)?;
+    let report = Report::new(&cycle, &cost, read, &world);
+    output::print(&report, output, |report| render::replay(report, &world))
+}
+
+fn read(path: &Path) -> Result<Recording, Complaint> {
+    let bytes = fs::read(path).map_err(|error| {
+        let problem = format!("cannot read {}: {}", path.display(), files::words(&error));
+        Complaint::input(problem, "check the path, and that you may read it")
+    })?;
+    Recording::read(&bytes).map_err(|wrong| Complaint::Input {
+        problem: wrong.to_string(),
+        place: Some(path.display().to_string()),
+        help: Some(wrong.hint().to_owned()),
+    })
+}
+
+fn read_config(path: &Path) -> Result<Value, Complaint> {
+    let text = files::read(path)?.text;
+    serde_norway::from_str(&text).map_err(|error| Complaint::Input {
+        problem: format!("the configuration is not YAML: {error}"),
+        place: Some(path.display().to_string()),
+        help: Some("give the file that the scheduler is started with".to_owned()),
+    })
+}
+
+/// CPU time of the parts of a cycle.
+#[derive(Clone, Debug)]
+struct Cost {
+    /// From parsed objects to the first action: tables, lowering, opening.
+    open: Duration,
+    actions: Vec<(&'static str, Duration)>,
+    /// From the last action to words.
+    close: Duration,
+    /// Most bytes in use at once, from opening on.
+    peak_bytes: u64,
+}
+
+impl Cost {
+    /// Opening and all actions.
+    fn total(&self) -> Duration {
+        self.open + self.actions.iter().map(|(_, time)| *time).sum::<Duration>()
+    }
+}
+
+/// Runs the cycle so often and keeps the fastest; what is decided must not differ.
+fn measure(
+    world: &World,
+    recording: &Recording,
+    settings: &Settings,
+    now: Timestamp,
+    tables: Duration,
+    repeat: u32,
+) -> Result<(Cycle, Cost), Complaint> {
+    kai_meter::forget_peak();
+    let (cycle, mut best) = once(world, recording, settings, now, tables);
+    for _ in 1..repeat {
+        let (again, cost) = once(world, recording, settings, now, tables);
+        if again != cycle {
+            return Err(Complaint::Unsteady);
+        }
+        if cost.total() < best.total() {
+            best = cost;
+        }
+    }
+    best.peak_bytes = kai_meter::memory_peak().unwrap_or(0);
+    Ok((cycle, best))
+}
+
+fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestamp, tables: Duration) -> (Cycle, Cost) {
+    let mut cost = Cost { open: tables, actions: Vec::new(), close: Duration::ZERO, peak_bytes: 0 };
+    let mut watch = kai_meter::cpu_time();
+    let mut lap = || {
+        let passed = kai_meter::cpu_since(watch);
+        watch += passed;
+        passed
+    };
+    let cycle = watched_cycle(world, settings, &recording.usage, now, |moment| match moment {
+        Moment::Opened => cost.open += lap(),
+        Moment::Acted(action) => cost.actions.push((action_name(action), lap())),
+    });
+    cost.close = lap();
+    (cycle, cost)
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let before = kai_meter::cpu_time();
+    let done = work();
+    (done, kai_meter::cpu_since(before))
+}
