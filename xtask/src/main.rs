@@ -1,8 +1,9 @@
-//! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`.
+//! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`, `cargo xtask bench-peers`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for terminals")]
 
 mod ci;
+mod peers;
 mod tidy;
 mod workspace;
 
@@ -13,7 +14,9 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   tidy           check layering, purity, file sizes and leaks
-  ci [--quick]   run every check, cheapest first; --quick stops after the unit tests";
+  ci [--quick]   run every check, cheapest first; --quick stops after the unit tests
+  bench-peers    measure our cycles beside KAI's own; needs Go and Linux
+    [--nodes 100,500,1000] [--scenario NAME,…] [--runs 3] [--patience CPU-SECONDS]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
         ["ci"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Full)),
         ["ci", "--quick"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Quick)),
+        ["bench-peers", options @ ..] => Workspace::load().and_then(|workspace| peers::run(&workspace, options)),
         _ => Err(USAGE.to_owned()),
     };
     match done {
