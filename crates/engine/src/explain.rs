@@ -8,7 +8,7 @@ use crate::ids::{NodeId, TaskId};
 use crate::ledger::Ledger;
 use crate::outcome::{NodeObstacle, NodeTally, Reason};
 use crate::policy::Policy;
-use crate::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS, Shape};
+use crate::snapshot::{GPUS, NodeRule, PODS, Shape};
 use crate::{capacity, units::GPU};
 
 /// Counts what stands in the way on each node.
@@ -85,17 +85,12 @@ fn rule(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Option<NodeRule> {
     class.excluded.iter().find(|(_, nodes)| nodes.contains(node.index())).map(|(rule, _)| *rule)
 }
 
-/// The first column that the node has too little of, in the order in which people look: GPUs, CPU, memory, the rest.
+/// The first column that the node has too little of.
 fn shortage(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> NodeObstacle {
     let (idle, releasing) = (ledger.idle(node), ledger.releasing(node));
     let missing = |column: usize| shape.need[column] - idle[column] - releasing[column];
-    let is_mig = |column: &usize| matches!(ledger.snapshot.columns[*column], Column::Mig { .. });
-    let columns = 0..ledger.snapshot.columns.len();
-    let migs = columns.clone().filter(is_mig);
-    let rest = columns.filter(|column| *column >= PODS && !is_mig(column));
     let shared = shape.gpu.shared_devices();
-    let order = migs.chain((shared.is_none()).then_some(GPUS)).chain([CPU, MEMORY]).chain(rest);
-    for column in order {
+    for column in fit::columns_in_order(ledger.snapshot, shape) {
         if missing(column) > 0 {
             return if column == PODS {
                 NodeObstacle::PodSlots

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
+use crate::bounds::{Bounds, Essence};
 use crate::capacity;
 use crate::fit::{self, When};
 use crate::ids::{ClassId, NodeId, ShapeId, TaskId};
@@ -47,6 +48,10 @@ pub type DomainMerit = BTreeMap<NodeId, i64>;
 #[derive(Debug, Default)]
 pub struct Finder {
     trees: BTreeMap<(ShapeId, ClassId), Tournament>,
+    /// What is free at least and at most.
+    bounds: Option<Bounds>,
+    /// Requests that no node takes, and how much of the ledger's log of touched nodes is accounted for.
+    hopeless: BTreeMap<(Essence, ClassId), usize>,
     /// Look at every node every time, to compare results in tests.
     pub plain: bool,
 }
@@ -69,6 +74,9 @@ impl Finder {
         if policy.filters && over_capacity_everywhere(ledger, policy, task, shape) {
             return None;
         }
+        if !self.plain && self.bounds(ledger).exclude(shape) {
+            return None;
+        }
         if self.plain || row.ports.is_some() || merit.is_some() || needs_range(policy, shape) {
             return Self::scan(ledger, policy, task, nodes, merit);
         }
@@ -82,13 +90,46 @@ impl Finder {
         if self.trees.len() * ledger.snapshot.nodes.len() > REMEMBERED_MAX {
             self.trees.clear();
         }
+        let known = self.trees.contains_key(&(row.shape, row.class));
+        if !known && self.is_hopeless(ledger, policy, row) {
+            return None;
+        }
         let tree = self.trees.entry((row.shape, row.class)).or_insert_with(|| Tournament::new(ledger, policy, row));
         tree.refresh(ledger, policy, row);
-        let best = tree.best()?;
+        let Some(best) = tree.best() else {
+            if !known {
+                let essence = self.bounds(ledger).essence(shape);
+                self.hopeless.insert((essence, row.class), ledger.touched().len());
+            }
+            return None;
+        };
         if nodes.contains(best) && within_capacity(ledger, policy, task, best) {
             return Some(best);
         }
         Self::scan(ledger, policy, task, nodes, None)
+    }
+
+    /// What is free at least and at most on any one node.
+    pub fn bounds(&mut self, ledger: &Ledger<'_>) -> &mut Bounds {
+        let bounds = self.bounds.get_or_insert_with(|| Bounds::new(ledger));
+        bounds.refresh(ledger);
+        bounds
+    }
+
+    /// Whether a request that differs only in what every node has enough of found no node, and none has changed since
+    /// that would take this one.
+    fn is_hopeless(&mut self, ledger: &Ledger<'_>, policy: &Policy, row: &Task) -> bool {
+        let key = (self.bounds(ledger).essence(ledger.snapshot.shape(row.shape)), row.class);
+        let Some(seen) = self.hopeless.get_mut(&key) else { return false };
+        let touched = &ledger.touched()[*seen..];
+        let hopeless = touched.len() <= ledger.snapshot.nodes.len()
+            && !touched.iter().any(|node| accepts_shape(ledger, policy, row, *node));
+        if hopeless {
+            *seen = ledger.touched().len();
+        } else {
+            self.hopeless.remove(&key);
+        }
+        hopeless
     }
 
     /// The same by looking at every node.

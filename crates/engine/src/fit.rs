@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::ids::{DeviceId, NodeId};
 use crate::ledger::Ledger;
 use crate::policy::DeviceOrder;
-use crate::snapshot::{GPUS, GpuAsk, PODS, Shape};
+use crate::snapshot::{CPU, Column, GPUS, GpuAsk, MEMORY, PODS, Shape, Snapshot};
 use crate::units::GPU;
 
 /// When a place must be free.
@@ -35,6 +35,17 @@ pub fn fits(ledger: &Ledger<'_>, shape: &Shape, node: NodeId, when: When) -> boo
         && (whole >= i64::from(devices)
             || whole + fitting_devices(ledger, shape.gpu, node).take(devices as usize).count() as i64
                 >= i64::from(devices))
+}
+
+/// Columns in which a node may be short of what is asked for, in the order in which people look: GPUs, CPU, memory, the
+/// rest.
+pub fn columns_in_order<'s>(snapshot: &'s Snapshot, shape: &Shape) -> impl Iterator<Item = usize> + use<'s> {
+    let is_mig = |column: &usize| matches!(snapshot.columns[*column], Column::Mig { .. });
+    let columns = 0..snapshot.columns.len();
+    let migs = columns.clone().filter(is_mig);
+    let rest = columns.filter(move |column| *column >= PODS && !is_mig(column));
+    let whole = shape.gpu.shared_devices().is_none().then_some(GPUS);
+    migs.chain(whole).chain([CPU, MEMORY]).chain(rest)
 }
 
 /// Whether one GPU of the node could hold the request if it were empty.

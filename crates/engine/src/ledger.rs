@@ -471,6 +471,7 @@ impl<'s> Ledger<'s> {
         for (fresh, row) in fresh.book.rows.iter_mut().zip(&self.book.rows) {
             (fresh.request, fresh.fair_share, fresh.version) = (row.request, row.fair_share, row.version);
         }
+        fresh.book.version = self.book.version;
         fresh
     }
 

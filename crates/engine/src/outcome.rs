@@ -1,5 +1,7 @@
 //! What a cycle decided and why: plain data. Wording, events and API objects are made outside.
 
+use std::sync::Arc;
+
 use crate::ids::{DeviceId, JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::policy::Action;
 use crate::snapshot::NodeRule;
@@ -137,8 +139,8 @@ pub enum Reason {
         placed: u32,
         /// Pods of its pod set that had to.
         wanted: u32,
-        /// Why each node was refused.
-        nodes: NodeTally,
+        /// Why each node was refused; pods that are alike share one.
+        nodes: Arc<NodeTally>,
     },
     /// No domain of a topology holds the group.
     NoDomain {

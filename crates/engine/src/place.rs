@@ -15,7 +15,7 @@ use crate::ledger::{Spot, Standing};
 use crate::order::jobs::requested;
 use crate::outcome::{NodeObstacle, NodeTally, Reason};
 use crate::session::Session;
-use crate::snapshot::Member;
+use crate::snapshot::{GpuAsk, Member};
 use crate::topology;
 
 /// Pods to place, by pod set.
@@ -31,6 +31,10 @@ pub enum Attempt {
     /// Places are only promised, evicted pods may come back, and nothing is explained.
     WhatIf,
 }
+
+/// A job may find a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Perhaps;
 
 impl Session<'_> {
     /// Places the job's next pods on these nodes; on failure nothing has changed.
@@ -50,12 +54,46 @@ impl Session<'_> {
             }
             return false;
         }
+        self.merits.clear();
+        if self.is_free_leaf(job) {
+            let mark = self.ledger.mark();
+            let placed = self.place_tasks(job, tasks, nodes, None, attempt);
+            if !placed {
+                self.ledger.rollback(mark);
+            }
+            return placed;
+        }
         let mut chunk = Chunk::new();
         for task in tasks {
             chunk.entry(self.snapshot.task(*task).pod_set).or_default().push(*task);
         }
-        self.merits.clear();
         self.place_group(job, self.snapshot.root(job), &chunk, nodes, attempt)
+    }
+
+    /// Whether the job is one pod set that may be spread over all nodes: nothing to be divided or put in order.
+    fn is_free_leaf(&self, job: JobId) -> bool {
+        let row = self.snapshot.job(job);
+        let (groups, pod_sets) =
+            (&self.snapshot.groups[row.groups.indices()], &self.snapshot.pod_sets[row.pod_sets.indices()]);
+        match (groups, pod_sets) {
+            ([root], [leaf]) => !self.policy.topology || root.constraint.or(leaf.constraint).is_none(),
+            _ => false,
+        }
+    }
+
+    /// What refuses the job's next pods as things stand, `None` if there are no pods, as far as that can be told without
+    /// placing any. [`Self::place_job`] would say the same.
+    pub(crate) fn refusal(&mut self, job: JobId) -> Result<Option<Reason>, Perhaps> {
+        let chunk = Gang::new(&self.ledger, job).chunk(false);
+        let Some(first) = chunk.first().copied() else { return Ok(None) };
+        if let Some(reason) = self.over_capacity(job, &chunk) {
+            return Ok(Some(reason));
+        }
+        if !self.is_free_leaf(job) || self.finder.best(&self.ledger, self.policy, first, NodeSet::All, None).is_some() {
+            return Err(Perhaps);
+        }
+        let nodes = self.tally(first, NodeSet::All);
+        Ok(Some(Reason::NoRoom { task: first, placed: 0, wanted: chunk.len() as u32, nodes }))
     }
 
     /// The queue bound that the pods together would break.
@@ -226,21 +264,34 @@ impl Session<'_> {
     }
 
     /// Why no node will do; remembered for pods that are alike until something changes.
-    fn tally(&mut self, task: TaskId, nodes: NodeSet<'_>) -> NodeTally {
+    fn tally(&mut self, task: TaskId, nodes: NodeSet<'_>) -> Arc<NodeTally> {
         let row = self.snapshot.task(task);
-        let alike = (row.shape, row.class);
-        let state = self.ledger.touched().len();
-        let anywhere = matches!(nodes, NodeSet::All) && row.ports.is_none();
-        if let Some((known, tally)) = self.tallies.get(&alike).filter(|_| anywhere)
-            && *known == state
-        {
-            return tally.clone();
+        let shape = self.snapshot.shape(row.shape);
+        // What memory costs depends on the node, so that on some the pod's own queue may be in the way.
+        let alone = row.ports.is_some() || matches!(shape.gpu, GpuAsk::Memory { .. });
+        if alone || self.finder.plain || matches!(nodes, NodeSet::Only(_)) {
+            return Arc::new(explain::tally(&self.ledger, self.policy, task, nodes));
         }
-        let tally = explain::tally(&self.ledger, self.policy, task, nodes);
+        let state = self.ledger.touched().len();
+        let alike = (row.shape, row.class);
+        if let Some((_, tally)) = self.tallies.get(&alike).filter(|(known, _)| *known == state) {
+            return Arc::clone(tally);
+        }
+        let bounds = self.finder.bounds(&self.ledger);
+        if let Some(tally) = bounds.tally(&self.ledger, shape) {
+            let tally = Arc::new(tally);
+            self.tallies.insert(alike, (state, Arc::clone(&tally)));
+            return tally;
+        }
+        let essence = (bounds.essence(shape), row.class);
+        if let Some((_, tally)) = self.essential_tallies.get(&essence).filter(|(known, _)| *known == state) {
+            return Arc::clone(tally);
+        }
+        let tally = Arc::new(explain::tally(&self.ledger, self.policy, task, nodes));
         // A queue's bound concerns the pod's own queue.
-        let by_queue = tally.counts.iter().any(|(obstacle, _)| matches!(obstacle, NodeObstacle::Queue(..)));
-        if anywhere && !by_queue {
-            self.tallies.insert(alike, (state, tally.clone()));
+        if !tally.counts.iter().any(|(obstacle, _)| matches!(obstacle, NodeObstacle::Queue(..))) {
+            self.tallies.insert(alike, (state, Arc::clone(&tally)));
+            self.essential_tallies.insert(essence, (state, Arc::clone(&tally)));
         }
         tally
     }

@@ -14,6 +14,8 @@ pub struct QueueBook {
     pub rows: Vec<QueueRow>,
     /// What the top queues divide.
     pub total: Triple,
+    /// Changes whenever a row's does.
+    pub version: u64,
 }
 
 /// One queue.
@@ -83,7 +85,7 @@ impl QueueRow {
 impl QueueBook {
     /// Books nothing yet for each queue.
     pub fn new(queues: &[Queue], total: Triple) -> Self {
-        Self { rows: queues.iter().map(QueueRow::new).collect(), total }
+        Self { rows: queues.iter().map(QueueRow::new).collect(), total, version: 0 }
     }
 
     /// One queue.
@@ -105,6 +107,7 @@ impl QueueBook {
 
     /// Adds to what the queue and all above it hold; negative amounts take away.
     pub fn charge(&mut self, queue: QueueId, amount: Triple, preemptible: bool) {
+        self.version += 1;
         let mut next = Some(queue);
         while let Some(queue) = next {
             let row = &mut self.rows[queue.index()];

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::bounds::Essence;
 use crate::finder::{DomainMerit, Finder};
 use crate::gang::{self, Gang};
 use crate::ids::{ClassId, JobId, NodeId, QueueId, ShapeId, TaskId};
@@ -43,15 +44,20 @@ pub struct Session<'s> {
     pub(crate) beneficiaries: BTreeSet<JobId>,
     /// Pods that consolidation moves, by the job for which it does: if that job gives way, they are asked again.
     pub(crate) moved_for: BTreeMap<JobId, Vec<TaskId>>,
+    /// Jobs with pods that waited for a place or behind a gate when the cycle began: no other can have any now.
+    pub(crate) waiting: Vec<JobId>,
     /// Leaf queues.
     pub(crate) leaves: Vec<QueueId>,
     /// Why no node will do for a shape and class, and when that was found out.
-    pub(crate) tallies: BTreeMap<(ShapeId, ClassId), (usize, NodeTally)>,
+    pub(crate) tallies: BTreeMap<(ShapeId, ClassId), (usize, Arc<NodeTally>)>,
+    /// The same for all shapes that differ only in what every node has enough of.
+    pub(crate) essential_tallies: BTreeMap<(Essence, ClassId), (usize, Arc<NodeTally>)>,
     /// Domain trees of the snapshot's topologies.
     pub(crate) trees: Vec<Tree>,
     /// Merit of nodes for groups and pod sets of the job being placed.
     pub(crate) merits: Vec<(Member, Arc<DomainMerit>)>,
-    reasons: BTreeMap<JobId, Vec<Reason>>,
+    /// By job.
+    reasons: Vec<Vec<Reason>>,
     decisions: Vec<Decision>,
 }
 
@@ -69,25 +75,27 @@ impl<'s> Session<'s> {
             stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
             scratch: None,
             tallies: BTreeMap::new(),
+            essential_tallies: BTreeMap::new(),
             device_memory: snapshot.device_memory_range(),
             beneficiaries: BTreeSet::new(),
             moved_for: BTreeMap::new(),
+            waiting: waiting(snapshot),
             leaves: leaves(snapshot),
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
             merits: Vec::new(),
-            reasons: BTreeMap::new(),
+            reasons: vec![Vec::new(); snapshot.jobs.len()],
             decisions: Vec::new(),
         }
     }
 
     /// Notes why a job waits.
     pub fn explain(&mut self, job: JobId, reason: Reason) {
-        self.reasons.entry(job).or_default().push(reason);
+        self.reasons[job.index()].push(reason);
     }
 
     /// Notes why a job waits, unless that was said before.
     pub fn explain_once(&mut self, job: JobId, reason: Reason) {
-        if !self.reasons.get(&job).is_some_and(|known| known.contains(&reason)) {
+        if !self.reasons[job.index()].contains(&reason) {
             self.explain(job, reason);
         }
     }
@@ -167,15 +175,14 @@ impl<'s> Session<'s> {
         let placed: BTreeSet<JobId> =
             decisions.iter().map(|decision| self.snapshot.task(decision.task()).job).collect();
         let decisions = self.still_true(decisions);
-        let job_ids: Vec<_> = self.snapshot.job_ids().collect();
-        let verdicts = job_ids.iter().filter_map(|job| self.verdict(*job, &placed)).collect();
+        let verdicts = self.waiting.clone().into_iter().filter_map(|job| self.verdict(job, &placed)).collect();
         let evicted = decisions.iter().filter_map(|decision| match decision {
             // Only evictions in favour of others restart a job's preemption delay.
             Decision::Evict { task, cause } if cause.beneficiary.is_some() => Some(self.snapshot.task(*task).job),
             _ => None,
         });
         let evicted: BTreeSet<JobId> = evicted.collect();
-        let notes = job_ids.iter().filter_map(|job| self.note(*job, evicted.contains(job))).collect();
+        let notes = self.snapshot.job_ids().filter_map(|job| self.note(job, evicted.contains(&job))).collect();
         let shares = self.ledger.book.rows.iter().map(|row| QueueState {
             fair_share: row.fair_share,
             allocated: row.allocated,
@@ -200,7 +207,8 @@ impl<'s> Session<'s> {
             };
             (node != row.nominated).then_some(Nomination { task, node })
         };
-        (0..self.snapshot.tasks.len()).map(TaskId::at).filter(waits).filter_map(nomination).collect()
+        let tasks = self.waiting.iter().flat_map(|job| self.snapshot.job_tasks(*job));
+        tasks.filter(waits).filter_map(nomination).collect()
     }
 
     /// Whether others were moved or evicted for the job.
@@ -265,7 +273,7 @@ impl<'s> Session<'s> {
             }
             // Pods behind a gate wait for whoever opens it.
             Some(_) if !gang::has_pending(&self.ledger, job) => Vec::new(),
-            Some(_) => self.reasons.remove(&job).unwrap_or_else(|| {
+            Some(_) if self.reasons[job.index()].is_empty() => {
                 // It runs with what it needs; an optional sub-group may lack pods.
                 let short = self.shortages(job);
                 vec![match (short.is_empty(), placed.contains(&job)) {
@@ -273,7 +281,8 @@ impl<'s> Session<'s> {
                     (true, true) => Reason::GaveWay,
                     (true, false) => Reason::NotReached,
                 }]
-            }),
+            }
+            Some(_) => std::mem::take(&mut self.reasons[job.index()]),
         };
         Some(Verdict { job, reasons })
     }
@@ -294,6 +303,9 @@ impl<'s> Session<'s> {
     fn note(&self, job: JobId, evicted: bool) -> Option<JobNote> {
         let row = self.snapshot.job(job);
         let index = job.index();
+        if !evicted && (self.last_start[index], self.stale_since[index]) == (row.last_start, row.stale_since) {
+            return None;
+        }
         // A job that started and was taken back in the same cycle never started.
         let started = gang::held(&self.ledger, job) > 0;
         let note = JobNote {
@@ -307,6 +319,15 @@ impl<'s> Session<'s> {
             || note.last_eviction != row.last_eviction;
         changed.then_some(note)
     }
+}
+
+/// Jobs with pods that wait for a place or behind a gate, by name.
+fn waiting(snapshot: &Snapshot) -> Vec<JobId> {
+    let waits = snapshot.tasks.iter().filter(|task| matches!(task.status, Status::Pending | Status::Gated));
+    let mut jobs: Vec<JobId> = waits.map(|task| task.job).collect();
+    // Pods of a job are neighbours.
+    jobs.dedup();
+    jobs
 }
 
 /// Queues without children, by name.

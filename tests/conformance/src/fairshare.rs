@@ -129,7 +129,7 @@ fn row(queue: &Queue, parent: Option<QueueId>) -> QueueRow {
 /// A book of the queues, numbered in key order; a parent that was not recorded is above the top.
 fn book(queues: &Queues, total: Triple) -> QueueBook {
     let rows = queues.values().map(|queue| row(queue, find(queues, &queue.parent))).collect();
-    QueueBook { rows, total }
+    QueueBook { rows, total, version: 0 }
 }
 
 fn find(queues: &Queues, key: &str) -> Option<QueueId> {
@@ -293,7 +293,7 @@ struct Taking {
 
 fn strategy(kind: &str, input: &Taking, expect: &Answer) -> Vec<Difference> {
     let rows = vec![row(&input.reclaimer_queue, None), row(&input.reclaimee_queue, None)];
-    let book = QueueBook { rows, total: Triple::ZERO };
+    let book = QueueBook { rows, total: Triple::ZERO, version: 0 };
     let (reclaimer, victim) = (QueueId(0), QueueId(1));
     let remaining = input.reclaimee_remaining.triple();
     let required = input.reclaimer_required.unwrap_or_default().triple();

@@ -9,13 +9,14 @@
 use fixedbitset::FixedBitSet;
 
 use super::consolidate;
+use super::patience::Patience;
 use crate::finder::NodeSet;
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Standing;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
-use crate::place::Attempt;
+use crate::place::{Attempt, Perhaps};
 use crate::session::Session;
 use crate::snapshot::{GPUS, Status};
 
@@ -26,15 +27,23 @@ pub fn run(session: &mut Session<'_>) {
     }
     let mut facts = JobFacts::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
-    for job in session.snapshot.job_ids() {
+    tree.plain = session.finder.plain;
+    for job in session.waiting.iter().copied() {
         if gang::has_pending(&session.ledger, job) && Gang::new(&session.ledger, job).is_ready() {
             tree.push(&session.ledger, &mut facts, job, session.policy.depth.allocate);
         }
     }
-    while let Some(job) = tree.pop(&session.ledger, &mut facts) {
+    let mut patience = Patience::default();
+    loop {
+        if patience.is_over() && !session.finder.plain && refuse_all(session, &mut tree) {
+            return;
+        }
+        let Some(job) = tree.pop(&session.ledger, &mut facts) else { return };
         if !start(session, job, place) {
+            patience.lose();
             continue;
         }
+        patience.renew();
         // Growing step by step lets elastic jobs compete for each single pod.
         if gang::has_pending(&session.ledger, job) {
             tree.push(&session.ledger, &mut facts, job, None);
@@ -49,8 +58,8 @@ fn keep_claims(session: &mut Session<'_>) {
         let row = snapshot.task(*task);
         row.status == Status::Pending && row.nominated.is_some()
     };
-    let jobs: Vec<JobId> = snapshot
-        .job_ids()
+    let waiting = session.waiting.iter().copied();
+    let jobs: Vec<JobId> = waiting
         .filter(|job| gang::has_pending(&session.ledger, *job) && snapshot.job_tasks(*job).any(|task| claims(&task)))
         .filter(|job| Gang::new(&session.ledger, *job).is_ready())
         .collect();
@@ -86,6 +95,21 @@ fn start(session: &mut Session<'_>, job: JobId, place: impl FnOnce(&mut Session<
         session.last_start[job.index()] = Some(session.now);
     }
     placed
+}
+
+/// If nobody who is left can be placed, then nothing changes any more and the order of turns does not matter.
+fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
+    if session.policy.keep_nodes_whole {
+        return false;
+    }
+    let refusals: Result<Vec<_>, Perhaps> = tree.jobs().map(|job| Ok((job, session.refusal(job)?))).collect();
+    let is_over = refusals.is_ok();
+    for (job, reason) in refusals.into_iter().flatten() {
+        if let Some(reason) = reason {
+            session.explain_once(job, reason);
+        }
+    }
+    is_over
 }
 
 fn place(session: &mut Session<'_>, job: JobId) -> bool {

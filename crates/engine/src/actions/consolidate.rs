@@ -33,6 +33,7 @@ fn action(session: &Session<'_>) -> MakingRoom {
         eligible,
         losers: |_, _, _, _| BTreeSet::new(),
         accept: |session, _, trial, _| accept(session, trial),
+        of_lower_priority: false,
         shared_failures: true,
     }
 }

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 
+use super::patience::Patience;
 use crate::gang::{self, Gang};
-use crate::ids::{JobId, QueueId, TaskId};
+use crate::ids::{JobId, QueueId, ShapeId, TaskId};
 use crate::ledger::Standing;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
 use crate::outcome::{Cause, Reason, SearchStop, Side};
 use crate::policy::Action;
 use crate::session::Session;
-use crate::snapshot::Status;
+use crate::snapshot::{GpuAsk, Status};
 use crate::solve::index::Scratch;
 use crate::solve::search::{Budget, Problem, Report, Trial, search};
 use crate::solve::victims::Eligible;
@@ -37,6 +38,8 @@ pub struct MakingRoom {
     pub losers: Losers,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
     pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueBook) -> bool,
+    /// Victims are jobs of the same queue and of lower priority.
+    pub of_lower_priority: bool,
     /// One table of known failures for all queues, or one each.
     pub shared_failures: bool,
 }
@@ -53,7 +56,8 @@ pub struct Barred {
 pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
     let mut facts = JobFacts::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
-    for job in session.snapshot.job_ids() {
+    tree.plain = session.finder.plain;
+    for job in session.waiting.clone() {
         if !gang::has_pending(&session.ledger, job)
             || !(action.concerns)(session, job)
             || !Gang::new(&session.ledger, job).is_ready()
@@ -67,40 +71,121 @@ pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
         }
         tree.push(&session.ledger, &mut facts, job, action.depth);
     }
-    let mut failures = Failures::default();
-    let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
-    let mut steps = 0;
-    while let Some(job) = tree.pop(&session.ledger, &mut facts) {
+    let mut search = Turns {
+        action,
+        failures: Failures::default(),
+        below: action.of_lower_priority.then(|| Lowest::new(session)),
+        steps: 0,
+    };
+    let mut patience = Patience::default();
+    loop {
+        if patience.is_over() && !session.finder.plain && nobody_can_search(session, &mut search, &mut tree) {
+            // Nothing changes any more, so that only the order inside a queue matters: who failed before whom.
+            for job in tree.drain() {
+                search.turn(session, job);
+            }
+            return;
+        }
+        let Some(job) = tree.pop(&session.ledger, &mut facts) else { return };
+        if search.turn(session, job) { patience.renew() } else { patience.lose() }
+    }
+}
+
+fn nobody_can_search(session: &mut Session<'_>, search: &mut Turns<'_>, tree: &mut JobTree) -> bool {
+    tree.jobs().all(|job| {
+        let chunk = Gang::new(&session.ledger, job).chunk(false);
+        chunk.is_empty()
+            || search.has_no_victims(session, job)
+            || (search.action.barred)(session, job, &chunk).is_some()
+    })
+}
+
+/// The turns of one action.
+struct Turns<'a> {
+    action: &'a MakingRoom,
+    failures: Failures,
+    below: Option<Lowest>,
+    steps: u64,
+}
+
+impl Turns<'_> {
+    /// Whether a search would find nobody to begin with.
+    fn has_no_victims(&self, session: &Session<'_>, job: JobId) -> bool {
+        self.below.as_ref().is_some_and(|below| !below.has(session, job))
+    }
+
+    /// A job's turn; true if room was made for it.
+    fn turn(&mut self, session: &mut Session<'_>, job: JobId) -> bool {
+        let action = self.action;
         let chunk = Gang::new(&session.ledger, job).chunk(false);
         if chunk.is_empty() {
-            continue;
+            return false;
         }
         let table = if action.shared_failures { None } else { session.snapshot.job(job).queue };
         if let Some(barred) = (action.barred)(session, job, &chunk) {
             explain(session, action, job, &chunk, SearchStop::NotEntitled, None);
             if barred.counts_as_failure {
-                failures.add(session, table, job);
+                self.failures.add(session, table, job);
             }
-            continue;
+            return false;
         }
-        if let Some(alike) = failures.no_easier(session, table, job) {
+        if let Some(alike) = self.failures.no_easier(session, table, job) {
             explain(session, action, job, &chunk, SearchStop::Alike(alike), None);
-            continue;
+            return false;
         }
-        let Some(budget) = budget(session, action, steps) else {
+        let Some(budget) = budget(session, action, self.steps) else {
             explain(session, action, job, &chunk, SearchStop::Budget, None);
-            continue;
+            return false;
         };
+        if !session.finder.plain && self.has_no_victims(session, job) {
+            explain(session, action, job, &chunk, SearchStop::NoCandidates, None);
+            self.failures.add(session, table, job);
+            return false;
+        }
+        let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
         let report = solve(session, action, job, &chunk, &mut scratch, budget, None);
-        steps += report.steps;
+        session.scratch = Some(scratch);
+        self.steps += report.steps;
         if let Some(stop) = report.stop {
             explain(session, action, job, &chunk, stop, Some(&report));
             if stop != SearchStop::Budget {
-                failures.add(session, table, job);
+                self.failures.add(session, table, job);
             }
+            return false;
+        }
+        if let Some(below) = &mut self.below {
+            below.add(session, job);
+        }
+        true
+    }
+}
+
+/// The lowest priority of jobs that could be preempted, by queue.
+struct Lowest(Vec<i32>);
+
+impl Lowest {
+    fn new(session: &Session<'_>) -> Self {
+        let mut lowest = Self(vec![i32::MAX; session.snapshot.queues.len()]);
+        for job in session.snapshot.job_ids() {
+            lowest.add(session, job);
+        }
+        lowest
+    }
+
+    /// Takes a job into account, which may have a place by now.
+    fn add(&mut self, session: &Session<'_>, job: JobId) {
+        let row = session.snapshot.job(job);
+        if let Some(queue) = row.queue.filter(|_| row.preemptible && gang::has_active(&session.ledger, job)) {
+            let lowest = &mut self.0[queue.index()];
+            *lowest = row.priority.min(*lowest);
         }
     }
-    session.scratch = Some(scratch);
+
+    /// Whether a job of lower priority runs in the job's queue.
+    fn has(&self, session: &Session<'_>, job: JobId) -> bool {
+        let row = session.snapshot.job(job);
+        row.queue.is_some_and(|queue| self.0[queue.index()] < row.priority)
+    }
 }
 
 /// Makes room for one job, on all nodes or on these, and commits it if that works out.
@@ -215,7 +300,7 @@ struct Failures {
 }
 
 /// The easiest job of its kind that failed, with the requests of its waiting pods.
-type Failure = (JobId, Vec<Vec<i64>>);
+type Failure = (JobId, Vec<ShapeId>);
 
 impl Failures {
     fn no_easier(&self, session: &Session<'_>, table: Option<QueueId>, job: JobId) -> Option<JobId> {
@@ -224,8 +309,9 @@ impl Failures {
         }
         let (other, theirs) = self.known.get(&(table, session.snapshot.job(job).signature))?;
         let ours = pending_requests(session, job);
-        let smaller = |left: &[i64], right: &[i64]| at_most(left, right) && !at_most(right, left);
-        let easier = theirs.len() > ours.len() || ours.iter().zip(theirs).any(|(left, right)| smaller(left, right));
+        let smaller =
+            |(left, right): (&ShapeId, &ShapeId)| at_most(session, *left, *right) && !at_most(session, *right, *left);
+        let easier = theirs.len() > ours.len() || ours.iter().zip(theirs).any(smaller);
         (!easier).then_some(*other)
     }
 
@@ -233,7 +319,7 @@ impl Failures {
         let ours = pending_requests(session, job);
         let key = (table, session.snapshot.job(job).signature);
         let replaces = self.known.get(&key).is_none_or(|(_, theirs)| {
-            ours.len() <= theirs.len() && ours.iter().zip(theirs).all(|(left, right)| at_most(left, right))
+            ours.len() <= theirs.len() && ours.iter().zip(theirs).all(|(left, right)| at_most(session, *left, *right))
         });
         if replaces {
             self.known.insert(key, (job, ours));
@@ -241,29 +327,29 @@ impl Failures {
     }
 }
 
-fn at_most(left: &[i64], right: &[i64]) -> bool {
-    left.iter().zip(right).all(|(left, right)| left <= right)
+/// Whether a request asks for no more than another of anything.
+fn at_most(session: &Session<'_>, left: ShapeId, right: ShapeId) -> bool {
+    left == right || amounts(session, left).zip(amounts(session, right)).all(|(left, right)| left <= right)
 }
 
-/// Requests of waiting pods, smallest first; GPU shares and memory are columns of their own.
-fn pending_requests(session: &Session<'_>, job: JobId) -> Vec<Vec<i64>> {
+/// Amounts of a request; GPU shares and memory are columns of their own.
+fn amounts<'s>(session: &Session<'s>, shape: ShapeId) -> impl Iterator<Item = i64> + use<'s> {
+    let shape = session.snapshot.shape(shape);
+    let memory = match shape.gpu {
+        GpuAsk::Memory { devices, mib } => i64::from(devices) * mib,
+        _ => 0,
+    };
+    shape.need.iter().copied().chain([shape.quota_gpu, memory])
+}
+
+/// Requests of waiting pods, smallest first.
+fn pending_requests(session: &Session<'_>, job: JobId) -> Vec<ShapeId> {
     let snapshot = session.snapshot;
     let waits =
         |task: &TaskId| snapshot.task(*task).status == Status::Pending && session.ledger.is_placeable(*task, false);
-    let mut requests: Vec<_> = snapshot
-        .job_tasks(job)
-        .filter(waits)
-        .map(|task| {
-            let shape = snapshot.shape(snapshot.task(task).shape);
-            let memory = match shape.gpu {
-                crate::snapshot::GpuAsk::Memory { devices, mib } => i64::from(devices) * mib,
-                _ => 0,
-            };
-            let mut request = shape.need.clone();
-            request.extend([shape.quota_gpu, memory]);
-            request
-        })
-        .collect();
-    requests.sort();
+    let mut requests: Vec<_> = snapshot.job_tasks(job).filter(waits).map(|task| snapshot.task(task).shape).collect();
+    if requests.iter().any(|shape| *shape != requests[0]) {
+        requests.sort_by(|left, right| amounts(session, *left).cmp(amounts(session, *right)));
+    }
     requests
 }

@@ -3,6 +3,7 @@
 pub mod allocate;
 pub mod consolidate;
 pub mod making_room;
+mod patience;
 pub mod preempt;
 pub mod reclaim;
 pub mod stale;

@@ -22,6 +22,7 @@ pub fn run(session: &mut Session<'_>) {
         accept: |session, _, trial, _| {
             min_runtime::spares_minimum(session, trial, |job| min_runtime::protected_from_preempt(session, job))
         },
+        of_lower_priority: true,
         shared_failures: false,
     };
     make_room(session, &action);

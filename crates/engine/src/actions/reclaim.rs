@@ -28,6 +28,7 @@ pub fn run(session: &mut Session<'_>) {
         eligible,
         losers,
         accept,
+        of_lower_priority: false,
         shared_failures: false,
     };
     make_room(session, &action);

@@ -62,13 +62,23 @@ impl Entitlement {
     }
 }
 
+/// Whether what these queues may hold can be lined up from least to most. Then comparing them is an order; else one
+/// may come before a second, the second before a third, and the third before the first.
+pub fn all_comparable<'a>(rows: impl Iterator<Item = &'a QueueRow>) -> bool {
+    let mut held: Vec<_> = rows.map(QueueRow::allocatable).collect();
+    let key = |ceilings: &[Ceiling; 3]| ceilings.map(|ceiling| ceiling.cap(i64::MAX));
+    held.sort_by_key(key);
+    held.windows(2).all(|pair| at_most(pair[0], pair[1]))
+}
+
+fn at_most(left: [Ceiling; 3], right: [Ceiling; 3]) -> bool {
+    left.iter().zip(right).all(|(left, right)| match left {
+        Ceiling::Unlimited => right == Ceiling::Unlimited,
+        Ceiling::At(amount) => right.allows(*amount),
+    })
+}
+
 fn smaller_entitlement(left: [Ceiling; 3], right: [Ceiling; 3]) -> Ordering {
-    let at_most = |left: [Ceiling; 3], right: [Ceiling; 3]| {
-        left.iter().zip(right).all(|(left, right)| match left {
-            Ceiling::Unlimited => right == Ceiling::Unlimited,
-            Ceiling::At(amount) => right.allows(*amount),
-        })
-    };
     match (at_most(left, right), at_most(right, left)) {
         (true, false) => Ordering::Less,
         (false, true) => Ordering::Greater,

@@ -13,15 +13,17 @@ mod placement;
 mod queues;
 mod room;
 
+use std::collections::BTreeSet;
 use std::thread;
 
+use kai_engine::gang::Gang;
 use kai_engine::policy::Action;
 use kai_engine::session::Session;
 use kai_engine::{Outcome, actions};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::support::{NOW, World, parse};
-use after::{After, Found};
+use after::{After, Found, ensure};
 use generate::{Shown, clusters};
 
 /// Clusters are small and rare events many, so we try eight times as many as usual, 2,048; `PROPTEST_CASES` still counts.
@@ -114,12 +116,33 @@ fn sums_are_right_after_every_action() {
     });
 }
 
-/// The tournament trees decide as if every node were looked at every time.
+/// Tournaments, bounds and early ends decide, and explain, as if every node were looked at for every job in turn.
 #[test]
-fn the_fast_finder_equals_the_plain_one() {
+fn the_fast_way_equals_the_plain_one() {
     for_clusters(|shown| {
         let world = World::of(&shown.0);
         same(&world.cycle(), &step_by_step(&world, |session| session.finder.plain = true))
+    });
+}
+
+/// Jobs of a single pod set are served without a walk through their tree; a job without no pods takes the long way.
+#[test]
+fn a_short_look_at_a_gang_equals_the_long_one() {
+    for_clusters(|shown| {
+        let world = World::of(&shown.0);
+        let session = Session::open(&world.snapshot, &world.policy, NOW);
+        let nobody = BTreeSet::new();
+        for job in world.snapshot.job_ids() {
+            let short = Gang::new(&session.ledger, job);
+            let long = short.without(&nobody);
+            let seen = |gang: Gang<'_>| {
+                let chunks = (gang.chunk(false), gang.chunk(true));
+                (gang.is_ready(), gang.is_present(), gang.is_stale(), gang.state(), chunks)
+            };
+            let (short, long) = (seen(short), seen(long));
+            ensure!(short == long, "{job:?} is {short:?} at a short look, {long:?} at a long one");
+        }
+        Ok(())
     });
 }
 
