@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use bench::measure::{self, Outcome};
+use bench::steady;
 use bench::table::{self, Row};
 use clap::{Parser, Subcommand};
 use kai_generate::{SCENARIOS, Scenario, Size};
@@ -47,6 +48,15 @@ enum Command {
     },
     /// Prints what one more pod and one more node cost in memory: snapshot and cycle together
     Memory,
+    /// Runs cycle after cycle over the objects of a cluster of which little changes
+    Steady {
+        /// Numbers of nodes
+        #[arg(long, value_delimiter = ',', default_values_t = [1000, 10_000])]
+        nodes: Vec<usize>,
+        /// What the cluster is like
+        #[arg(long, default_value = "saturated", value_parser = scenario)]
+        scenario: &'static Scenario,
+    },
     /// Lists the scenarios
     List,
 }
@@ -79,6 +89,10 @@ fn run(command: Command) -> io::Result<()> {
             Ok(())
         }
         Command::Memory => print_memory(),
+        Command::Steady { nodes, scenario } => {
+            print_steady(&nodes, scenario);
+            Ok(())
+        }
         Command::List => {
             for scenario in &SCENARIOS {
                 println!("{:<20}{}", scenario.name, scenario.about);
@@ -104,6 +118,27 @@ fn print_table(sizes: &[usize], scenarios: &[&'static Scenario], seeds: u64) -> 
     }
     print!("{}", table::markdown(&rows));
     Ok(())
+}
+
+fn print_steady(sizes: &[usize], scenario: &Scenario) {
+    println!("| nodes | pods | before the cycle | CPU ms | lowering | engine | words | effects | waiting jobs |");
+    println!("|--:|--:|---|--:|--:|--:|--:|--:|--:|");
+    for nodes in sizes {
+        let mut cluster = scenario.cluster(scenario.size(*nodes));
+        for pace in steady::paces(&mut cluster) {
+            println!(
+                "| {nodes} | {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} | {} |",
+                cluster.pods(),
+                pace.what,
+                pace.ms.iter().sum::<f64>(),
+                pace.ms[0],
+                pace.ms[1],
+                pace.ms[2],
+                pace.effects,
+                pace.waiting
+            );
+        }
+    }
 }
 
 /// Clusters that differ in one number only, large enough for what is fixed to vanish.
