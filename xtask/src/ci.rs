@@ -60,9 +60,14 @@ fn steps(workspace: &Workspace, extent: Extent) -> Vec<Step> {
         steps.push(Step { name: "conformance", work: conformance(workspace) });
         steps.push(Step { name: "benches", work: benches(workspace) });
         steps.push(Step { name: "deny", work: deny() });
+        steps.push(Step { name: "e2e", work: with_go(E2E) });
     }
     steps
 }
+
+/// Named for the whole workspace, as in the step before: another selection would compile dependencies anew. Each test
+/// starts a cluster of several processes, so one at a time; they tell what they build and start.
+const E2E: &str = "test --workspace --test e2e_* -- --ignored --nocapture --test-threads=1";
 
 fn words(command: &str) -> Work {
     Work::Cargo(command.split(' ').map(str::to_owned).collect())
@@ -101,6 +106,17 @@ fn deny() -> Work {
         words("deny check")
     } else {
         Work::Skip("cargo-deny is not installed".to_owned())
+    }
+}
+
+/// What the cluster of e2e tests consists of is built with Go.
+fn with_go(command: &str) -> Work {
+    let mut probe = Command::new("go");
+    probe.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
+    if probe.status().is_ok_and(|status| status.success()) {
+        words(command)
+    } else {
+        Work::Skip("go is not installed".to_owned())
     }
 }
 
@@ -146,7 +162,7 @@ mod tests {
     #[test]
     fn runs_the_cheapest_first() {
         assert_eq!(names(Extent::Quick), ["fmt", "tidy", "clippy", "test"]);
-        assert_eq!(names(Extent::Full), ["fmt", "tidy", "clippy", "test", "conformance", "benches", "deny"]);
+        assert_eq!(names(Extent::Full), ["fmt", "tidy", "clippy", "test", "conformance", "benches", "deny", "e2e"]);
     }
 
     #[test]

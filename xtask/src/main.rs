@@ -1,4 +1,5 @@
-//! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`, `cargo xtask bench-peers`.
+//! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`, `cargo xtask cluster`,
+//! `cargo xtask bench-peers`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for terminals")]
 
@@ -7,7 +8,10 @@ mod peers;
 mod tidy;
 mod workspace;
 
-use std::{env, process::ExitCode};
+use std::{
+    env,
+    process::{Command, ExitCode},
+};
 use workspace::Workspace;
 
 const USAGE: &str = "\
@@ -15,6 +19,7 @@ usage: cargo xtask <command>
 
   tidy           check layering, purity, file sizes and leaks
   ci [--quick]   run every check, cheapest first; --quick stops after the unit tests
+  cluster        start, show or end a real cluster with simulated nodes; see `cluster --help`
   bench-peers    measure our cycles beside KAI's own; needs Go and Linux
     [--nodes 100,500,1000] [--scenario NAME,…] [--runs 3] [--patience CPU-SECONDS]";
 
@@ -25,14 +30,26 @@ fn main() -> ExitCode {
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
         ["ci"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Full)),
         ["ci", "--quick"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Quick)),
+        ["cluster", arguments @ ..] => cluster(arguments),
         ["bench-peers", options @ ..] => Workspace::load().and_then(|workspace| peers::run(&workspace, options)),
         _ => Err(USAGE.to_owned()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("{message}");
+            if !message.is_empty() {
+                eprintln!("{message}");
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// A program of its own, so that these checks need not be compiled with all it depends on.
+fn cluster(arguments: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(workspace::cargo());
+    command.args(["run", "--quiet", "--package", "test-cluster", "--"]).args(arguments);
+    let status = command.status().map_err(|error| format!("cargo: {error}"))?;
+    // It has said itself what is wrong.
+    if status.success() { Ok(()) } else { Err(String::new()) }
 }

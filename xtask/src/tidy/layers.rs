@@ -8,7 +8,7 @@ enum May {
     UseAnything,
 }
 
-const LAYERS: [(&str, May); 15] = [
+const LAYERS: [(&str, May); 16] = [
     ("kai-engine", May::Use(&[])),
     ("kai-api", May::Use(&[])),
     ("kai-workloads", May::Use(&["kai-api"])),
@@ -23,6 +23,7 @@ const LAYERS: [(&str, May); 15] = [
     ("bench", May::UseAnything),
     ("conformance", May::UseAnything),
     ("fuzz", May::UseAnything),
+    ("test-cluster", May::Use(&["kai-api"])),
     ("xtask", May::UseAnything),
 ];
 

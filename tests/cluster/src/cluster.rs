@@ -1,0 +1,342 @@
+//! One cluster, from its keys to its nodes.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::control_plane::{self, Parts};
+use crate::guard::Guard;
+use crate::keys::Keys;
+use crate::process::{Process, Record};
+use crate::progress::Stopwatch;
+use crate::state::State;
+use crate::{Fault, Kubectl, Programs, Progress, manifests, ports};
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub name: String,
+    /// Clusters have folders of their names in it.
+    pub base: PathBuf,
+    pub nodes: u32,
+    /// Of each node.
+    pub gpus: u32,
+}
+
+/// A running cluster. Ends when dropped, unless it was told to live on.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: PathBuf,
+    state: State,
+    processes: Vec<Process>,
+    guard: Option<Guard>,
+    /// Held as long as this cluster is ours: nobody else starts or ends one of this name.
+    _lock: File,
+    fate: Fate,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// Not complete: ends, but its logs stay.
+    Starting,
+    /// Ends without a trace.
+    Owned,
+    /// Lives on.
+    Detached,
+}
+
+/// Long for a machine that does nothing else; tests often run on one that does.
+const PATIENCE: Duration = Duration::from_mins(2);
+const GLANCE: Duration = Duration::from_millis(100);
+
+impl Cluster {
+    /// Starts everything and waits until all nodes are ready. If that fails, nothing is left running.
+    pub fn start(options: &Options, progress: &Progress) -> Result<Self, Fault> {
+        let programs = Programs::find_or_build(progress)?;
+        let Options { name, base, nodes, gpus } = options;
+        check_name(name)?;
+        fs::create_dir_all(base).map_err(Fault::io("create", base))?;
+        // Programs run elsewhere, and are told this path.
+        let base = base.canonicalize().map_err(Fault::io("find", base))?;
+        let lock = lock(&base, name)?;
+        let dir = base.join(name);
+        clear(&dir, name)?;
+        fs::create_dir_all(&dir).map_err(Fault::io("create", &dir))?;
+        let state = State {
+            name: name.clone(),
+            server: String::new(),
+            kubeconfig: dir.join("kubeconfig"),
+            kubectl: programs.kubectl.clone(),
+            nodes: *nodes,
+            gpus: *gpus,
+            processes: Vec::new(),
+        };
+        let guard = Some(Guard::start(&dir)?);
+        let mut cluster = Self { dir, state, processes: Vec::new(), guard, _lock: lock, fate: Fate::Starting };
+        cluster.bring_up(&programs, progress)?;
+        cluster.fate = Fate::Owned;
+        Ok(cluster)
+    }
+
+    pub fn kubectl(&self) -> Kubectl {
+        self.state.kubectl()
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Complains if any of its processes has ended.
+    pub fn check(&mut self, during: &str) -> Result<(), Fault> {
+        self.processes.iter_mut().try_for_each(|process| process.check(during))
+    }
+
+    /// Lets it run on after us, until [`down`].
+    pub fn detach(mut self) {
+        self.fate = Fate::Detached;
+    }
+
+    fn bring_up(&mut self, programs: &Programs, progress: &Progress) -> Result<(), Fault> {
+        let keys = Keys::create(&self.dir.join("keys"))?;
+        let parts = Parts { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
+        progress.say("keys made");
+
+        let etcd = self.on_free_ports(|cluster| cluster.start_etcd(&parts))?;
+        progress.say(format_args!("etcd listens on port {etcd}"));
+        self.on_free_ports(|cluster| cluster.start_api_server(&parts, etcd))?;
+        progress.say(format_args!("kube-apiserver is ready at {}", self.state.server));
+        let kubectl = self.kubectl();
+        self.on_free_ports(|cluster| cluster.start_controllers(&parts))?;
+        kubectl.apply(&manifests::crds())?;
+        kubectl.apply(&manifests::priority_classes())?;
+        kubectl.run("wait --for=condition=Established crd --all --timeout=60s")?;
+        progress.say("custom resources and priority classes are known");
+        self.wait("kube-controller-manager", "its first service account", |kubectl| {
+            kubectl.run("get serviceaccount default").is_ok()
+        })?;
+        progress.say("kube-controller-manager works");
+
+        let (nodes, gpus) = (self.state.nodes, self.state.gpus);
+        if nodes > 0 {
+            kubectl.run_with(&["create", "--validate=false", "--filename=-"], Some(&manifests::nodes(nodes, gpus)))?;
+        }
+        self.spawn("kwok", control_plane::kwok(&parts)?)?;
+        self.wait("kwok", "all nodes to be ready", |kubectl| ready_nodes(kubectl).is_ok_and(|ready| ready == nodes))?;
+        progress.say(format_args!("{nodes} nodes with {gpus} GPUs each are ready"));
+        self.state.write(&self.dir)
+    }
+
+    fn start_etcd(&mut self, parts: &Parts<'_>) -> Result<u16, Fault> {
+        let [client, peer] = ports::free()?;
+        self.spawn("etcd", control_plane::etcd(parts, client, peer))?;
+        self.wait("etcd", "etcd to answer", |_| control_plane::answers(client))?;
+        Ok(client)
+    }
+
+    fn start_api_server(&mut self, parts: &Parts<'_>, etcd: u16) -> Result<(), Fault> {
+        let [port] = ports::free()?;
+        self.state.server = format!("https://127.0.0.1:{port}");
+        parts.keys.write_kubeconfig(parts.kubeconfig, &self.state.name, &self.state.server)?;
+        self.spawn("kube-apiserver", control_plane::api_server(parts, port, etcd))?;
+        self.wait("kube-apiserver", "the API server to be ready", |kubectl| {
+            control_plane::answers(port) && kubectl.run("get --raw=/readyz").is_ok()
+        })
+    }
+
+    fn start_controllers(&mut self, parts: &Parts<'_>) -> Result<(), Fault> {
+        let [port] = ports::free()?;
+        self.spawn("kube-controller-manager", control_plane::controllers(parts, port))?;
+        self.wait("kube-controller-manager", "controllers to start", |_| control_plane::answers(port))
+    }
+
+    /// Ports are free when they are chosen, and may not be a moment later.
+    fn on_free_ports<T>(&mut self, start: impl Fn(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        for _ in 1..3 {
+            match start(self) {
+                Err(fault) if fault.is_port_taken() => {
+                    if let (Some(mut process), Some(guard)) = (self.processes.pop(), &mut self.guard) {
+                        process.end();
+                        guard.remove(process.record.pid)?;
+                        self.state.processes.pop();
+                    }
+                }
+                done => return done,
+            }
+        }
+        start(self)
+    }
+
+    fn spawn(&mut self, name: &'static str, command: Command) -> Result<(), Fault> {
+        let process = Process::spawn(name, &self.dir, command)?;
+        let record = process.record.clone();
+        self.processes.push(process);
+        if let Some(guard) = &mut self.guard {
+            guard.add(record.pid)?;
+        }
+        self.state.processes.push(record);
+        // At once, for whoever has to clean up after us.
+        self.state.write(&self.dir)
+    }
+
+    /// Waits until the probe holds. A process that ends meanwhile ends the waiting.
+    fn wait(&mut self, process: &str, what: &str, mut probe: impl FnMut(&Kubectl) -> bool) -> Result<(), Fault> {
+        let kubectl = self.kubectl();
+        let watch = Stopwatch::start();
+        while !probe(&kubectl) {
+            self.check(&format!("waiting for {what}"))?;
+            if watch.elapsed() > PATIENCE {
+                let record = self.processes.iter().map(|process| &process.record).find(|record| record.name == process);
+                let (log, tail) = record.map(|record| (record.log.clone(), record.tail())).unwrap_or_default();
+                return Err(Fault::Late { what: format!("waiting for {what}"), after: PATIENCE, log, tail });
+            }
+            thread::sleep(GLANCE);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.fate == Fate::Detached {
+            return;
+        }
+        self.processes.iter_mut().rev().for_each(Process::end);
+        self.guard = None;
+        if self.fate == Fate::Owned && !thread::panicking() {
+            // A folder that stays is in nobody's way; the next cluster of this name clears it.
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// Ends a cluster and removes its folder; `false` if there was none.
+pub fn down(base: &Path, name: &str) -> Result<bool, Fault> {
+    check_name(name)?;
+    let dir = base.join(name);
+    if !dir.exists() {
+        return Ok(false);
+    }
+    let _lock = lock(base, name)?;
+    if let Some(state) = State::read(&dir)? {
+        state.processes.iter().rev().for_each(Record::end);
+    }
+    fs::remove_dir_all(&dir).map_err(Fault::io("remove", &dir))?;
+    Ok(true)
+}
+
+/// How many nodes say that they are ready.
+pub(crate) fn ready_nodes(kubectl: &Kubectl) -> Result<u32, Fault> {
+    let ready = r#"-o=jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
+    let statuses = kubectl.run_with(&["get", "nodes", ready], None)?;
+    Ok(statuses.lines().filter(|status| *status == "True").count() as u32)
+}
+
+/// Names become names of folders and contexts.
+fn check_name(name: &str) -> Result<(), Fault> {
+    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.starts_with('-') || !name.chars().all(fine) {
+        return Err(Fault::BadName { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+fn lock(base: &Path, name: &str) -> Result<File, Fault> {
+    let path = base.join(format!("{name}.lock"));
+    let lock = File::create(&path).map_err(Fault::io("create", &path))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(Fault::Busy { name: name.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(Fault::io("lock", &path)(error)),
+    }
+}
+
+/// Removes what a cluster of this name has left behind; refuses if it still runs.
+fn clear(dir: &Path, name: &str) -> Result<(), Fault> {
+    if let Some(state) = State::read(dir)?
+        && state.processes.iter().any(|record| record.look().is_some())
+    {
+        return Err(Fault::Exists { name: name.to_owned() });
+    }
+    if dir.exists() {
+        fs::remove_dir_all(dir).map_err(Fault::io("remove", dir))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::env;
+
+    fn base(name: &str) -> PathBuf {
+        let base = env::temp_dir().join(format!("test-cluster-{}-{name}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        base
+    }
+
+    /// A cluster whose only process does nothing.
+    fn sleeping(base: &Path, name: &str) -> Process {
+        let dir = base.join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let process = Process::spawn("etcd", &dir, command).unwrap();
+        let state = State {
+            name: name.to_owned(),
+            server: String::new(),
+            kubeconfig: PathBuf::new(),
+            kubectl: PathBuf::new(),
+            nodes: 0,
+            gpus: 0,
+            processes: vec![process.record.clone()],
+        };
+        state.write(&dir).unwrap();
+        process
+    }
+
+    #[test]
+    fn down_ends_the_named_cluster_only_and_may_be_repeated() {
+        let base = base("down");
+        let (mut one, mut other) = (sleeping(&base, "one"), sleeping(&base, "other"));
+        assert!(down(&base, "one").unwrap());
+        assert!(one.check("testing").is_err());
+        assert!(other.check("testing").is_ok());
+        assert!(!down(&base, "one").unwrap());
+        assert_eq!(State::read_all(&base).unwrap().len(), 1);
+        other.end();
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_running_cluster_is_not_cleared_and_a_dead_one_is() {
+        let base = base("clear");
+        let mut process = sleeping(&base, "one");
+        let dir = base.join("one");
+        assert!(matches!(clear(&dir, "one"), Err(Fault::Exists { .. })));
+        process.end();
+        clear(&dir, "one").unwrap();
+        assert!(!dir.exists());
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_cluster_in_use_is_left_alone() {
+        let base = base("busy");
+        let mut process = sleeping(&base, "one");
+        let held = lock(&base, "one").unwrap();
+        assert!(matches!(down(&base, "one"), Err(Fault::Busy { .. })));
+        assert!(process.check("testing").is_ok());
+        drop(held);
+        assert!(down(&base, "one").unwrap());
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn names_cannot_leave_the_folder() {
+        for name in ["", "..", "a/b", "-x", "A"] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        assert!(check_name("big-500").is_ok());
+    }
+}

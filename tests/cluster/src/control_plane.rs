@@ -1,0 +1,109 @@
+//! How each program is started.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::keys::Keys;
+use crate::{Fault, Programs, manifests};
+
+/// What the programs are told about each other.
+pub(crate) struct Parts<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) kubeconfig: &'a Path,
+    pub(crate) programs: &'a Programs,
+    pub(crate) keys: &'a Keys,
+}
+
+/// Whether somebody accepts connections.
+pub(crate) fn answers(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+}
+
+pub(crate) fn etcd(parts: &Parts<'_>, client: u16, peer: u16) -> Command {
+    let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    let mut flags = Flags::of(&parts.programs.etcd);
+    flags.path("data-dir", parts.dir.join("etcd"));
+    for flag in ["listen-client-urls", "advertise-client-urls"] {
+        flags.text(flag, &client);
+    }
+    for flag in ["listen-peer-urls", "initial-advertise-peer-urls"] {
+        flags.text(flag, &peer);
+    }
+    flags.text("initial-cluster", &format!("default={peer}"));
+    // Nobody will want this data back after a power failure, and waiting for disks is most of what etcd does.
+    flags.text("unsafe-no-fsync", "true");
+    flags.text("log-level", "warn");
+    flags.0
+}
+
+pub(crate) fn api_server(parts: &Parts<'_>, port: u16, etcd: u16) -> Command {
+    let keys = parts.keys;
+    let mut flags = Flags::of(&parts.programs.api_server);
+    flags.text("etcd-servers", &format!("http://127.0.0.1:{etcd}"));
+    flags.text("bind-address", "127.0.0.1");
+    flags.text("advertise-address", "127.0.0.1");
+    flags.text("secure-port", &port.to_string());
+    flags.path("cert-dir", parts.dir.join("apiserver"));
+    flags.path("tls-cert-file", &keys.server_certificate);
+    flags.path("tls-private-key-file", &keys.server_key);
+    flags.path("token-auth-file", &keys.tokens);
+    flags.text("service-account-issuer", "https://kubernetes.default.svc");
+    flags.path("service-account-key-file", &keys.service_account_public);
+    flags.path("service-account-signing-key-file", &keys.service_account_key);
+    flags.text("service-cluster-ip-range", "10.0.0.0/16");
+    flags.text("authorization-mode", "RBAC");
+    flags.text("allow-privileged", "true");
+    // There is one API server, and it is no service.
+    flags.text("endpoint-reconciler-type", "none");
+    // Tests ask as fast as they can; being slowed down by fairness among clients would only blur what they measure.
+    flags.text("enable-priority-and-fairness", "false");
+    flags.0
+}
+
+pub(crate) fn controllers(parts: &Parts<'_>, port: u16) -> Command {
+    let mut flags = Flags::of(&parts.programs.controller_manager);
+    flags.path("kubeconfig", parts.kubeconfig);
+    flags.text("leader-elect", "false");
+    flags.text("bind-address", "127.0.0.1");
+    flags.text("secure-port", &port.to_string());
+    flags.path("cert-dir", parts.dir.join("controllers"));
+    flags.path("service-account-private-key-file", &parts.keys.service_account_key);
+    flags.path("root-ca-file", &parts.keys.authority);
+    flags.text("use-service-account-credentials", "false");
+    flags.text("allocate-node-cidrs", "false");
+    // Jobs with thousands of pods should wait for our scheduler, not for their controller.
+    flags.text("kube-api-qps", "500");
+    flags.text("kube-api-burst", "1000");
+    flags.0
+}
+
+pub(crate) fn kwok(parts: &Parts<'_>) -> Result<Command, Fault> {
+    let config = parts.dir.join("kwok.yaml");
+    fs::write(&config, manifests::KWOK).map_err(Fault::io("write", &config))?;
+    let mut flags = Flags::of(&parts.programs.kwok);
+    flags.path("kubeconfig", parts.kubeconfig);
+    flags.path("config", config);
+    Ok(flags.0)
+}
+
+struct Flags(Command);
+
+impl Flags {
+    fn of(program: &PathBuf) -> Self {
+        Self(Command::new(program))
+    }
+
+    fn text(&mut self, flag: &str, value: &str) {
+        self.0.arg(format!("--{flag}={value}"));
+    }
+
+    fn path(&mut self, flag: &str, value: impl AsRef<Path>) {
+        let mut argument = std::ffi::OsString::from(format!("--{flag}="));
+        argument.push(value.as_ref());
+        self.0.arg(argument);
+    }
+}

@@ -1,0 +1,328 @@
+//! The programs of a cluster: taken from `KUBEBUILDER_ASSETS`, or built from Go modules once and kept by version.
+//!
+//! Each component has a folder in `go/` with its exact dependencies and their checksums, so a build is the same
+//! everywhere. Beside each kept program lies the recipe it was built by; a program of another recipe is built anew.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, io};
+
+use crate::process::tail;
+use crate::{Fault, Progress, cache_dir};
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    pub etcd: PathBuf,
+    pub api_server: PathBuf,
+    pub controller_manager: PathBuf,
+    pub kubectl: PathBuf,
+    pub kwok: PathBuf,
+}
+
+/// A Go module of ours in `go/`, and what is built from it.
+struct Component {
+    folder: &'static str,
+    module: &'static str,
+    version: &'static str,
+    /// Variables to set, so that programs know their version.
+    stamps: &'static [(&'static str, &'static str)],
+    programs: &'static [Program],
+}
+
+struct Program {
+    name: &'static str,
+    package: &'static str,
+    /// Whether it is one of those that `KUBEBUILDER_ASSETS` stands for.
+    asset: bool,
+}
+
+const ETCD: Component = Component {
+    folder: "etcd",
+    module: "go.etcd.io/etcd/server/v3",
+    version: "3.6.6",
+    stamps: &[],
+    programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", asset: true }],
+};
+
+const KUBERNETES: Component = Component {
+    folder: "kubernetes",
+    module: "k8s.io/kubernetes",
+    version: "1.34.3",
+    stamps: &[
+        ("k8s.io/component-base/version.gitVersion", "v1.34.3"),
+        ("k8s.io/component-base/version.gitMajor", "1"),
+        ("k8s.io/component-base/version.gitMinor", "34"),
+        ("k8s.io/component-base/version.gitTreeState", "clean"),
+    ],
+    programs: &[
+        Program { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver", asset: true },
+        Program {
+            name: "kube-controller-manager",
+            package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+            asset: false,
+        },
+        Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", asset: true },
+    ],
+};
+
+const KWOK: Component = Component {
+    folder: "kwok",
+    module: "sigs.k8s.io/kwok",
+    version: "0.7.0",
+    // It knows its version from its source.
+    stamps: &[],
+    programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", asset: false }],
+};
+
+impl Programs {
+    /// Finds all programs, and builds those that are missing.
+    pub fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
+        let store =
+            Store { bin: cache_dir()?.join("bin"), assets: env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) };
+        let [etcd] = store.provide(&ETCD, progress)?;
+        let [api_server, controller_manager, kubectl] = store.provide(&KUBERNETES, progress)?;
+        let [kwok] = store.provide(&KWOK, progress)?;
+        Ok(Self { etcd, api_server, controller_manager, kubectl, kwok })
+    }
+}
+
+struct Store {
+    bin: PathBuf,
+    assets: Option<PathBuf>,
+}
+
+impl Store {
+    fn provide<const N: usize>(&self, component: &Component, progress: &Progress) -> Result<[PathBuf; N], Fault> {
+        let recipe = component.recipe()?;
+        if !self.missing(component, &recipe)?.is_empty() {
+            let _lock = self.lock(progress)?;
+            // Somebody else may have built it while we waited.
+            let missing = self.missing(component, &recipe)?;
+            if !missing.is_empty() {
+                self.build(component, &missing, &recipe, progress)?;
+            }
+        }
+        let paths: Vec<PathBuf> = component.programs.iter().map(|program| self.path(component, program)).collect();
+        Ok(paths.try_into().expect("as many as the component has"))
+    }
+
+    fn path(&self, component: &Component, program: &Program) -> PathBuf {
+        match &self.assets {
+            Some(assets) if program.asset => assets.join(program.name),
+            _ => self.bin.join(format!("{}-{}", program.name, component.version)),
+        }
+    }
+
+    /// Programs that must be built first.
+    fn missing<'a>(&self, component: &'a Component, recipe: &str) -> Result<Vec<&'a Program>, Fault> {
+        let mut missing = Vec::new();
+        for program in component.programs {
+            let path = self.path(component, program);
+            match &self.assets {
+                Some(assets) if program.asset => {
+                    if !path.is_file() {
+                        return Err(Fault::NoAsset { assets: assets.clone(), program: program.name });
+                    }
+                }
+                _ => {
+                    let kept =
+                        path.is_file() && fs::read_to_string(recipe_beside(&path)).is_ok_and(|kept| kept == recipe);
+                    if !kept {
+                        missing.push(program);
+                    }
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// One builder at a time, whoever runs it. Released when dropped, or when its process ends.
+    fn lock(&self, progress: &Progress) -> Result<File, Fault> {
+        fs::create_dir_all(&self.bin).map_err(Fault::io("create", &self.bin))?;
+        let path = self.bin.join("lock");
+        let lock = File::create(&path).map_err(Fault::io("create", &path))?;
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) => progress.say("waiting for another build to end"),
+            Err(TryLockError::Error(error)) => return Err(Fault::io("lock", &path)(error)),
+        }
+        lock.lock().map_err(Fault::io("lock", &path))?;
+        Ok(lock)
+    }
+
+    fn build(
+        &self,
+        component: &Component,
+        missing: &[&Program],
+        recipe: &str,
+        progress: &Progress,
+    ) -> Result<(), Fault> {
+        let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
+        let what = format!("{} {}", names.join(", "), component.version);
+        progress.say(format_args!("building {what}: once, some minutes"));
+        let fresh = self.bin.join(format!("new-{}", component.folder));
+        if fresh.exists() {
+            fs::remove_dir_all(&fresh).map_err(Fault::io("remove", &fresh))?;
+        }
+        fs::create_dir_all(&fresh).map_err(Fault::io("create", &fresh))?;
+        let log = self.bin.join(format!("build-{}.log", component.folder));
+        let output = File::create(&log).map_err(Fault::io("create", &log))?;
+        // Low priority: people work on the machine meanwhile.
+        let status = Command::new("nice")
+            .args(["-n", "10", "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false"])
+            .arg(format!("-ldflags={}", component.linker_flags()))
+            // With a slash at its end it is a folder, even for a single program.
+            .arg("-o")
+            .arg(fresh.join(""))
+            .args(missing.iter().map(|program| program.package))
+            .current_dir(component.dir())
+            .env("CGO_ENABLED", "0")
+            .env("GOWORK", "off")
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().map_err(Fault::io("open", &log))?)
+            .stderr(output)
+            .status()
+            .map_err(|source| Fault::NoGo { what: what.clone(), source })?;
+        if !status.success() {
+            // 127 is how `nice` says that there is no such program.
+            if status.code() == Some(127) {
+                return Err(Fault::NoGo { what, source: io::Error::from(io::ErrorKind::NotFound) });
+            }
+            return Err(Fault::Build { what, status, tail: tail(&log), log });
+        }
+        for program in missing {
+            let path = self.path(component, program);
+            let built = fresh.join(package_name(program.package));
+            let beside = recipe_beside(&path);
+            // The recipe last: it says that the program is whole. Gone first, should we end in between.
+            let _ = fs::remove_file(&beside);
+            fs::rename(&built, &path).map_err(Fault::io("move", &built))?;
+            fs::write(&beside, recipe).map_err(Fault::io("write", &beside))?;
+        }
+        fs::remove_dir_all(&fresh).map_err(Fault::io("remove", &fresh))?;
+        progress.say(format_args!("built {what}"));
+        Ok(())
+    }
+}
+
+impl Component {
+    fn dir(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(self.folder)
+    }
+
+    fn linker_flags(&self) -> String {
+        let stamps = self.stamps.iter().map(|(variable, value)| format!("-X {variable}={value}"));
+        ["-s -w".to_owned()].into_iter().chain(stamps).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Everything of ours that a build depends on.
+    fn recipe(&self) -> Result<String, Fault> {
+        let mut text = format!("{} {}\n-ldflags {}\n", self.module, self.version, self.linker_flags());
+        for name in ["go.mod", "go.sum"] {
+            let path = self.dir().join(name);
+            text += &fs::read_to_string(&path).map_err(Fault::io("read", &path))?;
+        }
+        Ok(text)
+    }
+}
+
+fn recipe_beside(program: &Path) -> PathBuf {
+    let mut name = program.file_name().unwrap_or_default().to_owned();
+    name.push(".recipe");
+    program.with_file_name(name)
+}
+
+/// What `go build` calls the program: the last part of the package that is not a major version.
+fn package_name(package: &str) -> &str {
+    let is_major = |part: &&str| part.strip_prefix('v').is_none_or(|rest| rest.parse::<u32>().is_err());
+    package.rsplit('/').find(is_major).unwrap_or(package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMPONENTS: [Component; 3] = [ETCD, KUBERNETES, KWOK];
+
+    #[test]
+    fn versions_are_those_of_the_go_modules() {
+        for component in COMPONENTS {
+            let text = fs::read_to_string(component.dir().join("go.mod")).unwrap();
+            let wanted = format!("{} v{}", component.module, component.version);
+            assert!(text.lines().any(|line| line.contains(&wanted)), "{wanted} is not in {}/go.mod", component.folder);
+            for (variable, value) in component.stamps.iter().filter(|(variable, _)| variable.ends_with("ersion")) {
+                assert_eq!(*value, format!("v{}", component.version), "{variable}");
+            }
+        }
+    }
+
+    #[test]
+    fn go_modules_list_every_program() {
+        for component in COMPONENTS {
+            let text = fs::read_to_string(component.dir().join("go.mod")).unwrap();
+            for program in component.programs {
+                let listed = text.lines().any(|line| line.trim().trim_start_matches("tool ") == program.package);
+                assert!(listed, "{} is not a tool of {}/go.mod", program.package, component.folder);
+            }
+        }
+    }
+
+    #[test]
+    fn programs_are_called_as_go_calls_them() {
+        assert_eq!(package_name("go.etcd.io/etcd/server/v3"), "server");
+        assert_eq!(package_name("k8s.io/kubernetes/cmd/kubectl"), "kubectl");
+        assert_eq!(package_name("example.com/vine"), "vine");
+    }
+
+    fn store(name: &str) -> Store {
+        let bin = env::temp_dir().join(format!("test-cluster-{}-{name}", std::process::id()));
+        fs::create_dir_all(&bin).unwrap();
+        Store { bin, assets: None }
+    }
+
+    fn names(missing: &[&Program]) -> Vec<&'static str> {
+        missing.iter().map(|program| program.name).collect()
+    }
+
+    #[test]
+    fn a_program_of_another_recipe_is_built_anew() {
+        let store = store("recipes");
+        for (name, recipe) in [("kube-apiserver", "new"), ("kubectl", "old")] {
+            let path = store.bin.join(format!("{name}-1.34.3"));
+            fs::write(&path, "").unwrap();
+            fs::write(recipe_beside(&path), recipe).unwrap();
+        }
+        let missing = store.missing(&KUBERNETES, "new").unwrap();
+        assert_eq!(names(&missing), ["kube-controller-manager", "kubectl"]);
+        fs::remove_dir_all(&store.bin).unwrap();
+    }
+
+    #[test]
+    fn assets_are_used_and_never_built() {
+        let store = store("assets");
+        let store = Store { assets: Some(store.bin.clone()), ..store };
+        for name in ["etcd", "kube-apiserver"] {
+            fs::write(store.bin.join(name), "").unwrap();
+        }
+        assert!(store.missing(&ETCD, "any").unwrap().is_empty());
+        assert_eq!(store.path(&ETCD, &ETCD.programs[0]), store.bin.join("etcd"));
+        let complaint = store.missing(&KUBERNETES, "any").map(|missing| names(&missing)).unwrap_err();
+        assert!(complaint.to_string().contains("no kubectl in it"), "{complaint}");
+        fs::write(store.bin.join("kubectl"), "").unwrap();
+        assert_eq!(names(&store.missing(&KUBERNETES, "any").unwrap()), ["kube-controller-manager"]);
+        fs::remove_dir_all(&store.bin).unwrap();
+    }
+
+    #[test]
+    fn a_second_builder_waits() {
+        let store = store("lock");
+        let held = store.lock(&Progress::start("test")).unwrap();
+        let second = File::open(store.bin.join("lock")).unwrap();
+        assert!(matches!(second.try_lock(), Err(TryLockError::WouldBlock)));
+        drop(held);
+        assert!(second.try_lock().is_ok());
+        fs::remove_dir_all(&store.bin).unwrap();
+    }
+}
