@@ -26,7 +26,7 @@ pub enum NodeSet<'a> {
     Only(&'a FixedBitSet),
 }
 
-impl NodeSet<'_> {
+impl<'a> NodeSet<'a> {
     /// Whether the node may be chosen.
     pub fn contains(self, node: NodeId) -> bool {
         match self {
@@ -36,13 +36,41 @@ impl NodeSet<'_> {
     }
 
     /// The nodes, in name order.
-    pub fn iter(self, count: usize) -> impl Iterator<Item = NodeId> {
-        (0..count).map(NodeId::at).filter(move |node| self.contains(*node))
+    pub fn iter(self, count: usize) -> impl Iterator<Item = NodeId> + use<'a> {
+        let (all, some) = match self {
+            Self::All => (Some(0..count), None),
+            Self::Only(set) => (None, Some(set.ones())),
+        };
+        all.into_iter().flatten().chain(some.into_iter().flatten()).map(NodeId::at)
     }
 }
 
 /// Extra merit of nodes for one pod, from a preferred topology level; nodes without an entry are not used.
-pub type DomainMerit = BTreeMap<NodeId, i64>;
+#[derive(Clone, Debug)]
+pub struct DomainMerit(Vec<Option<i64>>);
+
+impl DomainMerit {
+    /// No node is used yet.
+    pub fn new(node_count: usize) -> Self {
+        Self(vec![None; node_count])
+    }
+
+    /// Gives a node its merit.
+    pub fn set(&mut self, node: NodeId, merit: i64) {
+        self.0[node.index()] = Some(merit);
+    }
+
+    /// The merit of a node.
+    pub fn get(&self, node: NodeId) -> Option<i64> {
+        self.0[node.index()]
+    }
+
+    /// Nodes with merit, in name order.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, i64)> + '_ {
+        let known = self.0.iter().enumerate();
+        known.filter_map(|(node, merit)| merit.map(|merit| (NodeId::at(node), merit)))
+    }
+}
 
 /// Finds nodes; remembers what it learnt as long as the ledger lives.
 #[derive(Debug, Default)]
@@ -146,8 +174,8 @@ impl Finder {
         let mut best: Option<(Score, NodeId)> = None;
         for node in nodes.iter(ledger.snapshot.nodes.len()) {
             let extra = match merit {
-                Some(merit) => match merit.get(&node) {
-                    Some(extra) => *extra,
+                Some(merit) => match merit.get(node) {
+                    Some(extra) => extra,
                     None => continue,
                 },
                 None => 0,

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fixedbitset::FixedBitSet;
-
 use crate::capacity;
 use crate::explain;
 use crate::finder::{DomainMerit, NodeSet};
@@ -16,7 +14,7 @@ use crate::order::jobs::requested;
 use crate::outcome::{NodeObstacle, NodeTally, Reason};
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Member};
-use crate::topology;
+use crate::topology::{self, Choice};
 
 /// Pods to place, by pod set.
 type Chunk = BTreeMap<PodSetId, Vec<TaskId>>;
@@ -131,23 +129,25 @@ impl Session<'_> {
         attempt: Attempt,
         place: impl Fn(&mut Self, NodeSet<'_>) -> bool,
     ) -> bool {
-        let mark = self.ledger.mark();
-        let sets = match constraint.filter(|_| self.policy.topology) {
-            None => None,
-            Some(constraint) => match self.node_sets(job, member, constraint, chunk, nodes, attempt) {
-                Some(sets) => Some(sets),
-                None => return false,
-            },
+        let Some(constraint) = constraint.filter(|_| self.policy.topology) else {
+            return self.or_undone(|session| place(session, nodes));
         };
-        let tries: Vec<NodeSet<'_>> =
-            sets.as_ref().map_or(vec![nodes], |sets| sets.iter().map(NodeSet::Only).collect());
-        for nodes in tries {
-            if place(self, nodes) {
-                return true;
-            }
+        let Some(choice) = self.node_sets(job, member, constraint, chunk, nodes, attempt) else { return false };
+        let topology = self.snapshot.constraints[constraint as usize].topology.expect("chosen from").index();
+        (0..choice.len()).any(|index| {
+            let set = choice.set(&self.trees[topology], index);
+            self.or_undone(|session| place(session, NodeSet::Only(&set)))
+        })
+    }
+
+    /// Undoes what failed.
+    fn or_undone(&mut self, place: impl FnOnce(&mut Self) -> bool) -> bool {
+        let mark = self.ledger.mark();
+        let placed = place(self);
+        if !placed {
             self.ledger.rollback(mark);
         }
-        false
+        placed
     }
 
     /// The node sets that a constraint allows; `None`, explained, if there are none.
@@ -159,7 +159,7 @@ impl Session<'_> {
         chunk: &Chunk,
         nodes: NodeSet<'_>,
         attempt: Attempt,
-    ) -> Option<Vec<FixedBitSet>> {
+    ) -> Option<Choice> {
         let pod_sets = match member {
             Member::Group(group) => self.pod_sets_below(group),
             Member::PodSet(pod_set) => vec![pod_set],
@@ -175,13 +175,13 @@ impl Session<'_> {
             .collect();
         let row = &self.snapshot.constraints[constraint as usize];
         let wanted = tasks.len() as u32;
-        match topology::choose(&self.ledger, &self.trees, row, &tasks, nodes, &running) {
-            Ok(choice) => {
-                if let Some(merit) = choice.merit {
+        match topology::choose(&self.ledger, &self.trees, &mut self.rooms, row, &tasks, nodes, &running) {
+            Ok(mut choice) => {
+                if let Some(merit) = choice.merit.take() {
                     self.merits.retain(|(known, _)| *known != member);
                     self.merits.push((member, Arc::new(merit)));
                 }
-                Some(choice.sets)
+                Some(choice)
             }
             Err(refusal) => {
                 if attempt == Attempt::Real {

@@ -15,7 +15,7 @@ use crate::outcome::{
 use crate::policy::Policy;
 use crate::snapshot::{Member, Snapshot, Status};
 use crate::solve::index::Scratch;
-use crate::topology::Tree;
+use crate::topology::{Rooms, Tree};
 use crate::units::{Timestamp, Triple};
 
 /// A cycle in progress.
@@ -54,6 +54,8 @@ pub struct Session<'s> {
     pub(crate) essential_tallies: BTreeMap<(Essence, ClassId), (usize, Arc<NodeTally>)>,
     /// Domain trees of the snapshot's topologies.
     pub(crate) trees: Vec<Tree>,
+    /// Room in domains of the topologies.
+    pub rooms: Rooms,
     /// Merit of nodes for groups and pod sets of the job being placed.
     pub(crate) merits: Vec<(Member, Arc<DomainMerit>)>,
     /// By job.
@@ -82,6 +84,7 @@ impl<'s> Session<'s> {
             waiting: waiting(snapshot),
             leaves: leaves(snapshot),
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
+            rooms: Rooms::default(),
             merits: Vec::new(),
             reasons: vec![Vec::new(); snapshot.jobs.len()],
             decisions: Vec::new(),

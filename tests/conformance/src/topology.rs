@@ -8,7 +8,7 @@ use kai_engine::finder::NodeSet;
 use kai_engine::ids::{NodeId, TaskId, TopologyId};
 use kai_engine::ledger::Ledger;
 use kai_engine::snapshot::{Constraint, GpuAsk, LevelRef, Queue, Shape, Topology};
-use kai_engine::topology::{Choice, Refusal, Tree, choose};
+use kai_engine::topology::{Choice, Refusal, Rooms, Tree, choose};
 use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
 use kai_engine::{Policy, Snapshot};
 use serde::Deserialize;
@@ -120,11 +120,12 @@ pub fn run(case: &Case) -> Result<Verdict, Fault> {
     let mut offered = FixedBitSet::with_capacity(names.len());
     offered.extend(ids(&names, &input.node_set)?.into_iter().map(NodeId::index));
     let running = ids(&names, input.active_tasks.values())?;
-    let choice = choose(&ledger, &[tree], &constraint, &tasks, NodeSet::Only(&offered), &running);
-    Ok(judge(&names, expect, &choice).into())
+    let trees = [tree];
+    let choice = choose(&ledger, &trees, &mut Rooms::default(), &constraint, &tasks, NodeSet::Only(&offered), &running);
+    Ok(judge(&names, expect, &trees[0], &choice).into())
 }
 
-fn judge(names: &[&str], expect: &Expect, choice: &Result<Choice, Refusal>) -> Vec<Difference> {
+fn judge(names: &[&str], expect: &Expect, tree: &Tree, choice: &Result<Choice, Refusal>) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut compare = |what: &str, expected: String, got: String| {
         if expected != got {
@@ -133,14 +134,14 @@ fn judge(names: &[&str], expect: &Expect, choice: &Result<Choice, Refusal>) -> V
     };
     compare("error", expect.error.to_string(), matches!(choice, Err(Refusal::Unknown)).to_string());
     compare("fit error", expect.fit_error.to_string(), matches!(choice, Err(Refusal::TooSmall(_))).to_string());
-    let sets = choice.as_ref().map_or(&[][..], |choice| &choice.sets);
-    let named = |set: &FixedBitSet| set.ones().map(|index| names[index].to_string()).collect();
-    let sets: Vec<BTreeSet<String>> = sets.iter().map(named).collect();
+    let named = |set: FixedBitSet| set.ones().map(|index| names[index].to_string()).collect();
+    let sets = choice.iter().flat_map(|choice| (0..choice.len()).map(|index| choice.set(tree, index)));
+    let sets: Vec<BTreeSet<String>> = sets.map(named).collect();
     compare("subsets", sets_text(expect.subsets.as_deref().unwrap_or_default()), sets_text(&sets));
     // Scores of a refused call are of no use to anybody.
     if let Ok(choice) = choice {
         let merit = choice.merit.as_ref().map(|merit| {
-            merit.iter().map(|(node, points)| (names[node.index()].to_string(), *points)).collect::<BTreeMap<_, _>>()
+            merit.iter().map(|(node, points)| (names[node.index()].to_string(), points)).collect::<BTreeMap<_, _>>()
         });
         compare("node scores", format!("{:?}", expect.node_scores), format!("{merit:?}"));
     }

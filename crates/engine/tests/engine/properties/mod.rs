@@ -146,6 +146,15 @@ fn a_short_look_at_a_gang_equals_the_long_one() {
     });
 }
 
+/// Rooms of domains that follow the ledger equal those measured anew every time.
+#[test]
+fn remembered_rooms_equal_measured_ones() {
+    for_clusters(|shown| {
+        let world = World::of(&shown.0);
+        same(&world.cycle(), &step_by_step(&world, |session| session.rooms.plain = true))
+    });
+}
+
 #[test]
 fn the_same_cluster_gives_the_same_outcome_on_any_thread() {
     for_clusters(|shown| {
