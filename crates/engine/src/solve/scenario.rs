@@ -27,6 +27,12 @@ pub struct Gathered {
     elsewhere: i64,
     free: Vec<i64>,
     is_feasible: Vec<bool>,
+    /// GPUs of the smallest pending pod: nodes that could not even offer these are of no use.
+    smallest: i64,
+    /// GPUs of all pending pods.
+    demand: i64,
+    /// Whether [`Self::multi_node`] would offer anything that it did not offer before.
+    news: bool,
 }
 
 #[derive(Debug, Default)]
@@ -41,12 +47,13 @@ struct AtNode {
 pub type Scenario = Vec<usize>;
 
 impl Gathered {
-    /// Starts with recorded victims. `free` is what each node has, now or later.
+    /// Starts with recorded victims. `free` is what each node has, now or later; `demands` what each pod asks for.
     pub fn new(
         ledger: &Ledger<'_>,
         recorded: Vec<Arc<Batch>>,
         free: &[i64],
         feasible: impl Iterator<Item = NodeId>,
+        demands: &[i64],
     ) -> Self {
         let mut free = free.to_vec();
         for task in recorded.iter().flat_map(|batch| &batch.tasks) {
@@ -69,6 +76,9 @@ impl Gathered {
             elsewhere,
             free,
             is_feasible,
+            smallest: demands.iter().copied().min().unwrap_or(0),
+            demand: demands.iter().sum(),
+            news: true,
         }
     }
 
@@ -82,12 +92,14 @@ impl Gathered {
             let at = self.at.entry(node).or_insert_with(|| {
                 if self.is_feasible[node.index()] {
                     self.elsewhere -= self.free[node.index()];
+                    self.news = true;
                 }
                 AtNode { appeared, gain: self.free[node.index()], ..AtNode::default() }
             });
             self.by_gain.remove(&(at.gain, at.appeared, node));
             at.gain += ledger.cost(*task, node).0[2];
             self.by_gain.insert((at.gain, at.appeared, node));
+            self.news |= at.gain >= self.smallest;
             if !at.jobs.contains(&batch.job) {
                 at.jobs.push(batch.job);
             }
@@ -114,17 +126,16 @@ impl Gathered {
         scenarios
     }
 
+    /// Whether [`Self::multi_node`] could offer anything new since this was asked last.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
     /// Growing sets of nodes, those with least to gain first, with all batches that touch them; sets in `seen` were
     /// offered before and are left out.
-    pub fn multi_node<'g>(
-        &'g self,
-        ledger: &Ledger<'_>,
-        demands: &[i64],
-        seen: &'g mut BTreeSet<u128>,
-    ) -> Option<Prefixes<'g>> {
-        let smallest = demands.iter().copied().min().unwrap_or(0);
-        let demand = (demands.iter().sum::<i64>() - self.elsewhere).max(0);
-        let useful = || self.by_gain.range((smallest, 0, NodeId(0))..);
+    pub fn multi_node<'g>(&'g self, ledger: &Ledger<'_>, seen: &'g mut BTreeSet<u128>) -> Option<Prefixes<'g>> {
+        let demand = (self.demand - self.elsewhere).max(0);
+        let useful = || self.by_gain.range((self.smallest, 0, NodeId(0))..);
         let first = shortest_prefix(useful().map(|(gain, _, _)| *gain), demand)?;
         Some(Prefixes {
             gathered: self,

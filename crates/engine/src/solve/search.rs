@@ -192,7 +192,7 @@ impl Search<'_> {
         let mut volume = Volume::new(&session.ledger, &self.free, pending);
         let feasible = self.feasible_with(session, recorded);
         let mut gathered =
-            Gathered::new(&session.ledger, recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at));
+            Gathered::new(&session.ledger, recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at), &demands);
         // What recorded victims give back, and with all potential ones on top.
         let mut least = FreeGpus::new(&self.free, &demands);
         for batch in recorded {
@@ -214,7 +214,10 @@ impl Search<'_> {
             } else {
                 match generator {
                     Generator::NodeLocalGreedy => listed = gathered.node_local(&session.ledger),
-                    Generator::MultiNodeGang => prefixes = gathered.multi_node(&session.ledger, &demands, &mut seen),
+                    Generator::MultiNodeGang if gathered.take_news() => {
+                        prefixes = gathered.multi_node(&session.ledger, &mut seen);
+                    }
+                    Generator::MultiNodeGang => {}
                 }
             }
             for scenario in listed.into_iter().chain(prefixes.into_iter().flatten()) {

@@ -114,11 +114,14 @@ impl<'p> VictimOrder<'p> {
 pub struct VictimTree<'p> {
     index: &'p JobIndex,
     eligible: &'p Eligible,
-    leaves: BTreeMap<QueueId, Leaf>,
+    /// One for each queue; inner ones stay empty.
+    leaves: Vec<Leaf>,
     /// Queues that still have victims, by parent.
-    children: BTreeMap<Option<QueueId>, BTreeSet<QueueId>>,
+    children: Vec<Vec<QueueId>>,
+    top: Vec<QueueId>,
     taken: BTreeMap<JobId, BTreeSet<TaskId>>,
-    judged: BTreeMap<QueueId, (Entitlement, QueueId)>,
+    /// How entitled each queue is, and the leaf that its next victim comes from.
+    judged: Vec<Option<(Entitlement, QueueId)>>,
     by_age: bool,
 }
 
@@ -137,23 +140,30 @@ struct Leaf {
 impl<'p> VictimTree<'p> {
     /// A tree of these victims.
     pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p Eligible) -> Self {
+        let book = &session.ledger.book;
         let mut tree = Self {
             index,
             eligible,
-            leaves: BTreeMap::new(),
-            children: BTreeMap::new(),
+            leaves: book.rows.iter().map(|_| Leaf::default()).collect(),
+            children: vec![Vec::new(); book.rows.len()],
+            top: Vec::new(),
             taken: BTreeMap::new(),
-            judged: BTreeMap::new(),
+            judged: vec![None; book.rows.len()],
             by_age: session.policy.proportion.is_none(),
         };
+        let mut has_victims = vec![false; book.rows.len()];
         for queue in &eligible.queues {
             let mut leaf = Leaf::default();
             tree.find_next(session, *queue, &mut leaf);
             if leaf.next.is_some() {
-                for queue in session.ledger.book.path(*queue) {
-                    tree.children.entry(session.ledger.book.row(queue).parent).or_default().insert(queue);
-                }
-                tree.leaves.insert(*queue, leaf);
+                book.path(*queue).for_each(|queue| has_victims[queue.index()] = true);
+                tree.leaves[queue.index()] = leaf;
+            }
+        }
+        for queue in (0..has_victims.len()).filter(|queue| has_victims[*queue]).map(QueueId::at) {
+            match book.row(queue).parent {
+                Some(parent) => tree.children[parent.index()].push(queue),
+                None => tree.top.push(queue),
             }
         }
         tree
@@ -187,15 +197,17 @@ impl<'p> VictimTree<'p> {
 
     fn take(&mut self, ledger: &Ledger<'_>, queue: QueueId, job: JobId, tasks: &[TaskId]) {
         let lost = held_requests(ledger, tasks.iter().copied());
-        self.leaves.get_mut(&queue).expect("popped from it").lost += lost;
+        self.leaves[queue.index()].lost += lost;
         self.taken.entry(job).or_default().extend(tasks);
     }
 
     /// Removes the next victim from its queue; [`Self::refill`] must follow.
     fn pop(&mut self, session: &Session<'_>) -> Option<(QueueId, JobId, Candidate)> {
-        let top = self.worst(&session.ledger, None)?;
-        let queue = self.judged[&top].1;
-        let leaf = self.leaves.get_mut(&queue).expect("judged leaves have victims");
+        let top = std::mem::take(&mut self.top);
+        let worst = self.worst(&session.ledger, &top);
+        self.top = top;
+        let queue = self.judgement(worst?).1;
+        let leaf = &mut self.leaves[queue.index()];
         let (key, candidate) = leaf.next.take().expect("judged leaves have victims");
         leaf.returned.remove(&key);
         Some((queue, key.3, candidate))
@@ -203,16 +215,16 @@ impl<'p> VictimTree<'p> {
 
     /// Finds the queue's next victim, after one was taken and perhaps goes on with the rest of its pods.
     fn refill(&mut self, session: &Session<'_>, queue: QueueId, back: Option<(JobId, Candidate)>) {
-        let mut leaf = std::mem::take(self.leaves.get_mut(&queue).expect("popped from it"));
+        let mut leaf = std::mem::take(&mut self.leaves[queue.index()]);
         if let Some((job, candidate)) = back {
             let need = Gang::new(&session.ledger, job).without(&self.taken[&job]).state();
             leaf.returned.insert(key_with(&session.ledger, session.policy, job, need), candidate);
         }
         self.find_next(session, queue, &mut leaf);
         let empty = leaf.next.is_none();
-        self.leaves.insert(queue, leaf);
+        self.leaves[queue.index()] = leaf;
         for queue in session.ledger.book.path(queue) {
-            self.judged.remove(&queue);
+            self.judged[queue.index()] = None;
         }
         if empty {
             self.prune(&session.ledger, queue);
@@ -242,52 +254,55 @@ impl<'p> VictimTree<'p> {
     /// Removes a leaf without victims, and what is empty above it.
     fn prune(&mut self, ledger: &Ledger<'_>, leaf: QueueId) {
         for queue in ledger.book.path(leaf) {
-            if self.children.get(&Some(queue)).is_some_and(|below| !below.is_empty()) {
+            if !self.children[queue.index()].is_empty() {
                 return;
             }
-            if let Some(siblings) = self.children.get_mut(&ledger.book.row(queue).parent) {
-                siblings.remove(&queue);
-            }
+            let siblings = match ledger.book.row(queue).parent {
+                Some(parent) => &mut self.children[parent.index()],
+                None => &mut self.top,
+            };
+            siblings.retain(|sibling| *sibling != queue);
         }
     }
 
-    /// The least entitled child; of equals the last by name.
-    fn worst(&mut self, ledger: &Ledger<'_>, parent: Option<QueueId>) -> Option<QueueId> {
-        let siblings: Vec<_> = self.children.get(&parent)?.iter().copied().collect();
+    /// The least entitled queue; of equals the last by name.
+    fn worst(&mut self, ledger: &Ledger<'_>, siblings: &[QueueId]) -> Option<QueueId> {
         let mut worst: Option<QueueId> = None;
         for queue in siblings {
-            self.judge(ledger, queue);
-            if worst.is_none_or(|worst| !self.comes_before(ledger, queue, worst)) {
-                worst = Some(queue);
+            self.judge(ledger, *queue);
+            if worst.is_none_or(|worst| !self.comes_before(ledger, *queue, worst)) {
+                worst = Some(*queue);
             }
         }
         worst
+    }
+
+    fn judgement(&self, queue: QueueId) -> &(Entitlement, QueueId) {
+        self.judged[queue.index()].as_ref().expect("judged before")
     }
 
     fn comes_before(&self, ledger: &Ledger<'_>, left: QueueId, right: QueueId) -> bool {
         if self.by_age {
             return ledger.book.row(left).created < ledger.book.row(right).created;
         }
-        self.judged[&left].0.compare(&self.judged[&right].0).is_lt()
+        self.judgement(left).0.compare(&self.judgement(right).0).is_lt()
     }
 
     fn judge(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
-        if self.judged.contains_key(&queue) {
+        if self.judged[queue.index()].is_some() {
             return;
         }
-        let leaf = if self.leaves.contains_key(&queue) {
-            queue
-        } else {
-            let child = self.worst(ledger, Some(queue)).expect("empty branches are pruned");
-            self.judged[&child].1
-        };
-        let next = self.leaves[&leaf].next.expect("empty leaves are pruned").0.3;
+        let children = std::mem::take(&mut self.children[queue.index()]);
+        let child = self.worst(ledger, &children);
+        self.children[queue.index()] = children;
+        let leaf = child.map_or(queue, |child| self.judgement(child).1);
+        let next = self.leaves[leaf.index()].next.expect("empty leaves are pruned").0.3;
         let nothing = BTreeSet::new();
         let taken = self.taken.get(&next).unwrap_or(&nothing);
         let rest = held_requests(ledger, ledger.snapshot.job_tasks(next).filter(|task| !taken.contains(task)));
-        let victims = self.leaves[&leaf].lost + rest;
+        let victims = self.leaves[leaf.index()].lost + rest;
         let contender = Contender { row: ledger.book.row(queue), required: Triple::ZERO, victims };
-        self.judged.insert(queue, (Entitlement::of(contender, ledger.book.total), leaf));
+        self.judged[queue.index()] = Some((Entitlement::of(contender, ledger.book.total), leaf));
     }
 }
 
