@@ -38,6 +38,8 @@ pub struct Session<'s> {
     pub stale_since: Vec<Option<Timestamp>>,
     /// What searches for victims keep between them; `None` until the first one.
     pub(crate) scratch: Option<Scratch>,
+    /// Search for victims without the bounds that say what cannot work, to compare results in tests.
+    pub plain_search: bool,
     /// Smallest and largest memory of a GPU, which turn memory requests into GPUs.
     pub(crate) device_memory: (i64, i64),
     /// Jobs for which somebody was evicted: they keep what was made free for them.
@@ -76,6 +78,7 @@ impl<'s> Session<'s> {
             last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
             stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
             scratch: None,
+            plain_search: false,
             tallies: BTreeMap::new(),
             essential_tallies: BTreeMap::new(),
             device_memory: snapshot.device_memory_range(),

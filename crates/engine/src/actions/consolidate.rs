@@ -1,7 +1,5 @@
 //! Makes room by moving pods: everyone who has a place keeps one.
 
-use std::collections::BTreeSet;
-
 use fixedbitset::FixedBitSet;
 
 use super::making_room::{self, Barred, MakingRoom, run as make_room};
@@ -12,6 +10,7 @@ use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{Column, GpuAsk};
 use crate::solve::index::Scratch;
+use crate::solve::losses::Losses;
 use crate::solve::search::Trial;
 use crate::solve::victims::{Eligible, VictimRule};
 use crate::units::GPU;
@@ -31,7 +30,7 @@ fn action(session: &Session<'_>) -> MakingRoom {
         concerns: |session, job| session.snapshot.job(job).preemptible,
         barred,
         eligible,
-        losers: |_, _, _, _| BTreeSet::new(),
+        losses: |_, _| Losses::Nobody,
         accept: |session, _, trial, _| accept(session, trial),
         of_lower_priority: false,
         shared_failures: true,

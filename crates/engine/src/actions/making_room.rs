@@ -1,7 +1,7 @@
 //! What consolidation, reclaim and preemption have in common: they go through waiting jobs in order and search victims
 //! for each, until the action's step budget is used up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
@@ -16,9 +16,10 @@ use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Status};
 use crate::solve::index::Scratch;
+use crate::solve::losses::Losses;
 use crate::solve::search::{Budget, Problem, Report, Trial, search};
 use crate::solve::victims::Eligible;
-use crate::units::{Timestamp, Triple};
+use crate::units::Timestamp;
 
 /// One such action.
 pub struct MakingRoom {
@@ -34,8 +35,8 @@ pub struct MakingRoom {
     pub barred: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<Barred>,
     /// Jobs that may lose pods for it.
     pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> Eligible,
-    /// Which queues could lose what their victims hold for these pods, rather than have them moved.
-    pub losers: Losers,
+    /// Who could lose a place for the job, rather than be moved.
+    pub losses: fn(&Session<'_>, JobId) -> Losses,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
     pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueBook) -> bool,
     /// Victims are jobs of the same queue and of lower priority.
@@ -43,8 +44,6 @@ pub struct MakingRoom {
     /// One table of known failures for all queues, or one each.
     pub shared_failures: bool,
 }
-
-type Losers = fn(&Session<'_>, JobId, &[TaskId], &BTreeMap<QueueId, Triple>) -> BTreeSet<QueueId>;
 
 /// A job that may not search.
 pub struct Barred {
@@ -202,10 +201,8 @@ pub fn solve(
     let eligible = (action.eligible)(session, job, chunk);
     let mark = session.ledger.mark();
     let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
-    let losers = |session: &Session<'_>, pending: &[TaskId], victims: &BTreeMap<QueueId, Triple>| {
-        (action.losers)(session, job, pending, victims)
-    };
-    let problem = Problem { job, chunk, eligible: &eligible, nodes, losers: &losers, accept: &accept, budget };
+    let losses = (action.losses)(session, job);
+    let problem = Problem { job, chunk, eligible: &eligible, nodes, losses: &losses, accept: &accept, budget };
     let report = search(session, &problem, scratch);
     if report.stop.is_none() {
         let cause = Cause { action: action.action, beneficiary: Some(job), batch: report.batch, sides: None };

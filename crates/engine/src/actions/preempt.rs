@@ -6,6 +6,7 @@ use crate::ids::{JobId, TaskId};
 use crate::order::jobs::requested;
 use crate::policy::Action;
 use crate::session::Session;
+use crate::solve::losses::Losses;
 use crate::solve::min_runtime;
 use crate::solve::victims::{Eligible, VictimRule};
 
@@ -18,7 +19,7 @@ pub fn run(session: &mut Session<'_>) {
         concerns: |_, _| true,
         barred,
         eligible,
-        losers: |_, _, _, victims| victims.keys().copied().collect(),
+        losses: |_, _| Losses::Anybody,
         accept: |session, _, trial, _| {
             min_runtime::spares_minimum(session, trial, |job| min_runtime::protected_from_preempt(session, job))
         },

@@ -1,6 +1,6 @@
 //! A queue below its share takes back from queues above theirs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::making_room::{Barred, MakingRoom, run as make_room};
 use crate::ids::{JobId, PodSetId, QueueId, TaskId};
@@ -8,6 +8,7 @@ use crate::order::jobs::requested;
 use crate::policy::Action;
 use crate::queues::QueueBook;
 use crate::session::Session;
+use crate::solve::losses::{Losses, Sides};
 use crate::solve::min_runtime;
 use crate::solve::rules::{self, Reclaimer};
 use crate::solve::search::Trial;
@@ -26,7 +27,7 @@ pub fn run(session: &mut Session<'_>) {
         concerns: |_, _| true,
         barred,
         eligible,
-        losers,
+        losses,
         accept,
         of_lower_priority: false,
         shared_failures: false,
@@ -55,14 +56,11 @@ fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Eligible {
     Eligible { beneficiary: job, queues, rule: VictimRule::OtherQueue }
 }
 
-fn losers(
-    session: &Session<'_>,
-    job: JobId,
-    pending: &[TaskId],
-    victims: &BTreeMap<QueueId, Triple>,
-) -> BTreeSet<QueueId> {
-    let Some(own) = reclaimer(session, job, pending) else { return BTreeSet::new() };
-    rules::losers(&session.ledger.book, own, victims, multiplier(session))
+fn losses(session: &Session<'_>, job: JobId) -> Losses {
+    match session.snapshot.job(job).queue {
+        Some(queue) => Losses::Sides(Sides::new(&session.ledger.book, queue, multiplier(session))),
+        None => Losses::Nobody,
+    }
 }
 
 fn multiplier(session: &Session<'_>) -> i64 {

@@ -1,15 +1,11 @@
 //! Cheap tests that a set of victims must pass before anything is tried. None refuses a set that could work.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use fixedbitset::FixedBitSet;
 
-use super::scenario::node_of;
-use super::victims::Batch;
-use crate::ids::{NodeId, QueueId, TaskId};
+use super::victims::{Batch, Place};
+use crate::ids::{NodeId, TaskId};
 use crate::ledger::Ledger;
 use crate::snapshot::GpuAsk;
-use crate::units::Triple;
 
 /// GPUs that would be free on each node, and how many of the pending pods could find room, by size.
 ///
@@ -44,16 +40,34 @@ impl FreeGpus {
     }
 
     /// Adds what a batch would give back, or takes it away again.
-    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch, sign: i64) {
-        for task in batch.all() {
-            if let Some(node) = node_of(ledger, task) {
-                let before = self.free[node.index()];
-                let after = before + sign * ledger.cost(task, node).0[2];
-                self.free[node.index()] = after;
-                for size in &mut self.sizes {
-                    size.room += room(after, size.gpus) - room(before, size.gpus);
-                }
-            }
+    pub fn add(&mut self, batch: &Batch, sign: i64) {
+        batch.all_places().for_each(|place| self.give(place.node, sign * place.gpus));
+    }
+
+    /// The same for victims who must find another place: pods of the same size take as much room as they make.
+    pub fn add_kept(&mut self, batch: &Batch, sign: i64) {
+        let same = |place: &Place| self.only_size().is_some_and(|size| place.whole && place.gpus % size == 0);
+        let others: Vec<Place> =
+            batch.places.iter().copied().filter(|place| !same(place)).chain(batch.ridden.iter().copied()).collect();
+        for place in others {
+            self.give(place.node, sign * place.gpus);
+        }
+    }
+
+    /// The size of the pods, if they are all alike.
+    fn only_size(&self) -> Option<i64> {
+        match self.sizes[..] {
+            [size] => Some(size.gpus),
+            _ => None,
+        }
+    }
+
+    /// Adds GPUs to a node.
+    fn give(&mut self, node: NodeId, gpus: i64) {
+        let before = self.free[node.index()];
+        self.free[node.index()] += gpus;
+        for size in &mut self.sizes {
+            size.room += room(before + gpus, size.gpus) - room(before, size.gpus);
         }
     }
 
@@ -68,13 +82,12 @@ fn room(free: i64, gpus: i64) -> i64 {
 }
 
 /// All GPUs that the pods, and victims who must keep a place, can count on together, wherever they are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Volume {
     demand: i64,
     free: i64,
     /// Parts of GPUs are rounded in several ways, so only whole ones are counted.
     counts: bool,
-    victims: BTreeMap<QueueId, Triple>,
 }
 
 impl Volume {
@@ -85,26 +98,17 @@ impl Volume {
             demand: pending.iter().map(|task| shape(task).quota_gpu).sum(),
             free: free.iter().map(|free| (*free).max(0)).sum(),
             counts: pending.iter().all(|task| shape(task).gpu == GpuAsk::Whole),
-            victims: BTreeMap::new(),
         }
     }
 
-    /// Adds the victims of a batch.
-    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch) {
-        if let Some(queue) = ledger.snapshot.job(batch.job).queue.filter(|_| self.counts) {
-            let held = |task: &TaskId| node_of(ledger, *task).map_or(Triple::ZERO, |node| ledger.cost(*task, node));
-            let held = batch.tasks.iter().fold(Triple::ZERO, |sum, task| sum + held(task));
-            *self.victims.entry(queue).or_default() += held;
-        }
+    /// Whether somebody must lose a place.
+    pub fn is_short(&self) -> bool {
+        self.counts && self.demand > self.free
     }
 
-    /// Whether there could be room for everyone if victims of `losers` need not keep a place.
-    pub fn suffices(&self, losers: impl Fn(&BTreeMap<QueueId, Triple>) -> BTreeSet<QueueId>) -> bool {
-        if !self.counts || self.demand <= self.free {
-            return true;
-        }
-        let lost: i64 = losers(&self.victims).iter().map(|queue| self.victims[queue].0[2]).sum();
-        self.demand <= self.free + lost
+    /// Whether there could be room for everyone if so many GPUs are lost.
+    pub fn suffices(&self, lost: i64) -> bool {
+        !self.is_short() || self.demand <= self.free.saturating_add(lost)
     }
 }
 
@@ -127,8 +131,9 @@ impl<'t> Admission<'t> {
         if self.homeless.is_empty() {
             return;
         }
-        let nodes: Vec<NodeId> = batch.all().filter_map(|task| node_of(ledger, task)).collect();
-        self.homeless.retain(|task| !nodes.iter().any(|node| class_of(ledger, **task).contains(node.index())));
+        let admits =
+            |task: &TaskId| batch.all_places().any(|place| class_of(ledger, *task).contains(place.node.index()));
+        self.homeless.retain(|task| !admits(task));
     }
 
     /// Whether every pod has a node.

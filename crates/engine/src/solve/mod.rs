@@ -3,6 +3,7 @@
 
 pub mod filters;
 pub mod index;
+pub mod losses;
 pub mod min_runtime;
 pub mod rules;
 pub mod scenario;

@@ -2,7 +2,7 @@
 //!
 //! All functions compare counters; none looks at jobs or nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::ids::QueueId;
 use crate::queues::QueueBook;
@@ -85,33 +85,39 @@ pub fn reclaimable(book: &QueueBook, reclaimer: Reclaimer, units: &[(QueueId, Tr
     book.path(reclaimer.queue).all(|queue| stays_behaved(book, reclaimer, queue, &remaining, &taken, multiplier))
 }
 
-/// Which of these queues could lose what their victims hold, if no more than that is lost altogether: a necessary
-/// condition, known before anything is tried.
+/// The most that a side could lose, if no more than `beside` is lost on the reclaimer's side: a necessary condition,
+/// known before anything is tried. `None`: nothing at all.
 ///
-/// A side that is no more saturated than the reclaimer's would be, at best, never passes [`reclaimable`]: what is lost
-/// on it only makes it less saturated.
-pub fn losers(
+/// A side that becomes no more saturated than the reclaimer's never passes [`reclaimable`].
+pub fn most_lost(
     book: &QueueBook,
     reclaimer: Reclaimer,
-    victims: &BTreeMap<QueueId, Triple>,
+    (ours, theirs): (QueueId, QueueId),
+    beside: Triple,
     multiplier: i64,
-) -> BTreeSet<QueueId> {
-    let could_lose = |victim: &QueueId| {
-        let (ours, theirs) = book.parting(reclaimer.queue, *victim);
-        let held = book.row(theirs).allocated;
-        if !over_fair_share(book, theirs, held) && !quota_guaranteed(book, ours, theirs, reclaimer.required, held) {
-            return false;
+) -> Option<Triple> {
+    let (our_row, their_row) = (book.row(ours), book.row(theirs));
+    let held = their_row.allocated;
+    if !over_fair_share(book, theirs, held) && !quota_guaranteed(book, ours, theirs, reclaimer.required, held) {
+        return None;
+    }
+    let after = our_row.allocated - beside + reclaimer.required;
+    let mut most = Triple([i64::MAX; 3]);
+    for resource in QueueResource::ALL.into_iter().filter(|resource| reclaimer.required.get(*resource) > 0) {
+        let ours = (after.get(resource), our_row.fair_share.get(resource));
+        let theirs = (held.get(resource), their_row.fair_share.get(resource));
+        if ours.0 <= ours.1 || theirs.1 <= 0 {
+            continue;
         }
-        let beside = victims.iter().filter(|(other, _)| book.path(**other).any(|queue| queue == ours));
-        let lost_beside = beside.fold(Triple::ZERO, |sum, (_, amount)| sum + *amount);
-        let after = book.row(ours).allocated - lost_beside + reclaimer.required;
-        QueueResource::ALL.into_iter().filter(|resource| reclaimer.required.get(*resource) > 0).all(|resource| {
-            let ours = (after.get(resource), book.row(ours).fair_share.get(resource));
-            let theirs = (held.get(resource), book.row(theirs).fair_share.get(resource));
-            ours.0 <= ours.1 || theirs.1 <= 0 || !as_saturated(ours, theirs, multiplier)
-        })
-    };
-    victims.keys().copied().filter(could_lose).collect()
+        if as_saturated(ours, theirs, multiplier) {
+            return None;
+        }
+        // The least that leaves it more saturated, see `as_saturated`.
+        let left = i128::from(ours.0) * i128::from(theirs.1) * i128::from(multiplier) / i128::from(ONE);
+        let left = i64::try_from(left / i128::from(ours.1) + 1).unwrap_or(i64::MAX);
+        most.0[resource as usize] = theirs.0 - left;
+    }
+    Some(most)
 }
 
 /// On one level: the reclaimer's side must not end up above its share and as saturated as a sibling it took from.

@@ -49,17 +49,14 @@ pub type Scenario = Vec<usize>;
 impl Gathered {
     /// Starts with recorded victims. `free` is what each node has, now or later; `demands` what each pod asks for.
     pub fn new(
-        ledger: &Ledger<'_>,
         recorded: Vec<Arc<Batch>>,
         free: &[i64],
         feasible: impl Iterator<Item = NodeId>,
         demands: &[i64],
     ) -> Self {
         let mut free = free.to_vec();
-        for task in recorded.iter().flat_map(|batch| &batch.tasks) {
-            if let Some(node) = node_of(ledger, *task) {
-                free[node.index()] += ledger.cost(*task, node).0[2];
-            }
+        for place in recorded.iter().flat_map(|batch| &batch.places) {
+            free[place.node.index()] += place.gpus;
         }
         let mut is_feasible = vec![false; free.len()];
         let mut elsewhere = 0;
@@ -83,11 +80,11 @@ impl Gathered {
     }
 
     /// Adds a batch of potential victims.
-    pub fn push(&mut self, ledger: &Ledger<'_>, batch: Arc<Batch>) {
+    pub fn push(&mut self, batch: Arc<Batch>) {
         let index = self.potential.len();
         self.batches_of.entry(batch.job).or_default().push(index);
-        for task in &batch.tasks {
-            let Some(node) = node_of(ledger, *task) else { continue };
+        for place in &batch.places {
+            let node = place.node;
             let appeared = self.at.len();
             let at = self.at.entry(node).or_insert_with(|| {
                 if self.is_feasible[node.index()] {
@@ -97,7 +94,7 @@ impl Gathered {
                 AtNode { appeared, gain: self.free[node.index()], ..AtNode::default() }
             });
             self.by_gain.remove(&(at.gain, at.appeared, node));
-            at.gain += ledger.cost(*task, node).0[2];
+            at.gain += place.gpus;
             self.by_gain.insert((at.gain, at.appeared, node));
             self.news |= at.gain >= self.smallest;
             if !at.jobs.contains(&batch.job) {

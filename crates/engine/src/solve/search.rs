@@ -9,8 +9,9 @@ use fixedbitset::FixedBitSet;
 
 use super::filters::{Admission, FreeGpus, Volume};
 use super::index::{JobIndex, Scratch};
+use super::losses::{Losses, Unit};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
-use super::victims::{Batch, Eligible, VictimOrder, VictimTree};
+use super::victims::{Batch, Eligible, VictimOrder, VictimTree, everyone};
 use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
 use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
@@ -24,6 +25,9 @@ use crate::session::Session;
 use crate::snapshot::Status;
 use crate::units::Triple;
 
+/// States of a probe to look at before asking whether any could help: most probes need few.
+const PATIENCE: u32 = 4;
+
 /// A job that needs room, and who may be asked to make it.
 pub struct Problem<'p> {
     /// The job.
@@ -34,16 +38,13 @@ pub struct Problem<'p> {
     pub eligible: &'p Eligible,
     /// Nodes on which pods may be placed, besides those of victims; `None` is what the rules say.
     pub nodes: Option<&'p FixedBitSet>,
-    /// Which queues could lose what their victims hold for these pods.
-    pub losers: &'p Losers<'p>,
+    /// Who could lose a place for these pods.
+    pub losses: &'p Losses,
     /// Whether the rules accept what a scenario did.
     pub accept: &'p dyn Fn(&Session<'_>, &Trial<'_>) -> bool,
     /// Steps left.
     pub budget: Budget,
 }
-
-/// Says which queues could lose what their victims hold for some pods.
-pub type Losers<'p> = dyn Fn(&Session<'_>, &[TaskId], &BTreeMap<QueueId, Triple>) -> BTreeSet<QueueId> + 'p;
 
 /// A scenario after it was played.
 pub struct Trial<'t> {
@@ -88,6 +89,7 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         problem,
         report: Report { stop: None, scenarios: 0, placed: 0, steps: 0, batch: 0 },
         failed: BTreeSet::new(),
+        everyone: None,
         index,
         facts,
         tree,
@@ -95,6 +97,7 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         feasible: feasible_nodes(session, problem),
         free,
         allowed: 0,
+        plain: session.plain_search,
     };
     let mark = session.ledger.mark();
     search.report.stop = search.run(session).err();
@@ -108,8 +111,10 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
 struct Search<'p> {
     problem: &'p Problem<'p>,
     report: Report,
-    /// Scenarios that failed: number of pods and victims.
-    failed: BTreeSet<(usize, Vec<TaskId>)>,
+    /// Scenarios that failed: number of pods and a signature of the victims.
+    failed: BTreeSet<(usize, u128)>,
+    /// Everyone who may be asked to make room; `None` until somebody wants to know.
+    everyone: Option<Vec<Batch>>,
     index: &'p JobIndex,
     facts: &'p mut JobFacts,
     tree: &'p mut JobTree,
@@ -119,6 +124,8 @@ struct Search<'p> {
     free: Vec<i64>,
     /// Steps at which the current generator must stop.
     allowed: u64,
+    /// Try even what cannot work.
+    plain: bool,
 }
 
 /// What a probe found.
@@ -189,21 +196,23 @@ impl Search<'_> {
     ) -> Result<Probe, SearchStop> {
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
-        let mut volume = Volume::new(&session.ledger, &self.free, pending);
+        let required = self.facts.requested(&session.ledger, pending);
+        let volume = Volume::new(&session.ledger, &self.free, pending);
         let feasible = self.feasible_with(session, recorded);
-        let mut gathered =
-            Gathered::new(&session.ledger, recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at), &demands);
+        let mut gathered = Gathered::new(recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at), &demands);
         // What recorded victims give back, and with all potential ones on top.
         let mut least = FreeGpus::new(&self.free, &demands);
         for batch in recorded {
-            volume.add(&session.ledger, batch);
-            least.add(&session.ledger, batch, 1);
+            least.add(batch, 1);
         }
         let mut most = least.clone();
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
         let mut victims = Victims::new(session, self.index, self.problem, recorded);
         let mut seen = BTreeSet::new();
-        loop {
+        for state in 0.. {
+            if state == PATIENCE && self.is_hopeless(session, required, volume, &demands) {
+                break;
+            }
             self.step(1)?;
             let possible = most.suffice() && admission.suffices();
             let mut listed = Vec::new();
@@ -225,8 +234,8 @@ impl Search<'_> {
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
-                if gives_enough(session, &mut least, &gathered, &scenario)
-                    && self.pays(session, pending, &volume, &gathered, &scenario)
+                if gives_enough(&mut least, &gathered, &scenario)
+                    && self.pays(session, required, volume, &mut least, &gathered, &scenario)
                     && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
                     return Ok(Probe::Solved(victims));
@@ -234,29 +243,74 @@ impl Search<'_> {
             }
             match victims.next(session, &mut self.order) {
                 Some(batch) => {
-                    most.add(&session.ledger, &batch, 1);
+                    most.add(&batch, 1);
                     admission.add(&session.ledger, &batch);
-                    gathered.push(&session.ledger, batch);
+                    gathered.push(batch);
                 }
-                None => return Ok(Probe::Unsolved),
+                None => break,
             }
         }
+        Ok(Probe::Unsolved)
     }
 
-    /// Whether victims who may lose their place hold enough.
+    /// Whether victims who may lose their place hold enough, on nodes that the pods could use.
     fn pays(
         &self,
         session: &Session<'_>,
-        pending: &[TaskId],
-        recorded: &Volume,
+        required: Triple,
+        volume: Volume,
+        least: &mut FreeGpus,
         gathered: &Gathered,
         scenario: &Scenario,
     ) -> bool {
-        let mut volume = recorded.clone();
-        for index in scenario {
-            volume.add(&session.ledger, &gathered.potential[*index]);
+        if self.plain || !volume.is_short() {
+            return true;
         }
-        volume.suffices(|victims| (self.problem.losers)(session, pending, victims))
+        let potential = scenario.iter().map(|index| &gathered.potential[*index]);
+        let batches: Vec<&Batch> = gathered.recorded.iter().chain(potential).map(AsRef::as_ref).collect();
+        let units: Vec<Unit> = batches.iter().map(|batch| Unit::of(&session.ledger, batch)).collect();
+        let losable = self.problem.losses.of(&session.ledger.book, required, &units);
+        if !volume.suffices(losable.gpus) {
+            return false;
+        }
+        let change = |least: &mut FreeGpus, sign: i64| {
+            for (index, (batch, losable)) in batches.iter().zip(&losable.units).enumerate() {
+                let is_recorded = index < gathered.recorded.len();
+                match (is_recorded, losable) {
+                    (true, true) => {}
+                    (false, true) => least.add(batch, sign),
+                    (false, false) => least.add_kept(batch, sign),
+                    (true, false) => {
+                        least.add(batch, -sign);
+                        least.add_kept(batch, sign);
+                    }
+                }
+            }
+        };
+        change(least, 1);
+        let enough = least.suffice();
+        change(least, -1);
+        enough
+    }
+
+    /// Whether not even all victims together could make room, since those who must find another place make none.
+    fn is_hopeless(&mut self, session: &Session<'_>, required: Triple, volume: Volume, demands: &[i64]) -> bool {
+        if self.plain || !volume.is_short() {
+            return false;
+        }
+        let problem = self.problem;
+        let everyone = self.everyone.get_or_insert_with(|| everyone(session, self.index, problem.eligible));
+        let units: Vec<Unit> = everyone.iter().map(|batch| Unit::of(&session.ledger, batch)).collect();
+        let losable = problem.losses.of(&session.ledger.book, required, &units);
+        let mut most = FreeGpus::new(&self.free, demands);
+        for (batch, losable) in everyone.iter().zip(&losable.units) {
+            if *losable {
+                most.add(batch, 1);
+            } else {
+                most.add_kept(batch, 1);
+            }
+        }
+        !volume.suffices(losable.gpus) || !most.suffice()
     }
 
     /// Feasible nodes and those where recorded victims make room.
@@ -286,8 +340,7 @@ impl Search<'_> {
         let mut victims: Vec<TaskId> = batches.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
         let riders = riders(&batches, &victims);
         victims.extend(&riders);
-        let mut key = (pending.len(), victims.clone());
-        key.1.sort_unstable();
+        let key = (pending.len(), signature(&victims));
         if victims.is_empty() || self.failed.contains(&key) {
             return Ok(None);
         }
@@ -453,11 +506,11 @@ impl<'p> Victims<'p> {
 }
 
 /// Whether this scenario alone would free enough GPUs.
-fn gives_enough(session: &Session<'_>, least: &mut FreeGpus, gathered: &Gathered, scenario: &Scenario) -> bool {
+fn gives_enough(least: &mut FreeGpus, gathered: &Gathered, scenario: &Scenario) -> bool {
     let batches = || scenario.iter().map(|index| &gathered.potential[*index]);
-    batches().for_each(|batch| least.add(&session.ledger, batch, 1));
+    batches().for_each(|batch| least.add(batch, 1));
     let enough = least.suffice();
-    batches().for_each(|batch| least.add(&session.ledger, batch, -1));
+    batches().for_each(|batch| least.add(batch, -1));
     enough
 }
 
@@ -502,6 +555,15 @@ impl Jobs for Partial<'_> {
     fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
         if job == self.job { self.facts.key_with(ledger, job, self.need) } else { self.facts.key(ledger, job) }
     }
+}
+
+/// Tells sets of pods apart; their order does not matter.
+fn signature(tasks: &[TaskId]) -> u128 {
+    let mix = |task: &TaskId| {
+        let spread = (u128::from(task.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        (spread ^ (spread >> 67)).wrapping_mul(0xc2b2_ae3d_27d4_eb4f_1656_67b1_9e37_79f9)
+    };
+    tasks.iter().fold(0, |sum, task| sum.wrapping_add(mix(task)))
 }
 
 /// Takes the victims' places away; false if one cannot be evicted.

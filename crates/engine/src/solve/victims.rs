@@ -7,12 +7,13 @@ use std::sync::Arc;
 use super::index::JobIndex;
 use super::min_runtime;
 use crate::gang::Gang;
-use crate::ids::{JobId, QueueId, TaskId};
+use crate::ids::{JobId, NodeId, QueueId, TaskId};
 use crate::ledger::{Ledger, Standing};
 use crate::order::jobs::key_with;
 use crate::order::queues::{Contender, Entitlement};
 use crate::order::tree::JobKey;
 use crate::session::Session;
+use crate::snapshot::GpuAsk;
 use crate::units::Triple;
 
 /// Which jobs may lose pods for a job.
@@ -68,7 +69,7 @@ impl Eligible {
 }
 
 /// Pods of one job that are evicted together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Batch {
     /// The job.
     pub job: JobId,
@@ -77,13 +78,55 @@ pub struct Batch {
     /// Pods that an earlier search of this cycle moves for the job. What they move for falls away with the batch, so
     /// they play again: they stay where they are after all, or move for whoever takes the place.
     pub riders: Vec<TaskId>,
+    /// Where its pods are, those that are on a node.
+    pub places: Vec<Place>,
+    /// Where the riders would go.
+    pub ridden: Vec<Place>,
+}
+
+/// Where a victim is.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The node.
+    pub node: NodeId,
+    /// GPUs that it would give back, as queues count them.
+    pub gpus: i64,
+    /// Whether these are whole ones.
+    pub whole: bool,
 }
 
 impl Batch {
+    /// These pods of a job, as they stand.
+    pub fn new(session: &Session<'_>, job: JobId, tasks: Vec<TaskId>) -> Self {
+        let ledger = &session.ledger;
+        let place = |task: &TaskId| {
+            let node = ledger.standing(*task).spot()?.node;
+            let whole = ledger.snapshot.shape(ledger.snapshot.task(*task).shape).gpu == GpuAsk::Whole;
+            Some(Place { node, gpus: ledger.cost(*task, node).0[2], whole })
+        };
+        let riders = riders(session, job, &tasks);
+        let places = |tasks: &[TaskId]| tasks.iter().filter_map(place).collect();
+        let (places, ridden) = (places(&tasks), places(&riders));
+        Self { job, tasks, riders, places, ridden }
+    }
+
     /// Its pods and their riders.
     pub fn all(&self) -> impl Iterator<Item = TaskId> {
         self.tasks.iter().chain(&self.riders).copied()
     }
+
+    /// Places of its pods and their riders.
+    pub fn all_places(&self) -> impl Iterator<Item = Place> {
+        self.places.iter().chain(&self.ridden).copied()
+    }
+}
+
+/// All pods that a search may take away, job by job, in no particular order.
+pub fn everyone(session: &Session<'_>, index: &JobIndex, eligible: &Eligible) -> Vec<Batch> {
+    let jobs = eligible.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
+    let jobs = jobs.filter(|job| eligible.candidate(session, *job).is_some());
+    let active = |task: &TaskId| session.ledger.standing(*task).is_active();
+    jobs.map(|job| Batch::new(session, job, session.snapshot.job_tasks(job).filter(active).collect())).collect()
 }
 
 /// The batches of a [`VictimTree`], kept so that several probes can go through them from the start.
@@ -190,8 +233,7 @@ impl<'p> VictimTree<'p> {
             }
             self.take(ledger, queue, job, &chunk.tasks);
             self.refill(session, queue, chunk.leaves_some.then_some((job, candidate)));
-            let riders = riders(session, job, &chunk.tasks);
-            return Some(Batch { job, tasks: chunk.tasks, riders });
+            return Some(Batch::new(session, job, chunk.tasks));
         }
     }
 

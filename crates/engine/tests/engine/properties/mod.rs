@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use kai_engine::gang::Gang;
+use kai_engine::outcome::Reason;
 use kai_engine::policy::Action;
 use kai_engine::session::Session;
 use kai_engine::{Outcome, actions};
@@ -153,6 +154,30 @@ fn remembered_rooms_equal_measured_ones() {
         let world = World::of(&shown.0);
         same(&world.cycle(), &step_by_step(&world, |session| session.rooms.plain = true))
     });
+}
+
+/// Bounds that end a search early never hide a solution.
+#[test]
+fn searches_with_bounds_decide_as_those_without() {
+    for_clusters(|shown| {
+        let mut cluster = shown.0.clone();
+        // Bounds save steps, so that a search may get further than it would without.
+        cluster.settings.retain(|(key, _)| key != "steps");
+        let world = World::of(&cluster);
+        let mut plain = step_by_step(&world, |session| session.plain_search = true);
+        let mut bounded = world.cycle();
+        [&mut plain, &mut bounded].into_iter().for_each(forget_effort);
+        same(&bounded, &plain)
+    });
+}
+
+/// How many scenarios were tried is not part of a decision.
+fn forget_effort(outcome: &mut Outcome) {
+    for reason in outcome.verdicts.iter_mut().flat_map(|verdict| &mut verdict.reasons) {
+        if let Reason::NoVictims { scenarios, .. } = reason {
+            *scenarios = 0;
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! How much could be lost of some victims, known before anything is tried: an upper bound that no scenario exceeds.
+//!
+//! Victims that cannot be lost must find another place, so they make no room.
+
+use std::cmp::Reverse;
+
+use super::rules::{self, Reclaimer};
+use super::victims::Batch;
+use crate::ids::{QueueId, TaskId};
+use crate::ledger::Ledger;
+use crate::queues::QueueBook;
+use crate::snapshot::GpuAsk;
+use crate::units::{QueueResource, Triple};
+
+/// Pods of one job that leave together.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit {
+    /// The job's queue.
+    pub queue: QueueId,
+    /// What is lost if all of them are.
+    pub most: Triple,
+    /// What is lost if any of them is.
+    pub least: Triple,
+}
+
+impl Unit {
+    /// The pods of a batch.
+    pub fn of(ledger: &Ledger<'_>, batch: &Batch) -> Self {
+        let queue = ledger.snapshot.job(batch.job).queue.expect("victims have a queue");
+        let costs = || batch.tasks.iter().map(|task| cost(ledger, *task));
+        let most = costs().fold(Triple::ZERO, |sum, (most, _)| sum + most);
+        let smallest = |left: Triple, right: Triple| Triple(std::array::from_fn(|i| left.0[i].min(right.0[i])));
+        let least = if is_all_or_none(ledger, batch) {
+            costs().fold(Triple::ZERO, |sum, (_, least)| sum + least)
+        } else {
+            costs().map(|(_, least)| least).reduce(smallest).unwrap_or_default()
+        };
+        Self { queue, most, least }
+    }
+}
+
+/// What a pod costs its queue, at most and at least: memory requests cost something else on each kind of node.
+fn cost(ledger: &Ledger<'_>, task: TaskId) -> (Triple, Triple) {
+    let row = ledger.snapshot.task(task);
+    let places = [ledger.standing(task).spot().map(|spot| spot.node), row.node];
+    let costs = places.into_iter().flatten().map(|node| ledger.cost(task, node));
+    let most = costs.max_by_key(|cost| cost.0[2]).unwrap_or_default();
+    let mut least = most;
+    if matches!(ledger.snapshot.shape(row.shape).gpu, GpuAsk::Memory { .. }) {
+        least.0[2] = 0;
+    }
+    (most, least)
+}
+
+/// Whether the pods are a whole gang, of which no part can be placed again.
+fn is_all_or_none(ledger: &Ledger<'_>, batch: &Batch) -> bool {
+    let mut pod_sets = ledger.snapshot.pod_sets_of(batch.job);
+    let (Some(only), None) = (pod_sets.next(), pod_sets.next()) else { return false };
+    let row = &ledger.snapshot.pod_sets[only.index()];
+    row.tasks.len() == batch.tasks.len() && row.min as usize >= batch.tasks.len()
+}
+
+/// Who may lose what for a job.
+#[derive(Debug)]
+pub enum Losses {
+    /// Everybody keeps a place.
+    Nobody,
+    /// All victims.
+    Anybody,
+    /// Other queues, as far as shares allow.
+    Sides(Sides),
+}
+
+/// Where the paths of the reclaimer and of each other queue part.
+#[derive(Debug)]
+pub struct Sides {
+    reclaimer: QueueId,
+    multiplier: i64,
+    /// For each queue: at which depth, the reclaimer's side and the other.
+    parting: Vec<(usize, QueueId, QueueId)>,
+}
+
+impl Sides {
+    /// For a job of this queue.
+    pub fn new(book: &QueueBook, reclaimer: QueueId, multiplier: i64) -> Self {
+        let depth = |queue: QueueId| book.path(queue).count();
+        let parting = (0..book.rows.len()).map(QueueId::at).map(|queue| {
+            let (ours, theirs) = book.parting(reclaimer, queue);
+            (depth(ours), ours, theirs)
+        });
+        Self { reclaimer, multiplier, parting: parting.collect() }
+    }
+}
+
+/// What could be lost of some units.
+#[derive(Clone, Debug)]
+pub struct Losable {
+    /// Whether each unit could be lost.
+    pub units: Vec<bool>,
+    /// GPUs that could be lost together.
+    pub gpus: i64,
+}
+
+impl Losses {
+    /// What could be lost of these units for pods that ask for `required`, if nothing else is lost.
+    pub fn of(&self, book: &QueueBook, required: Triple, units: &[Unit]) -> Losable {
+        match self {
+            Self::Nobody => Losable { units: vec![false; units.len()], gpus: 0 },
+            Self::Anybody => {
+                Losable { units: vec![true; units.len()], gpus: units.iter().map(|unit| unit.most.0[2]).sum() }
+            }
+            Self::Sides(sides) => sides.of(book, required, units),
+        }
+    }
+}
+
+impl Sides {
+    fn of(&self, book: &QueueBook, required: Triple, units: &[Unit]) -> Losable {
+        let side = |index: usize| self.parting[units[index].queue.index()];
+        // From the bottom up: what is lost beside the reclaimer makes its own side less saturated.
+        let mut order: Vec<usize> = (0..units.len()).collect();
+        order.sort_unstable_by_key(|index| (Reverse(side(*index).0), side(*index).2));
+        let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
+        let mut losable = Losable { units: vec![false; units.len()], gpus: 0 };
+        let (mut lost, mut beside, mut depth) = (Triple::ZERO, Triple::ZERO, usize::MAX);
+        for group in order.chunk_by(|left, right| side(*left).2 == side(*right).2) {
+            let (at, ours, theirs) = side(group[0]);
+            if at < depth {
+                (beside, depth) = (lost, at);
+            }
+            let Some(most) = rules::most_lost(book, reclaimer, (ours, theirs), beside, self.multiplier) else {
+                continue;
+            };
+            let mut sum = Triple::ZERO;
+            for index in group.iter().filter(|index| units[**index].least.fits_in(most)) {
+                losable.units[*index] = true;
+                sum += units[*index].most;
+            }
+            let bound = |resource| most.get(resource).min(sum.get(resource)).max(0);
+            let sum = Triple(QueueResource::ALL.map(bound));
+            lost += sum;
+        }
+        losable.gpus = lost.get(QueueResource::Gpu);
+        losable
+    }
+}
