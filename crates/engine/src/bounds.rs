@@ -30,7 +30,7 @@ impl Bounds {
     pub fn new(ledger: &Ledger<'_>) -> Self {
         let width = ledger.snapshot.columns.len();
         let (least, most) = (vec![i64::MAX; width], vec![i64::MIN; width]);
-        let mut bounds = Self { least, most, seen: ledger.touched().len(), exact: true };
+        let mut bounds = Self { least, most, seen: ledger.touches(), exact: true };
         for node in ledger.snapshot.nodes.ids() {
             bounds.widen(ledger, node);
         }
@@ -39,15 +39,14 @@ impl Bounds {
 
     /// Takes into account what was touched since. Bounds only grow apart, so this is cheap; they may be too wide then.
     pub fn refresh(&mut self, ledger: &Ledger<'_>) {
-        let touched = &ledger.touched()[self.seen..];
-        if touched.len() > ledger.snapshot.nodes.len() {
+        let Some(touched) = ledger.touched_since(self.seen) else {
             *self = Self::new(ledger);
             return;
-        }
-        self.seen = ledger.touched().len();
-        self.exact &= touched.is_empty();
+        };
+        self.exact &= self.seen == ledger.touches();
+        self.seen = ledger.touches();
         for node in touched {
-            self.widen(ledger, *node);
+            self.widen(ledger, node);
         }
     }
 

@@ -127,7 +127,7 @@ impl Finder {
         let Some(best) = tree.best() else {
             if !known {
                 let essence = self.bounds(ledger).essence(shape);
-                self.hopeless.insert((essence, row.class), ledger.touched().len());
+                self.hopeless.insert((essence, row.class), ledger.touches());
             }
             return None;
         };
@@ -149,11 +149,11 @@ impl Finder {
     fn is_hopeless(&mut self, ledger: &Ledger<'_>, policy: &Policy, row: &Task) -> bool {
         let key = (self.bounds(ledger).essence(ledger.snapshot.shape(row.shape)), row.class);
         let Some(seen) = self.hopeless.get_mut(&key) else { return false };
-        let touched = &ledger.touched()[*seen..];
-        let hopeless = touched.len() <= ledger.snapshot.nodes.len()
-            && !touched.iter().any(|node| accepts_shape(ledger, policy, row, *node));
+        let hopeless = ledger
+            .touched_since(*seen)
+            .is_some_and(|mut touched| !touched.any(|node| accepts_shape(ledger, policy, row, node)));
         if hopeless {
-            *seen = ledger.touched().len();
+            *seen = ledger.touches();
         } else {
             self.hopeless.remove(&key);
         }
@@ -295,7 +295,7 @@ impl Tournament {
         let count = ledger.snapshot.nodes.len();
         let width = count.next_power_of_two().max(1);
         let scores = (0..count).map(|node| Self::judge(ledger, policy, row, NodeId::at(node))).collect();
-        let mut tree = Self { scores, winners: vec![NOBODY; 2 * width], width, seen: ledger.touched().len() };
+        let mut tree = Self { scores, winners: vec![NOBODY; 2 * width], width, seen: ledger.touches() };
         for node in 0..count {
             tree.winners[width + node] = tree.entrant(node);
         }
@@ -325,14 +325,13 @@ impl Tournament {
     }
 
     fn refresh(&mut self, ledger: &Ledger<'_>, policy: &Policy, row: &Task) {
-        let touched = &ledger.touched()[self.seen..];
-        if touched.len() > self.scores.len() {
+        let Some(touched) = ledger.touched_since(self.seen) else {
             *self = Self::new(ledger, policy, row);
             return;
-        }
-        self.seen = ledger.touched().len();
+        };
+        self.seen = ledger.touches();
         for node in touched {
-            let score = Self::judge(ledger, policy, row, *node);
+            let score = Self::judge(ledger, policy, row, node);
             if score == self.scores[node.index()] {
                 continue;
             }

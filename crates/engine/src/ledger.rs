@@ -127,7 +127,12 @@ pub struct Ledger<'s> {
     ports: BTreeMap<(NodeId, PortId), u32>,
     job_versions: Vec<u32>,
     journal: Vec<(TaskId, Standing)>,
+    /// Nodes whose sums changed lately, in order.
     touched: Vec<NodeId>,
+    /// How many touches came before those.
+    forgotten: usize,
+    /// The last touch of each node.
+    last_touch: Vec<usize>,
 }
 
 impl<'s> Ledger<'s> {
@@ -153,6 +158,7 @@ impl<'s> Ledger<'s> {
         }
         share::divide_tree(&mut ledger.book, k_value);
         ledger.journal.clear();
+        ledger.forgotten += ledger.touched.len();
         ledger.touched.clear();
         ledger
     }
@@ -199,6 +205,8 @@ impl<'s> Ledger<'s> {
             job_versions: vec![0; snapshot.jobs.len()],
             journal: Vec::new(),
             touched: Vec::new(),
+            forgotten: 0,
+            last_touch: vec![usize::MAX; nodes.len()],
         }
     }
 
@@ -247,9 +255,27 @@ impl<'s> Ledger<'s> {
         self.job_versions[job.index()]
     }
 
-    /// Nodes whose sums changed, in order, with repetitions; only ever grows.
-    pub fn touched(&self) -> &[NodeId] {
-        &self.touched
+    /// How often the sums of some node changed.
+    pub fn touches(&self) -> usize {
+        self.forgotten + self.touched.len()
+    }
+
+    /// Nodes whose sums changed since there were so many touches, each once; `None` if that is not known any more.
+    pub fn touched_since(&self, touches: usize) -> Option<impl Iterator<Item = NodeId> + '_> {
+        let start = touches.checked_sub(self.forgotten)?;
+        let recent = self.touched.iter().enumerate().skip(start);
+        let is_last = |(index, node): &(usize, &NodeId)| self.last_touch[node.index()] == self.forgotten + index;
+        Some(recent.filter(is_last).map(|(_, node)| *node))
+    }
+
+    fn touch(&mut self, node: NodeId) {
+        // Who asks this late looks at all nodes just as well.
+        if self.touched.len() > 1024 + 4 * self.last_touch.len() {
+            self.forgotten += self.touched.len();
+            self.touched.clear();
+        }
+        self.last_touch[node.index()] = self.touches();
+        self.touched.push(node);
     }
 
     /// Whether the pod may be given a place: it waits, or, in a what-if, was evicted in the same what-if.
@@ -447,7 +473,7 @@ impl<'s> Ledger<'s> {
                 }
             }
         }
-        self.touched.push(spot.node);
+        self.touch(spot.node);
     }
 
     fn free_gpus(&mut self, node: NodeId, idle: i64, releasing: i64) {

@@ -272,7 +272,7 @@ impl Session<'_> {
         if alone || self.finder.plain || matches!(nodes, NodeSet::Only(_)) {
             return Arc::new(explain::tally(&self.ledger, self.policy, task, nodes));
         }
-        let state = self.ledger.touched().len();
+        let state = self.ledger.touches();
         let alike = (row.shape, row.class);
         if let Some((_, tally)) = self.tallies.get(&alike).filter(|(known, _)| *known == state) {
             return Arc::clone(tally);

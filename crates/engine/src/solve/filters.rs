@@ -106,6 +106,11 @@ impl Volume {
         self.counts && self.demand > self.free
     }
 
+    /// GPUs that somebody must lose.
+    pub fn missing(&self) -> i64 {
+        if self.is_short() { self.demand - self.free } else { 0 }
+    }
+
     /// Whether there could be room for everyone if so many GPUs are lost.
     pub fn suffices(&self, lost: i64) -> bool {
         !self.is_short() || self.demand <= self.free.saturating_add(lost)

@@ -19,10 +19,16 @@ pub struct Gathered {
     pub recorded: Vec<Arc<Batch>>,
     /// Victims found for this prefix, in order.
     pub potential: Vec<Arc<Batch>>,
-    batches_of: BTreeMap<JobId, Vec<usize>>,
-    at: BTreeMap<NodeId, AtNode>,
-    /// Nodes with potential victims by what they could offer, then by first appearance.
-    by_gain: BTreeSet<(i64, usize, NodeId)>,
+    /// For each potential batch the one before it of the same job, and GPUs of all up to it that could be lost.
+    earlier: Vec<(Option<usize>, i64)>,
+    /// The last batch of jobs that are known.
+    last_of: BTreeMap<JobId, usize>,
+    /// Nodes with potential victims, by first appearance.
+    at: Vec<AtNode>,
+    /// Where each node is in `at`.
+    slots: Vec<u32>,
+    /// Nodes of use by what they could offer, then by first appearance.
+    by_gain: BTreeSet<(i64, usize)>,
     /// GPUs free on feasible nodes without potential victims, recorded ones gone.
     elsewhere: i64,
     free: Vec<i64>,
@@ -35,13 +41,16 @@ pub struct Gathered {
     news: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct AtNode {
-    appeared: usize,
+    node: NodeId,
     gain: i64,
-    jobs: Vec<JobId>,
     batches: Vec<usize>,
+    /// GPUs, here and elsewhere, that jobs with victims here could lose, at most.
+    losable: i64,
 }
+
+const NOWHERE: u32 = u32::MAX;
 
 /// Victims to try: all recorded batches and these potential ones.
 pub type Scenario = Vec<usize>;
@@ -67,8 +76,10 @@ impl Gathered {
         Self {
             recorded,
             potential: Vec::new(),
-            batches_of: BTreeMap::new(),
-            at: BTreeMap::new(),
+            earlier: Vec::new(),
+            last_of: BTreeMap::new(),
+            at: Vec::new(),
+            slots: vec![NOWHERE; free.len()],
             by_gain: BTreeSet::new(),
             elsewhere,
             free,
@@ -79,48 +90,81 @@ impl Gathered {
         }
     }
 
-    /// Adds a batch of potential victims.
-    pub fn push(&mut self, batch: Arc<Batch>) {
+    /// Adds a batch of potential victims, who could be lost or must be moved.
+    pub fn push(&mut self, batch: Arc<Batch>, could_be_lost: bool) {
         let index = self.potential.len();
-        self.batches_of.entry(batch.job).or_default().push(index);
+        let before = self.last_of.insert(batch.job, index);
+        let gpus = if could_be_lost { batch.gpus() } else { 0 };
+        let known = before.map_or(0, |before| self.earlier[before].1);
+        self.earlier.push((before, known + gpus));
         for place in &batch.places {
-            let node = place.node;
-            let appeared = self.at.len();
-            let at = self.at.entry(node).or_insert_with(|| {
-                if self.is_feasible[node.index()] {
-                    self.elsewhere -= self.free[node.index()];
-                    self.news = true;
-                }
-                AtNode { appeared, gain: self.free[node.index()], ..AtNode::default() }
-            });
-            self.by_gain.remove(&(at.gain, at.appeared, node));
+            let slot = self.slot(place.node);
+            let at = &mut self.at[slot];
+            let gain = at.gain;
             at.gain += place.gpus;
-            self.by_gain.insert((at.gain, at.appeared, node));
-            self.news |= at.gain >= self.smallest;
-            if !at.jobs.contains(&batch.job) {
-                at.jobs.push(batch.job);
-            }
             if at.batches.last() != Some(&index) {
                 at.batches.push(index);
+                // What the job loses elsewhere may be counted twice; it is an upper bound.
+                at.losable += known + gpus;
             }
+            if at.gain >= self.smallest {
+                self.by_gain.remove(&(gain, slot));
+                self.by_gain.insert((at.gain, slot));
+                self.news = true;
+            }
+        }
+        // Nodes where only earlier pods of the job are.
+        let mut older = before;
+        while let Some(batch) = older.filter(|_| gpus > 0) {
+            for place in &self.potential[batch].places {
+                self.at[self.slots[place.node.index()] as usize].losable += gpus;
+            }
+            older = self.earlier[batch].0;
         }
         self.potential.push(batch);
     }
 
-    /// For each node of the newest victim's job: all victims of every job that would lose a pod there.
-    pub fn node_local(&self, ledger: &Ledger<'_>) -> Vec<Scenario> {
+    fn slot(&mut self, node: NodeId) -> usize {
+        if self.slots[node.index()] == NOWHERE {
+            self.slots[node.index()] = self.at.len() as u32;
+            if self.is_feasible[node.index()] {
+                self.elsewhere -= self.free[node.index()];
+                self.news = true;
+            }
+            self.at.push(AtNode { node, gain: self.free[node.index()], batches: Vec::new(), losable: 0 });
+        }
+        self.slots[node.index()] as usize
+    }
+
+    /// For each node of the newest victim's job: all victims of every job that would lose a pod there. Left out are
+    /// those that could not lose as many GPUs as are `missing`.
+    pub fn node_local(&self, ledger: &Ledger<'_>, missing: i64) -> Vec<Scenario> {
         let Some(newest) = self.potential.last() else { return Vec::new() };
-        let hosts: BTreeSet<_> =
+        let mut hosts: Vec<_> =
             ledger.snapshot.job_tasks(newest.job).filter_map(|task| node_of(ledger, task)).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
         let mut scenarios: Vec<Scenario> = Vec::new();
-        for at in hosts.iter().filter_map(|node| self.at.get(node)) {
-            let mut batches: Vec<usize> = at.jobs.iter().flat_map(|job| self.batches_of[job].iter().copied()).collect();
+        let slots = hosts.iter().map(|node| self.slots[node.index()]).filter(|slot| *slot != NOWHERE);
+        for at in slots.map(|slot| &self.at[slot as usize]).filter(|at| at.losable >= missing) {
+            let mut batches: Vec<usize> = at.batches.iter().flat_map(|batch| self.siblings(*batch)).collect();
             batches.sort_unstable();
+            batches.dedup();
             if !scenarios.contains(&batches) {
                 scenarios.push(batches);
             }
         }
         scenarios
+    }
+
+    /// All batches of the job that a batch belongs to.
+    fn siblings(&self, batch: usize) -> impl Iterator<Item = usize> + '_ {
+        self.and_earlier(self.last_of[&self.potential[batch].job])
+    }
+
+    /// A batch and those before it of the same job.
+    fn and_earlier(&self, batch: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(Some(batch), |batch| self.earlier[*batch].0)
     }
 
     /// Whether [`Self::multi_node`] could offer anything new since this was asked last.
@@ -132,12 +176,11 @@ impl Gathered {
     /// offered before and are left out.
     pub fn multi_node<'g>(&'g self, ledger: &Ledger<'_>, seen: &'g mut BTreeSet<u128>) -> Option<Prefixes<'g>> {
         let demand = (self.demand - self.elsewhere).max(0);
-        let useful = || self.by_gain.range((self.smallest, 0, NodeId(0))..);
-        let first = shortest_prefix(useful().map(|(gain, _, _)| *gain), demand)?;
+        let first = shortest_prefix(self.by_gain.iter().map(|(gain, _)| *gain), demand)?;
         Some(Prefixes {
             gathered: self,
             seen,
-            nodes: useful().peekable(),
+            nodes: self.by_gain.iter().peekable(),
             missing: first,
             step: 0,
             batches: FixedBitSet::with_capacity(self.potential.len()),
@@ -152,7 +195,7 @@ impl Gathered {
 pub struct Prefixes<'g> {
     gathered: &'g Gathered,
     seen: &'g mut BTreeSet<u128>,
-    nodes: Peekable<btree_set::Range<'g, (i64, usize, NodeId)>>,
+    nodes: Peekable<btree_set::Iter<'g, (i64, usize)>>,
     /// Nodes to add for the next scenario.
     missing: usize,
     step: usize,
@@ -169,20 +212,17 @@ impl Iterator for Prefixes<'_> {
 
     fn next(&mut self) -> Option<Scenario> {
         while !self.done {
-            for (_, _, node) in self.nodes.by_ref().take(self.missing) {
-                let at = &self.gathered.at[node];
+            for (_, slot) in self.nodes.by_ref().take(self.missing) {
+                let at = &self.gathered.at[*slot];
                 // Odd factors spread node and count over all bits; the sum does not depend on the order of nodes.
-                let (node, count) = (u128::from(node.0) + 1, at.batches.len() as u128 + 1);
+                let (node, count) = (u128::from(at.node.0) + 1, at.batches.len() as u128 + 1);
                 self.signature = self.signature.wrapping_add(
                     node.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
                         ^ count.wrapping_mul(0xc2b2_ae3d_27d4_eb4f_1656_67b1_9e37_79f9),
                 );
                 for batch in &at.batches {
-                    self.batches.insert(*batch);
-                    if self.whole_jobs {
-                        let earlier = &self.gathered.batches_of[&self.gathered.potential[*batch].job];
-                        earlier.iter().take_while(|other| *other < batch).for_each(|other| self.batches.insert(*other));
-                    }
+                    let with = if self.whole_jobs { usize::MAX } else { 1 };
+                    self.gathered.and_earlier(*batch).take(with).for_each(|batch| self.batches.insert(batch));
                 }
             }
             self.done = self.nodes.peek().is_none();

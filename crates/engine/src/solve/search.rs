@@ -209,9 +209,16 @@ impl Search<'_> {
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
         let mut victims = Victims::new(session, self.index, self.problem, recorded);
         let mut seen = BTreeSet::new();
+        let unit = |session: &Session<'_>, batch: &Batch| volume.is_short().then(|| Unit::of(&session.ledger, batch));
+        let recorded_units: Vec<Unit> = recorded.iter().filter_map(|batch| unit(session, batch)).collect();
+        let mut units: Vec<Unit> = Vec::new();
+        let mut kept = BTreeSet::new();
         for state in 0.. {
-            if state == PATIENCE && self.is_hopeless(session, required, volume, &demands) {
-                break;
+            if state == PATIENCE && volume.is_short() && !self.plain {
+                match self.must_be_moved(session, required, volume, &demands) {
+                    Some(jobs) => kept = jobs,
+                    None => break,
+                }
             }
             self.step(1)?;
             let possible = most.suffice() && admission.suffices();
@@ -222,7 +229,11 @@ impl Search<'_> {
                 listed.extend((!recorded.is_empty()).then(Scenario::new));
             } else {
                 match generator {
-                    Generator::NodeLocalGreedy => listed = gathered.node_local(&session.ledger),
+                    Generator::NodeLocalGreedy => {
+                        let lost = recorded.iter().filter(|batch| !kept.contains(&batch.job)).map(|batch| batch.gpus());
+                        let missing = if self.plain { 0 } else { volume.missing() - lost.sum::<i64>() };
+                        listed = gathered.node_local(&session.ledger, missing);
+                    }
                     Generator::MultiNodeGang if gathered.take_news() => {
                         prefixes = gathered.multi_node(&session.ledger, &mut seen);
                     }
@@ -235,7 +246,7 @@ impl Search<'_> {
                     return Ok(Probe::Unsolved);
                 }
                 if gives_enough(&mut least, &gathered, &scenario)
-                    && self.pays(session, required, volume, &mut least, &gathered, &scenario)
+                    && self.pays(session, required, volume, &mut least, &gathered, &scenario, (&recorded_units, &units))
                     && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
                     return Ok(Probe::Solved(victims));
@@ -245,7 +256,9 @@ impl Search<'_> {
                 Some(batch) => {
                     most.add(&batch, 1);
                     admission.add(&session.ledger, &batch);
-                    gathered.push(batch);
+                    units.extend(unit(session, &batch));
+                    let could_be_lost = !kept.contains(&batch.job);
+                    gathered.push(batch, could_be_lost);
                 }
                 None => break,
             }
@@ -253,7 +266,9 @@ impl Search<'_> {
         Ok(Probe::Unsolved)
     }
 
-    /// Whether victims who may lose their place hold enough, on nodes that the pods could use.
+    /// Whether victims who may lose their place hold enough, on nodes that the pods could use. The units are those of
+    /// recorded and potential victims.
+    #[expect(clippy::too_many_arguments, reason = "one question about all that is known of a probe")]
     fn pays(
         &self,
         session: &Session<'_>,
@@ -262,13 +277,14 @@ impl Search<'_> {
         least: &mut FreeGpus,
         gathered: &Gathered,
         scenario: &Scenario,
+        units: (&[Unit], &[Unit]),
     ) -> bool {
         if self.plain || !volume.is_short() {
             return true;
         }
         let potential = scenario.iter().map(|index| &gathered.potential[*index]);
         let batches: Vec<&Batch> = gathered.recorded.iter().chain(potential).map(AsRef::as_ref).collect();
-        let units: Vec<Unit> = batches.iter().map(|batch| Unit::of(&session.ledger, batch)).collect();
+        let units: Vec<Unit> = units.0.iter().copied().chain(scenario.iter().map(|index| units.1[*index])).collect();
         let losable = self.problem.losses.of(&session.ledger.book, required, &units);
         if !volume.suffices(losable.gpus) {
             return false;
@@ -293,24 +309,30 @@ impl Search<'_> {
         enough
     }
 
-    /// Whether not even all victims together could make room, since those who must find another place make none.
-    fn is_hopeless(&mut self, session: &Session<'_>, required: Triple, volume: Volume, demands: &[i64]) -> bool {
-        if self.plain || !volume.is_short() {
-            return false;
-        }
+    /// Jobs that cannot lose anything for these pods; `None` if not even all victims together could make room, since
+    /// those who must find another place make none.
+    fn must_be_moved(
+        &mut self,
+        session: &Session<'_>,
+        required: Triple,
+        volume: Volume,
+        demands: &[i64],
+    ) -> Option<BTreeSet<JobId>> {
         let problem = self.problem;
         let everyone = self.everyone.get_or_insert_with(|| everyone(session, self.index, problem.eligible));
         let units: Vec<Unit> = everyone.iter().map(|batch| Unit::of(&session.ledger, batch)).collect();
         let losable = problem.losses.of(&session.ledger.book, required, &units);
         let mut most = FreeGpus::new(&self.free, demands);
+        let mut kept = BTreeSet::new();
         for (batch, losable) in everyone.iter().zip(&losable.units) {
             if *losable {
                 most.add(batch, 1);
             } else {
                 most.add_kept(batch, 1);
+                kept.insert(batch.job);
             }
         }
-        !volume.suffices(losable.gpus) || !most.suffice()
+        (volume.suffices(losable.gpus) && most.suffice()).then_some(kept)
     }
 
     /// Feasible nodes and those where recorded victims make room.

@@ -115,6 +115,11 @@ impl Batch {
         self.tasks.iter().chain(&self.riders).copied()
     }
 
+    /// GPUs that its pods would give back.
+    pub fn gpus(&self) -> i64 {
+        self.places.iter().map(|place| place.gpus).sum()
+    }
+
     /// Places of its pods and their riders.
     pub fn all_places(&self) -> impl Iterator<Item = Place> {
         self.places.iter().chain(&self.ridden).copied()

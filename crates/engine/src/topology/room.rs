@@ -92,7 +92,7 @@ impl Room {
             children: None,
         };
         let levels = tree.levels.iter().map(|level| vec![nothing.clone(); level.len()]).collect();
-        let mut room = Self { demand: demand.clone(), levels, seen: ledger.touched().len() };
+        let mut room = Self { demand: demand.clone(), levels, seen: ledger.touches() };
         for domain in 0..tree.levels.last().map_or(0, Vec::len) {
             room.remeasure(ledger, tree, domain);
         }
@@ -100,14 +100,13 @@ impl Room {
     }
 
     fn refresh(&mut self, ledger: &Ledger<'_>, tree: &Tree) {
-        let touched = &ledger.touched()[self.seen..];
-        if touched.len() > tree.homes.len() {
+        let Some(touched) = ledger.touched_since(self.seen) else {
             *self = Self::new(ledger, tree, &self.demand);
             return;
-        }
-        self.seen = ledger.touched().len();
+        };
+        self.seen = ledger.touches();
         let mut domains: Vec<usize> =
-            touched.iter().filter_map(|node| tree.homes[node.index()]).map(|domain| domain as usize).collect();
+            touched.filter_map(|node| tree.homes[node.index()]).map(|domain| domain as usize).collect();
         domains.sort_unstable();
         domains.dedup();
         for domain in domains {
