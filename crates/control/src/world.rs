@@ -53,11 +53,32 @@ pub struct World {
     pub priority_classes: BTreeMap<String, PriorityClass>,
     pub topologies: BTreeMap<String, Topology>,
     pub bind_requests: BTreeMap<Key, BindRequest>,
+    changes: Changes,
 }
+
+/// What changed since somebody last took note.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Changes {
+    /// So much that looking at everything is as cheap.
+    #[default]
+    Everything,
+    /// These objects, each with what it was before.
+    These(BTreeMap<Ref, Option<Object>>),
+}
+
+/// So many objects, and one for so many pods, may change before all of them count as changed.
+const CHANGED_MIN: usize = 100;
+const CHANGED_PART: usize = 8;
 
 impl World {
     /// Adds the object, or replaces the one of the same name.
     pub fn apply(&mut self, object: Object) {
+        let reference = object.reference();
+        let before = self.get(&reference);
+        if before.as_ref() == Some(&object) {
+            return;
+        }
+        self.note(reference, before);
         match object {
             Object::Node(node) => {
                 self.nodes.insert(node.name.clone(), *node);
@@ -85,6 +106,9 @@ impl World {
 
     /// Removes an object; `false` if there was none.
     pub fn delete(&mut self, which: &Ref) -> bool {
+        if let Some(before) = self.get(which) {
+            self.note(which.clone(), Some(before));
+        }
         match which {
             Ref::Node(name) => self.nodes.remove(name).is_some(),
             Ref::Pod(key) => self.pods.remove(key).is_some(),
@@ -94,5 +118,34 @@ impl World {
             Ref::Topology(name) => self.topologies.remove(name).is_some(),
             Ref::BindRequest(key) => self.bind_requests.remove(key).is_some(),
         }
+    }
+
+    /// A copy of an object.
+    fn get(&self, which: &Ref) -> Option<Object> {
+        Some(match which {
+            Ref::Node(name) => Object::Node(Box::new(self.nodes.get(name)?.clone())),
+            Ref::Pod(key) => Object::Pod(Box::new(self.pods.get(key)?.clone())),
+            Ref::Queue(name) => Object::Queue(Box::new(self.queues.get(name)?.clone())),
+            Ref::PodGroup(key) => Object::PodGroup(Box::new(self.pod_groups.get(key)?.clone())),
+            Ref::PriorityClass(name) => Object::PriorityClass(Box::new(self.priority_classes.get(name)?.clone())),
+            Ref::Topology(name) => Object::Topology(Box::new(self.topologies.get(name)?.clone())),
+            Ref::BindRequest(key) => Object::BindRequest(Box::new(self.bind_requests.get(key)?.clone())),
+        })
+    }
+
+    fn note(&mut self, which: Ref, before: Option<Object>) {
+        let most = CHANGED_MIN + self.pods.len() / CHANGED_PART;
+        if let Changes::These(changes) = &mut self.changes {
+            // Of several changes the first one knows what was there when somebody looked.
+            changes.entry(which).or_insert(before);
+            if changes.len() > most {
+                self.changes = Changes::Everything;
+            }
+        }
+    }
+
+    /// What changed since this was last asked.
+    pub(crate) fn take_changes(&mut self) -> Changes {
+        std::mem::replace(&mut self.changes, Changes::These(BTreeMap::new()))
     }
 }

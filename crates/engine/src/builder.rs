@@ -395,6 +395,11 @@ impl Builder {
         id
     }
 
+    /// The rows as they are, to become part of a snapshot that is checked as a whole.
+    pub fn unchecked(self) -> Snapshot {
+        self.snapshot
+    }
+
     /// The snapshot, checked.
     ///
     /// Panics where a row contradicts another: that is a mistake of the caller, not of a user.
@@ -402,6 +407,11 @@ impl Builder {
         check::snapshot(&self.snapshot);
         self.snapshot
     }
+}
+
+/// Panics where rows of a snapshot that was put together otherwise contradict each other.
+pub fn check(snapshot: &Snapshot) {
+    check::snapshot(snapshot);
 }
 
 /// Rows `start..end` of a column.

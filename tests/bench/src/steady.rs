@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kai_control::objects::{Phase, Pod};
-use kai_control::scheduler::{Cycle, Effect, Moment, Settings, Usage, watched_cycle};
+use kai_control::scheduler::{Cycle, Effect, Moment, Scheduler, Settings, Usage};
 use kai_control::world::PodKey;
 use kai_control::{Object, World};
 use kai_engine::units::{Span, Timestamp};
@@ -38,7 +38,7 @@ pub fn paces(cluster: &mut Cluster) -> Vec<Pace> {
     }
     let running = world.pods.values().filter(|pod| pod.phase == Phase::Running).map(|pod| pod.key.clone()).collect();
     let hundredth = cluster.pods() / 200;
-    let mut story = Story { world, running, now: NOW, ended: 0 };
+    let mut story = Story { world, scheduler: Scheduler::new(Settings::default()), running, now: NOW, ended: 0 };
     vec![
         story.pace("first cycle", 1, 0),
         story.pace("nothing changed", ROUNDS, 0),
@@ -49,6 +49,7 @@ pub fn paces(cluster: &mut Cluster) -> Vec<Pace> {
 
 struct Story {
     world: World,
+    scheduler: Scheduler,
     /// Pods that ran at first.
     running: Vec<PodKey>,
     now: Timestamp,
@@ -66,7 +67,7 @@ impl Story {
             }
             self.now = self.now.plus(Span::seconds(1));
             let mut times = [meter::cpu_time(); 4];
-            last = watched_cycle(&self.world, &Settings::default(), &Usage::default(), self.now, |moment| {
+            last = self.scheduler.watched_cycle(&mut self.world, &Usage::default(), self.now, |moment| {
                 let end = if moment == Moment::Opened { 1 } else { 2 };
                 times[end] = meter::cpu_time();
             });

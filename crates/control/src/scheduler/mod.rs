@@ -42,7 +42,59 @@ pub fn watched_cycle(
     now: Timestamp,
     passed: impl FnMut(Moment),
 ) -> Cycle {
-    let lowered = lower::lower(world, settings, usage, now);
+    run(world, &lower::lower(world, settings, usage, now), settings, now, passed)
+}
+
+fn run(
+    world: &World,
+    lowered: &lower::Lowered<'_>,
+    settings: &Settings,
+    now: Timestamp,
+    passed: impl FnMut(Moment),
+) -> Cycle {
     let outcome = kai_engine::watched_cycle(&lowered.snapshot, &settings.policy, now, passed);
     raise::raise(world, lowered, &outcome, now)
+}
+
+/// A scheduler that remembers the last cycle, so that the next one costs what changed. It decides as [`cycle`] does.
+///
+/// It must see the same world each time: what changed is what that world noted since.
+#[derive(Debug)]
+pub struct Scheduler {
+    settings: Settings,
+    memory: Option<lower::Memory>,
+}
+
+impl Scheduler {
+    /// A scheduler that has seen nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, memory: None }
+    }
+
+    /// What it was told at start.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Runs one scheduling cycle over everything known of the cluster.
+    pub fn cycle(&mut self, world: &mut World, usage: &Usage, now: Timestamp) -> Cycle {
+        self.watched_cycle(world, usage, now, |_| ())
+    }
+
+    /// The same, and says how far it is.
+    pub fn watched_cycle(
+        &mut self,
+        world: &mut World,
+        usage: &Usage,
+        now: Timestamp,
+        passed: impl FnMut(Moment),
+    ) -> Cycle {
+        let changes = world.take_changes();
+        let settings = &self.settings;
+        let updated = self.memory.take().and_then(|memory| memory.updated(world, settings, usage, now, &changes));
+        let memory = updated.unwrap_or_else(|| lower::remember(world, settings, usage, now));
+        let cycle = run(world, &memory.lowered(world, settings), settings, now, passed);
+        self.memory = Some(memory);
+        cycle
+    }
 }

@@ -15,17 +15,19 @@ use super::gpu_groups::fresh_name;
 use super::lower::Lowered;
 use super::words::{Speaker, standing};
 use crate::duration;
+use crate::objects::PodGroup;
 use crate::world::World;
 use kai_api::keys::reason;
 
 /// Everything that a cycle has to say.
-pub(super) fn raise(world: &World, lowered: Lowered<'_>, outcome: &Outcome, now: Timestamp) -> Cycle {
+pub(super) fn raise(world: &World, lowered: &Lowered<'_>, outcome: &Outcome, now: Timestamp) -> Cycle {
     let raiser = Raiser {
-        speaker: Speaker::new(world, &lowered, &outcome.shares),
-        lowered: &lowered,
+        speaker: Speaker::new(world, lowered, &outcome.shares),
+        world,
+        lowered,
         outcome,
-        bound_together: bound_together(&lowered, outcome),
-        groups: group_names(world, &lowered, outcome, now),
+        bound_together: bound_together(lowered, outcome),
+        groups: group_names(world, lowered, outcome, now),
         now,
     };
     let decided = outcome.decisions.iter().map(|decision| raiser.decision(decision));
@@ -43,10 +45,11 @@ pub(super) fn raise(world: &World, lowered: Lowered<'_>, outcome: &Outcome, now:
     });
     let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).chain(nominated).collect();
     let (pending, queues) = (raiser.pending(), raiser.queues());
-    Cycle { effects, pending, queues, problems: lowered.problems }
+    Cycle { effects, pending, queues, problems: lowered.problems.clone() }
 }
 
 struct Raiser<'a, 'w> {
+    world: &'a World,
     speaker: Speaker<'a, 'w>,
     lowered: &'a Lowered<'w>,
     outcome: &'a Outcome,
@@ -232,11 +235,15 @@ impl Raiser<'_, '_> {
         format!("makes room for job {name}: {}; {}", side(victim), side(winner))
     }
 
+    fn group(&self, job: JobId) -> Option<&PodGroup> {
+        self.world.pod_groups.get(self.lowered.names.job(job.index())?)
+    }
+
     /// Jobs with pods that wait, and why.
     fn pending(&self) -> Vec<PendingJob> {
         let mut verdicts: BTreeMap<JobId, Vec<Words>> = BTreeMap::new();
         for verdict in &self.outcome.verdicts {
-            let Some(group) = self.lowered.names.jobs[verdict.job.index()] else { continue };
+            let Some(group) = self.group(verdict.job) else { continue };
             let reasons = self.speaker.reasons(group, verdict.job, &verdict.reasons);
             verdicts.insert(verdict.job, reasons);
         }
@@ -249,12 +256,12 @@ impl Raiser<'_, '_> {
         let waits = |task: &TaskId| matches!(snapshot.task(*task).status, Status::Pending | Status::Gated);
         let mut pending = Vec::new();
         for job in snapshot.job_ids() {
-            let Some(group) = self.lowered.names.jobs[job.index()] else { continue };
             let waiting: Vec<TaskId> =
                 snapshot.job_tasks(job).filter(waits).filter(|task| placed.get(task) != Some(&Placed::Bound)).collect();
             if waiting.is_empty() {
                 continue;
             }
+            let Some(group) = self.group(job) else { continue };
             let mut reasons = verdicts.remove(&job).unwrap_or_default();
             let promised = waiting.iter().filter(|task| placed.contains_key(task)).count();
             if promised > 0 {

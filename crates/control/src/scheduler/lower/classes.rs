@@ -45,33 +45,84 @@ struct ClassKey<'w> {
     tolerations: &'w [Toleration],
 }
 
-/// Classes by key.
-pub(super) struct Classes<'w> {
-    known: BTreeMap<ClassKey<'w>, ClassId>,
+/// Classes of all pods so far, kept as long as no node changes. They are numbered in the order in which they were met.
+#[derive(Debug, Default)]
+pub(super) struct ClassTable {
+    /// In order of keys.
+    known: Vec<(OwnKey, u32)>,
+    pub(super) rows: Vec<Class>,
+}
+
+/// A [`ClassKey`] that outlives its pod.
+#[derive(Debug)]
+struct OwnKey {
+    kind: Kind,
+    selector: BTreeMap<String, String>,
+    affinity: Option<Vec<NodeTerm>>,
+    tolerations: Vec<Toleration>,
+}
+
+impl OwnKey {
+    fn of(key: &ClassKey<'_>) -> Self {
+        Self {
+            kind: key.kind,
+            selector: key.selector.clone(),
+            affinity: key.affinity.map(<[NodeTerm]>::to_vec),
+            tolerations: key.tolerations.to_vec(),
+        }
+    }
+
+    fn borrowed(&self) -> ClassKey<'_> {
+        ClassKey {
+            kind: self.kind,
+            selector: &self.selector,
+            affinity: self.affinity.as_deref(),
+            tolerations: &self.tolerations,
+        }
+    }
+}
+
+/// Classes of a snapshot.
+pub(super) struct Classes<'t> {
+    table: &'t mut ClassTable,
+    /// Ids by number in the table.
+    ids: Vec<Option<ClassId>>,
+    /// Numbers in the table by id.
+    pub(super) numbers: Vec<u32>,
     /// Nodes that still hold pods of the retired MIG mechanism.
     legacy_mig_nodes: FixedBitSet,
     /// Only nodes labelled for the kind of pod are used.
     restricted: bool,
 }
 
-impl<'w> Classes<'w> {
-    pub(super) fn new(legacy_mig_nodes: FixedBitSet, restricted: bool) -> Self {
-        Self { known: BTreeMap::new(), legacy_mig_nodes, restricted }
+impl<'t> Classes<'t> {
+    pub(super) fn new(table: &'t mut ClassTable, legacy_mig_nodes: FixedBitSet, restricted: bool) -> Self {
+        Self { table, ids: Vec::new(), numbers: Vec::new(), legacy_mig_nodes, restricted }
     }
 
-    pub(super) fn id(&mut self, pod: &'w Pod, nodes: &Selected<'_>, builder: &mut Builder) -> ClassId {
+    pub(super) fn id(&mut self, pod: &Pod, nodes: &Selected<'_>, builder: &mut Builder) -> ClassId {
         let key = ClassKey {
             kind: Kind::of(&pod.request),
             selector: &pod.node_selector,
             affinity: pod.node_affinity.as_deref(),
             tolerations: &pod.tolerations,
         };
-        if let Some(id) = self.known.get(&key) {
-            return *id;
-        }
-        let id = builder.class(self.sort(&key, nodes));
-        self.known.insert(key, id);
-        id
+        let number = match self.table.known.binary_search_by(|(known, _)| known.borrowed().cmp(&key)) {
+            Ok(at) => self.table.known[at].1,
+            Err(at) => {
+                let class = self.sort(&key, nodes);
+                let number = u32::try_from(self.table.rows.len()).expect("classes are few");
+                self.table.rows.push(class);
+                self.table.known.insert(at, (OwnKey::of(&key), number));
+                number
+            }
+        };
+        let index = number as usize;
+        self.ids.resize(self.ids.len().max(index + 1), None);
+        *self.ids[index].get_or_insert_with(|| {
+            self.numbers.push(number);
+            builder.class(self.table.rows[index].clone())
+        })
     }
 
     /// Sorts all nodes by the first rule they fail.
@@ -170,7 +221,8 @@ mod tests {
         let nodes = nodes::select(&world, &settings);
         let pod = json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec});
         let pod = Pod::parse(&pod).unwrap();
-        let classes = Classes::new(FixedBitSet::with_capacity(nodes.list.len()), restricted);
+        let mut table = ClassTable::default();
+        let classes = Classes::new(&mut table, FixedBitSet::with_capacity(nodes.list.len()), restricted);
         let key = ClassKey {
             kind: Kind::of(&pod.request),
             selector: &pod.node_selector,

@@ -10,7 +10,7 @@ use kai_engine::ids::{DeviceId, NodeId, QueueId};
 use kai_engine::snapshot::Status;
 use kai_engine::units::{Span, Timestamp};
 
-use super::classes::Classes;
+use super::classes::{ClassTable, Classes};
 use super::roster::{Member, Members, Roster};
 use super::shapes::{ExtraColumn, Shapes};
 use super::signatures::Signatures;
@@ -28,14 +28,29 @@ struct Maker<'a, 'w> {
     columns: &'a [ExtraColumn<'w>],
     devices: BTreeMap<(NodeId, &'w str), DeviceId>,
     topologies: Topologies<'w>,
-    classes: Classes<'w>,
+    classes: Classes<'a>,
     shapes: Shapes<'w>,
-    signatures: Signatures<'w>,
+    signatures: &'a mut Signatures,
     builder: &'a mut Builder,
     names: &'a mut Names<'w>,
 }
 
-/// Adds all jobs. Answers with the jobs whose trees are broken.
+/// What jobs have in common, kept from one time to the next as long as no node changes.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub(super) classes: ClassTable,
+    pub(super) signatures: Signatures,
+}
+
+/// What is known of the jobs added.
+pub(super) struct Added {
+    /// Jobs whose trees are broken.
+    pub(super) faults: Vec<(usize, TreeFault)>,
+    /// The numbers in the table by id.
+    pub(super) classes: Vec<u32>,
+}
+
+/// Adds all jobs of the roster.
 #[expect(clippy::too_many_arguments, reason = "the last step brings together what the others made")]
 pub(super) fn add<'w>(
     world: &'w World,
@@ -44,20 +59,22 @@ pub(super) fn add<'w>(
     roster: &Roster<'w>,
     columns: &[ExtraColumn<'w>],
     queues: &BTreeMap<&'w str, QueueId>,
+    topologies: Topologies<'w>,
+    tables: &mut Tables,
     builder: &mut Builder,
     names: &mut Names<'w>,
-) -> Vec<(usize, TreeFault)> {
+) -> Added {
     let devices = devices(roster, builder, names);
-    let topologies = Topologies::add(world, nodes, builder, names);
+    let legacy = legacy_mig_nodes(nodes, roster);
     let mut maker = Maker {
         settings,
         nodes,
         columns,
         devices,
         topologies,
-        classes: Classes::new(legacy_mig_nodes(nodes, roster), settings.restrict_node_scheduling),
+        classes: Classes::new(&mut tables.classes, legacy, settings.restrict_node_scheduling),
         shapes: Shapes::default(),
-        signatures: Signatures::default(),
+        signatures: &mut tables.signatures,
         builder,
         names,
     };
@@ -74,7 +91,7 @@ pub(super) fn add<'w>(
         let value = job.group.priority_class.as_ref().and_then(|name| world.priority_classes.get(name));
         maker.job(job, queue, value.map_or(standard, |class| class.value));
     }
-    faults
+    Added { faults, classes: maker.classes.numbers }
 }
 
 /// Priority of jobs that name no class, or one that does not exist.
@@ -146,7 +163,7 @@ impl<'w> Maker<'_, 'w> {
         let mut leaves = Vec::new();
         let root = self.group(job, &job.plan.root, &mut Vec::new(), &mut leaves);
         let group = job.group;
-        self.names.jobs.push(Some(group));
+        self.names.jobs.push(Some(&group.key));
         let signature = self.signatures.job(leaves);
         self.builder.job(JobRow {
             queue,

@@ -10,6 +10,7 @@
 
 mod classes;
 mod jobs;
+mod memory;
 mod nodes;
 mod queues;
 mod roster;
@@ -19,23 +20,27 @@ mod status;
 mod topologies;
 mod tree;
 
+pub(crate) use memory::Memory;
 pub(crate) use tree::TreeFault;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use kai_engine::Snapshot;
 use kai_engine::builder::Builder;
 use kai_engine::units::Timestamp;
 
+use self::jobs::Tables;
+use self::topologies::Topologies;
 use super::effect::{Effect, Problem};
 use super::settings::{Settings, Usage};
-use crate::objects::{PodGroup, Queue, TopologyConstraint};
+use crate::objects::{Queue, TopologyConstraint};
 use crate::world::{GroupKey, PodKey, World};
 
 /// A snapshot and what its ids stand for.
 #[derive(Debug)]
 pub(crate) struct Lowered<'w> {
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: Cow<'w, Snapshot>,
     pub(crate) names: Names<'w>,
     /// Jobs that cannot be scheduled as written, by id.
     pub(crate) faults: Vec<(usize, TreeFault)>,
@@ -50,7 +55,7 @@ pub(crate) struct Names<'w> {
     pub(crate) nodes: Vec<&'w str>,
     pub(crate) queues: Vec<QueueName<'w>>,
     /// `None` is the stand-in for pods that hold shared GPUs but belong to no job here.
-    pub(crate) jobs: Vec<Option<&'w PodGroup>>,
+    pub(crate) jobs: Vec<Option<&'w GroupKey>>,
     pub(crate) pod_sets: Vec<&'w str>,
     pub(crate) tasks: Vec<&'w PodKey>,
     /// Group names of shared GPUs.
@@ -90,12 +95,30 @@ impl<'w> QueueName<'w> {
 
 impl<'w> Names<'w> {
     pub(crate) fn job(&self, index: usize) -> Option<&'w GroupKey> {
-        self.jobs[index].map(|group| &group.key)
+        self.jobs[index]
     }
 }
 
 /// Makes the snapshot of one shard.
 pub(crate) fn lower<'w>(world: &'w World, settings: &Settings, usage: &Usage, now: Timestamp) -> Lowered<'w> {
+    lower_into(world, settings, usage, now, &mut Tables::default()).0
+}
+
+/// Makes the snapshot, and remembers what helps to make the next one.
+pub(crate) fn remember(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) -> Memory {
+    let mut tables = Tables::default();
+    let (lowered, classes) = lower_into(world, settings, usage, now, &mut tables);
+    Memory::of(lowered, tables, classes, world, settings)
+}
+
+/// Makes the snapshot. Answers also with the number of each class in the tables.
+fn lower_into<'w>(
+    world: &'w World,
+    settings: &Settings,
+    usage: &Usage,
+    now: Timestamp,
+    tables: &mut Tables,
+) -> (Lowered<'w>, Vec<u32>) {
     let queues = queues::select(world, settings);
     let nodes = nodes::select(world, settings);
     let roster = roster::call(world, settings, &nodes, now);
@@ -111,13 +134,17 @@ pub(crate) fn lower<'w>(world: &'w World, settings: &Settings, usage: &Usage, no
     problems.extend(roster.problems.iter().cloned());
     let queue_ids = queues::add(queues.rows, usage, now, &mut builder, &mut names);
     nodes::add(&nodes, &roster, &columns, settings, &mut builder);
-    let faults = jobs::add(world, settings, &nodes, &roster, &columns, &queue_ids, &mut builder, &mut names);
-    for (job, fault) in &faults {
-        let group = names.jobs[*job].expect("only real groups have trees");
-        problems.push(Problem { object: format!("pod group {}", group.key), words: fault.words() });
+    let topologies = Topologies::add(world, &nodes, &mut builder, &mut names);
+    let added =
+        jobs::add(world, settings, &nodes, &roster, &columns, &queue_ids, topologies, tables, &mut builder, &mut names);
+    for (job, fault) in &added.faults {
+        let key = names.jobs[*job].expect("only real groups have trees");
+        problems.push(Problem { object: format!("pod group {key}"), words: fault.words() });
     }
     problems.sort_by(|left, right| left.object.cmp(&right.object));
-    Lowered { snapshot: builder.finish(), names, faults, effects: roster.effects, problems }
+    let snapshot = Cow::Owned(builder.finish());
+    let lowered = Lowered { snapshot, names, faults: added.faults, effects: roster.effects, problems };
+    (lowered, added.classes)
 }
 
 /// Whether an object with these labels belongs to the shard.

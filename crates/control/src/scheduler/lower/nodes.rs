@@ -1,7 +1,5 @@
 //! Nodes of the shard: what is known of each, and what pods outside of our jobs hold there.
 
-use std::collections::BTreeMap;
-
 use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS};
@@ -19,18 +17,44 @@ use kai_api::keys::{node_label, resource};
 /// Nodes in name order, which is the order of their ids.
 pub(super) struct Selected<'w> {
     pub(super) list: Vec<Facts<'w>>,
-    ids: BTreeMap<&'w str, NodeId>,
 }
 
-impl Selected<'_> {
+impl<'w> Selected<'w> {
     pub(super) fn id(&self, name: &str) -> Option<NodeId> {
-        self.ids.get(name).copied()
+        let found = self.list.binary_search_by(|facts| facts.node.name.as_str().cmp(name));
+        found.ok().map(NodeId::at)
+    }
+
+    /// What is worth remembering as long as no node changes: for each node of the world, its traits if it is selected.
+    pub(super) fn traits(&self, world: &World) -> Vec<Option<Traits>> {
+        let mut selected = self.list.iter().peekable();
+        let traits = |node: &Node| selected.next_if(|facts| facts.node.name == node.name).map(|facts| facts.traits);
+        world.nodes.values().map(traits).collect()
+    }
+
+    /// The same nodes again.
+    pub(super) fn again(world: &'w World, traits: &[Option<Traits>]) -> Self {
+        let nodes = world.nodes.values().zip(traits);
+        Self { list: nodes.filter_map(|(node, traits)| Some(Facts { node, traits: (*traits)? })).collect() }
     }
 }
 
 /// What every rule about a node goes by.
 pub(super) struct Facts<'w> {
     pub(super) node: &'w Node,
+    traits: Traits,
+}
+
+impl std::ops::Deref for Facts<'_> {
+    type Target = Traits;
+    fn deref(&self) -> &Traits {
+        &self.traits
+    }
+}
+
+/// What follows from a node alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traits {
     /// MiB of each GPU; `None` if the node does not say.
     pub(super) device_memory: Option<i64>,
     pub(super) mig: Mig,
@@ -58,19 +82,18 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> 
         .map(|node| facts(node, settings))
         .filter(|facts| !settings.restrict_node_scheduling || facts.cpu_worker || facts.gpu_worker)
         .collect();
-    let ids = list.iter().enumerate().map(|(index, facts)| (facts.node.name.as_str(), NodeId::at(index))).collect();
-    Selected { list, ids }
+    Selected { list }
 }
 
 fn facts<'w>(node: &'w Node, settings: &Settings) -> Facts<'w> {
-    Facts {
-        node,
+    let traits = Traits {
         device_memory: device_memory(node),
         mig: mig(node, &settings.mig_worker_label_key),
         unfit: unfit(node),
         cpu_worker: node.labels.contains_key(&settings.cpu_worker_label_key),
         gpu_worker: node.labels.contains_key(&settings.gpu_worker_label_key),
-    }
+    };
+    Facts { node, traits }
 }
 
 /// Some exporters write bytes; no GPU has a million MiB.

@@ -74,13 +74,26 @@ impl<'w> Roster<'w> {
     }
 }
 
+/// Calls everybody.
 pub(super) fn call<'w>(
     world: &'w World,
     settings: &Settings,
     nodes: &nodes::Selected<'w>,
     now: Timestamp,
 ) -> Roster<'w> {
-    let (jobs, job_of) = jobs(world, settings);
+    call_some(world, world.pod_groups.values(), world.pods.values(), settings, nodes, now)
+}
+
+/// Calls these pods, in name order, with all pod groups that they may belong to.
+pub(super) fn call_some<'w>(
+    world: &'w World,
+    groups: impl Iterator<Item = &'w PodGroup>,
+    pods: impl Iterator<Item = &'w Pod>,
+    settings: &Settings,
+    nodes: &nodes::Selected<'w>,
+    now: Timestamp,
+) -> Roster<'w> {
+    let (jobs, job_of) = jobs(groups, settings);
     let mut roster = Roster {
         jobs,
         loose: nodes.list.iter().map(|_| Vec::new()).collect(),
@@ -89,7 +102,7 @@ pub(super) fn call<'w>(
         problems: Vec::new(),
     };
     let requests = live_requests(world, settings, nodes, &mut roster.effects);
-    for pod in world.pods.values() {
+    for pod in pods {
         let request = requests.get(&(pod.key.namespace.as_str(), pod.key.name.as_str())).copied();
         let (request, outlived) = match request {
             Some(request) if !request.is_for(pod) => (None, Some(request)),
@@ -105,35 +118,51 @@ pub(super) fn call<'w>(
         let member = member(pod, status, request, nodes);
         if let Some((job, leaf)) = seat(&member, settings, &job_of, &mut roster) {
             roster.jobs[job].leaves[leaf].push(member);
-        } else if let Some(node) = member.node.filter(|_| status::holds_room(status)) {
-            let app = pod.labels.get(label::APP).map(String::as_str);
-            let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
-            let shares = !member.gpu_groups.is_empty();
-            roster.loose[node.index()].push(Loose {
-                pod,
-                leaving: status == Status::Releasing,
-                foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(SCALING_APP),
-                charge: match (shares, reserves_gpu) {
-                    (true, _) => Charge::Elsewhere,
-                    (false, true) => Charge::AllButGpus,
-                    (false, false) => Charge::Everything,
-                },
-            });
-            if shares {
+        } else if let Some((node, loose)) = loose(&member, settings) {
+            if loose.charge == Charge::Elsewhere {
                 roster.sharing.push(member);
             }
+            roster.loose[node.index()].push(loose);
         }
     }
     roster
 }
 
+/// What a pod is that belongs to no job, if it takes up room.
+fn loose<'w>(member: &Member<'w>, settings: &Settings) -> Option<(NodeId, Loose<'w>)> {
+    let Member { pod, status, node, gpu_groups } = member;
+    let node = node.filter(|_| status::holds_room(*status))?;
+    let app = pod.labels.get(label::APP).map(String::as_str);
+    let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
+    let loose = Loose {
+        pod,
+        leaving: *status == Status::Releasing,
+        foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(SCALING_APP),
+        charge: match (!gpu_groups.is_empty(), reserves_gpu) {
+            (true, _) => Charge::Elsewhere,
+            (false, true) => Charge::AllButGpus,
+            (false, false) => Charge::Everything,
+        },
+    };
+    Some((node, loose))
+}
+
+/// The pod group that a pod of ours names.
+pub(super) fn claim<'w>(pod: &'w Pod, settings: &Settings) -> Option<&'w str> {
+    if pod.scheduler != settings.scheduler_name {
+        return None;
+    }
+    let group = pod.annotations.get(kai_api::keys::annotation::POD_GROUP_NAME).filter(|name| !name.is_empty())?;
+    Some(group.as_str())
+}
+
 /// Position of a job by namespace and name.
 type JobIndex<'w> = BTreeMap<(&'w str, &'w str), usize>;
 
-fn jobs<'w>(world: &'w World, settings: &Settings) -> (Vec<Members<'w>>, JobIndex<'w>) {
+fn jobs<'w>(groups: impl Iterator<Item = &'w PodGroup>, settings: &Settings) -> (Vec<Members<'w>>, JobIndex<'w>) {
     let mut jobs = Vec::new();
     let mut index = JobIndex::new();
-    for group in world.pod_groups.values() {
+    for group in groups {
         if !in_shard(&group.labels, settings) || gave_up_here(group, settings) {
             continue;
         }
@@ -159,12 +188,9 @@ fn seat(
     roster: &mut Roster<'_>,
 ) -> Option<(usize, usize)> {
     let pod = member.pod;
-    if pod.scheduler != settings.scheduler_name {
-        return None;
-    }
-    let group = pod.annotations.get(kai_api::keys::annotation::POD_GROUP_NAME).filter(|name| !name.is_empty())?;
+    let group = claim(pod, settings)?;
     let waits = matches!(member.status, Status::Pending | Status::Gated);
-    let Some(job) = jobs.get(&(pod.key.namespace.as_str(), group.as_str())).copied() else {
+    let Some(job) = jobs.get(&(pod.key.namespace.as_str(), group)).copied() else {
         if waits {
             let message = format!(
                 "Pod group {}/{group} does not exist in this node pool, so that the pod waits. Create it, or correct \

@@ -9,31 +9,31 @@ use super::status::is_placed;
 use crate::objects::{HostPort, NodeTerm, Pod, Toleration, TopologyConstraint};
 
 /// Two pods with equal keys are held to the same rules.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct PodKey<'w> {
-    selector: &'w BTreeMap<String, String>,
-    affinity: Option<&'w [NodeTerm]>,
-    tolerations: &'w [Toleration],
-    class: Option<&'w str>,
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PodKey {
+    selector: BTreeMap<String, String>,
+    affinity: Option<Vec<NodeTerm>>,
+    tolerations: Vec<Toleration>,
+    class: Option<String>,
     priority: Option<i32>,
-    ports: &'w [HostPort],
-    other: &'w str,
+    ports: Vec<HostPort>,
+    other: String,
 }
 
 /// Constraints from a leaf up to the root, and the numbers of the pods that still need a place.
-type LeafKey<'w> = (Vec<Option<&'w TopologyConstraint>>, Vec<u32>);
+type LeafKey = (Vec<Option<TopologyConstraint>>, Vec<u32>);
 
 /// Numbers given out so far.
-#[derive(Default)]
-pub(super) struct Signatures<'w> {
-    pods: BTreeMap<PodKey<'w>, u32>,
-    leaves: BTreeMap<LeafKey<'w>, u32>,
+#[derive(Debug, Default)]
+pub(super) struct Signatures {
+    pods: BTreeMap<PodKey, u32>,
+    leaves: BTreeMap<LeafKey, u32>,
     jobs: BTreeMap<Vec<u32>, u32>,
 }
 
-impl<'w> Signatures<'w> {
+impl Signatures {
     /// The number of a leaf; 0 if all its pods have a place.
-    pub(super) fn leaf(&mut self, constraints: Vec<Option<&'w TopologyConstraint>>, members: &[Member<'w>]) -> u32 {
+    pub(super) fn leaf(&mut self, constraints: Vec<Option<&TopologyConstraint>>, members: &[Member<'_>]) -> u32 {
         let mut pods: Vec<u32> = members
             .iter()
             .filter(|member| !is_placed(member.status))
@@ -43,6 +43,7 @@ impl<'w> Signatures<'w> {
             return 0;
         }
         pods.sort_unstable();
+        let constraints = constraints.into_iter().map(Option::<&TopologyConstraint>::cloned).collect();
         number(&mut self.leaves, (constraints, pods))
     }
 
@@ -53,15 +54,15 @@ impl<'w> Signatures<'w> {
     }
 }
 
-fn pod_key(pod: &Pod) -> PodKey<'_> {
+fn pod_key(pod: &Pod) -> PodKey {
     PodKey {
-        selector: &pod.node_selector,
-        affinity: pod.node_affinity.as_deref(),
-        tolerations: &pod.tolerations,
-        class: pod.priority_class.as_deref(),
+        selector: pod.node_selector.clone(),
+        affinity: pod.node_affinity.clone(),
+        tolerations: pod.tolerations.clone(),
+        class: pod.priority_class.clone(),
         priority: pod.priority,
-        ports: &pod.host_ports,
-        other: &pod.other_rules,
+        ports: pod.host_ports.clone(),
+        other: pod.other_rules.clone(),
     }
 }
 

@@ -32,6 +32,14 @@ impl<'w> Topologies<'w> {
         Self { known }
     }
 
+    /// The same without making the trees again.
+    pub(super) fn known(world: &'w World) -> Self {
+        let named = world.topologies.values().enumerate();
+        let entry =
+            |(index, topology): (usize, &'w Topology)| (topology.name.as_str(), (TopologyId::at(index), topology));
+        Self { known: named.map(entry).collect() }
+    }
+
     /// The number of a constraint. Levels are named by alias or by node label.
     pub(super) fn constraint(
         &self,

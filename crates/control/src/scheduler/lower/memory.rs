@@ -1,0 +1,446 @@
+//! What lowering remembers, so that the next time only what changed is lowered again.
+//!
+//! ```text
+//!   changed pods, pod groups, bind requests ──▶ jobs concerned ──▶ lowered by themselves: a few rows ──┐
+//!   last snapshot ──▶ rows of all other jobs, ids moved up or down ────────────────────────────────────┴──▶ snapshot
+//! ```
+//!
+//! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
+//! at: [`Memory::updated`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
+//! there are shared GPUs, host ports, topology constraints or pods outside of jobs that change.
+
+mod splice;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_engine::Snapshot;
+use kai_engine::builder::Builder;
+use kai_engine::ids::JobId;
+use kai_engine::snapshot::Shape;
+use kai_engine::units::Timestamp;
+
+use self::splice::{IdRows, Ids, Source, Splicer, Step, source_sizes};
+use super::jobs::{self, Tables};
+use super::nodes::{self, Traits};
+use super::shapes::{ExtraColumn, FIXED_NAMES};
+use super::topologies::{DomainNames, Topologies};
+use super::{Lowered, Names, TreeFault, queues, roster};
+use crate::objects::{Object, Phase, Pod, TopologyConstraint};
+use crate::scheduler::effect::{Effect, Problem};
+use crate::scheduler::settings::{Settings, Usage};
+use crate::world::{Changes, GroupKey, PodKey, Ref, World};
+
+/// The last snapshot and everything that its ids stand for.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    snapshot: Snapshot,
+    tables: Tables,
+    /// Of each node of the world.
+    traits: Vec<Option<Traits>>,
+    /// Numbers in the tables, by class.
+    classes: Vec<u32>,
+    /// Numbers in the tables, by signature.
+    signatures: Vec<u32>,
+    jobs: Vec<Option<GroupKey>>,
+    pod_sets: Vec<String>,
+    tasks: Vec<PodKey>,
+    devices: Vec<String>,
+    columns: Vec<String>,
+    constraints: BTreeMap<TopologyConstraint, u32>,
+    domains: Vec<DomainNames>,
+    faults: Vec<(usize, TreeFault)>,
+    effects: Vec<Effect>,
+    problems: Vec<Problem>,
+    /// Pods that name a pod group but belong to no job.
+    unseated: BTreeSet<PodKey>,
+    /// Pod groups of pods that are being deleted: how they stand depends on the time.
+    restless: BTreeSet<GroupKey>,
+    /// Whether everything that there is can be spliced.
+    ready: bool,
+}
+
+/// Something that cannot be spliced.
+struct Unknown;
+
+impl Memory {
+    /// Remembers what was lowered from nothing.
+    pub(super) fn of(
+        lowered: Lowered<'_>,
+        tables: Tables,
+        classes: Vec<u32>,
+        world: &World,
+        settings: &Settings,
+    ) -> Self {
+        let Lowered { snapshot, names, faults, effects, problems } = lowered;
+        let snapshot = snapshot.into_owned();
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
+        let signatures = (0..=snapshot.jobs.iter().map(|job| job.signature).max().unwrap_or(0)).collect();
+        let mut memory = Self {
+            traits: nodes::select(world, settings).traits(world),
+            classes,
+            signatures,
+            jobs: names.jobs.iter().map(|key| key.cloned()).collect(),
+            pod_sets: texts(&names.pod_sets),
+            tasks: names.tasks.iter().map(|key| (*key).clone()).collect(),
+            devices: texts(&names.devices),
+            columns: texts(&names.columns),
+            constraints: names.constraints.iter().map(|(written, number)| ((*written).clone(), *number)).collect(),
+            domains: names.domains,
+            faults,
+            effects,
+            problems,
+            unseated: BTreeSet::new(),
+            restless: BTreeSet::new(),
+            ready: true,
+            snapshot,
+            tables,
+        };
+        memory.ready = memory.survey(world, settings).is_ok();
+        memory
+    }
+
+    /// Finds the pods that need another look each time.
+    fn survey(&mut self, world: &World, settings: &Settings) -> Result<(), Unknown> {
+        let plain = self.snapshot.devices.is_empty()
+            && self.snapshot.port_sets.is_empty()
+            && self.snapshot.constraints.is_empty()
+            && self.jobs.iter().all(Option::is_some);
+        if !plain {
+            return Err(Unknown);
+        }
+        let seated: BTreeSet<&PodKey> = self.tasks.iter().collect();
+        let under_way: BTreeSet<(&String, &String)> =
+            world.bind_requests.values().map(|request| (&request.key.namespace, &request.pod)).collect();
+        let mut unseated = BTreeSet::new();
+        for pod in world.pods.values() {
+            let claim = claim(pod, settings);
+            if pod.request.legacy_mig || pod.deletion.is_some() && claim.is_none() {
+                return Err(Unknown);
+            }
+            let Some(group) = claim else { continue };
+            if pod.deletion.is_some() {
+                self.restless.insert(group);
+            }
+            if seated.contains(&pod.key) || pod.phase == Phase::Failed {
+                continue;
+            }
+            // It may hold room on its node, which would have to be given back.
+            let (runs, binds) = (pod.node.is_some(), under_way.contains(&(&pod.key.namespace, &pod.key.name)));
+            if (runs || binds) && matches!(pod.phase, Phase::Running | Phase::Pending) {
+                return Err(Unknown);
+            }
+            unseated.insert(pod.key.clone());
+        }
+        self.unseated = unseated;
+        Ok(())
+    }
+
+    /// Brings the snapshot up to date; `None` if all must be lowered again.
+    pub(crate) fn updated(
+        mut self,
+        world: &World,
+        settings: &Settings,
+        usage: &Usage,
+        now: Timestamp,
+        changes: &Changes,
+    ) -> Option<Self> {
+        let Changes::These(changes) = changes else { return None };
+        self.update(world, settings, usage, now, changes).ok()?;
+        Some(self)
+    }
+
+    fn update(
+        &mut self,
+        world: &World,
+        settings: &Settings,
+        usage: &Usage,
+        now: Timestamp,
+        changes: &BTreeMap<Ref, Option<Object>>,
+    ) -> Result<(), Unknown> {
+        if !self.ready {
+            return Err(Unknown);
+        }
+        let (groups, pods) = self.concerned(world, settings, changes)?;
+        let nodes = nodes::Selected::again(world, &self.traits);
+        let groups_here = groups.iter().filter_map(|key| world.pod_groups.get(key));
+        let pods_here = pods.iter().filter_map(|key| world.pods.get(key));
+        let roster = roster::call_some(world, groups_here, pods_here, settings, &nodes, now);
+        if !roster.sharing.is_empty() || roster.loose.iter().any(|loose| !loose.is_empty()) {
+            return Err(Unknown);
+        }
+
+        let columns: Vec<ExtraColumn<'_>> = self.columns[FIXED_NAMES.len()..]
+            .iter()
+            .zip(&self.snapshot.columns[FIXED_NAMES.len()..])
+            .map(|(name, kind)| ExtraColumn { name, kind: *kind })
+            .collect();
+        let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());
+        let mut names = Names::default();
+        let selected = queues::select(world, settings);
+        let queue_ids = queues::add(selected.rows, usage, now, &mut builder, &mut names);
+        let topologies = Topologies::known(world);
+        let added = jobs::add(
+            world,
+            settings,
+            &nodes,
+            &roster,
+            &columns,
+            &queue_ids,
+            topologies,
+            &mut self.tables,
+            &mut builder,
+            &mut names,
+        );
+        let fresh = builder.unchecked();
+        if !(fresh.devices.is_empty() && fresh.port_sets.is_empty() && fresh.constraints.is_empty()) {
+            return Err(Unknown);
+        }
+        let names = Ids {
+            jobs: names.jobs.into_iter().map(Option::<&GroupKey>::cloned).collect(),
+            pod_sets: names.pod_sets.into_iter().map(str::to_owned).collect(),
+            tasks: names.tasks.into_iter().cloned().collect(),
+        };
+
+        self.problems = selected.problems;
+        self.problems.extend(roster.problems.iter().cloned());
+        self.effects = roster.effects;
+        let seated: BTreeSet<&PodKey> = names.tasks.iter().collect();
+        for key in &pods {
+            let pod = world.pods.get(key);
+            let claims = |pod: &Pod| pod.phase != Phase::Failed && claim(pod, settings).is_some();
+            let is_unseated = !seated.contains(key) && pod.is_some_and(claims);
+            if is_unseated {
+                self.unseated.insert(key.clone());
+            } else {
+                self.unseated.remove(key);
+            }
+        }
+        self.restless = groups
+            .iter()
+            .filter(|group| {
+                let leaves = |pod: &Pod| pod.deletion.is_some() && claim(pod, settings).as_ref() == Some(group);
+                pods.iter().filter_map(|key| world.pods.get(key)).any(leaves)
+            })
+            .cloned()
+            .collect();
+        self.splice(&groups, fresh, names, &added);
+        for (job, fault) in &self.faults {
+            let key = self.jobs[*job].as_ref().expect("only real groups have trees");
+            self.problems.push(Problem { object: format!("pod group {key}"), words: fault.words() });
+        }
+        self.problems.sort_by(|left, right| left.object.cmp(&right.object));
+        Ok(())
+    }
+
+    /// Pod groups that must be lowered again, and all pods that belong to them or did.
+    fn concerned(
+        &self,
+        world: &World,
+        settings: &Settings,
+        changes: &BTreeMap<Ref, Option<Object>>,
+    ) -> Result<(BTreeSet<GroupKey>, BTreeSet<PodKey>), Unknown> {
+        let mut groups = self.restless.clone();
+        let mut pods = BTreeSet::new();
+        let mut concern = |pod: &Pod, groups: &mut BTreeSet<GroupKey>| {
+            // Nodes, columns and ports depend on pods of this kind as well.
+            let request = &pod.request;
+            if request.legacy_mig || !request.resources.scalars.is_empty() || !pod.host_ports.is_empty() {
+                return Err(Unknown);
+            }
+            groups.insert(claim(pod, settings).ok_or(Unknown)?);
+            pods.insert(pod.key.clone());
+            Ok(())
+        };
+        for (which, before) in changes {
+            match (which, before) {
+                (Ref::Pod(key), before) => {
+                    if let Some(Object::Pod(pod)) = before {
+                        concern(pod, &mut groups)?;
+                    }
+                    world.pods.get(key).map_or(Ok(()), |pod| concern(pod, &mut groups))?;
+                }
+                (Ref::PodGroup(key), _) => {
+                    groups.insert(key.clone());
+                }
+                (Ref::BindRequest(key), before) => {
+                    let before = match before {
+                        Some(Object::BindRequest(request)) => Some(&**request),
+                        _ => None,
+                    };
+                    for request in before.into_iter().chain(world.bind_requests.get(key)) {
+                        let pod = world.pods.get(&PodKey::new(key.namespace.clone(), request.pod.clone()));
+                        pod.map_or(Ok(()), |pod| concern(pod, &mut groups))?;
+                    }
+                }
+                _ => return Err(Unknown),
+            }
+        }
+        for pod in self.unseated.iter().filter_map(|key| world.pods.get(key)) {
+            concern(pod, &mut groups)?;
+        }
+        // Requests that were made for an earlier pod of the same name are reported as long as they are there.
+        for request in world.bind_requests.values() {
+            let pod = world.pods.get(&PodKey::new(request.key.namespace.clone(), request.pod.clone()));
+            if let Some(pod) = pod.filter(|pod| !request.is_for(pod)) {
+                concern(pod, &mut groups)?;
+            }
+        }
+        for group in &groups {
+            if let Ok(job) = self.position(group) {
+                let tasks = self.snapshot.job_tasks(JobId::at(job));
+                pods.extend(tasks.map(|task| self.tasks[task.index()].clone()));
+            }
+        }
+        Ok((groups, pods))
+    }
+
+    /// Where the job of a group is, or would be.
+    fn position(&self, group: &GroupKey) -> Result<usize, usize> {
+        self.jobs.binary_search_by(|key| key.as_ref().cmp(&Some(group)))
+    }
+
+    /// Puts new rows in the place of those of the groups.
+    fn splice(&mut self, groups: &BTreeSet<GroupKey>, fresh: Snapshot, fresh_names: Ids, added: &jobs::Added) {
+        let steps = self.steps(groups, &fresh_names.jobs);
+        let old = std::mem::take(&mut self.snapshot);
+        let mut shapes: BTreeMap<&Shape, u32> = BTreeMap::new();
+        for shape in old.shapes.iter().chain(&fresh.shapes) {
+            let next = shapes.len() as u32;
+            shapes.entry(shape).or_insert(next);
+        }
+        let numbers = |list: &[Shape]| list.iter().map(|shape| shapes[shape]).collect::<Vec<u32>>();
+        let kept = Source {
+            rows: &old,
+            shapes: numbers(&old.shapes),
+            classes: &self.classes,
+            signatures: Some(&self.signatures),
+        };
+        let new = Source { rows: &fresh, shapes: numbers(&fresh.shapes), classes: &added.classes, signatures: None };
+        let mut splicer = Splicer::new(&old, &fresh);
+        let mut old_names = IdRows::new(Ids {
+            jobs: std::mem::take(&mut self.jobs),
+            pod_sets: std::mem::take(&mut self.pod_sets),
+            tasks: std::mem::take(&mut self.tasks),
+        });
+        let mut fresh_names = IdRows::new(fresh_names);
+        let mut names = Ids::default();
+        let mut faults = Vec::new();
+        for step in steps {
+            let (source, rows, jobs, faulty) = match &step {
+                Step::Keep(jobs) => (&kept, &mut old_names, jobs.clone(), &self.faults),
+                Step::Add(job) => (&new, &mut fresh_names, *job..*job + 1, &added.faults),
+                Step::Drop(job) => {
+                    old_names.pass(source_sizes(&old, &(*job..*job + 1)), None);
+                    continue;
+                }
+            };
+            let here = splicer.out.jobs.len();
+            let broken = faulty.iter().filter(|(job, _)| jobs.contains(job));
+            faults.extend(broken.map(|(job, fault)| (here + job - jobs.start, fault.clone())));
+            rows.pass(source_sizes(source.rows, &jobs), Some(&mut names));
+            splicer.jobs(source, jobs);
+        }
+        (self.jobs, self.pod_sets, self.tasks, self.faults) = (names.jobs, names.pod_sets, names.tasks, faults);
+
+        let Splicer { mut out, shapes: used_shapes, classes, signatures } = splicer;
+        let by_number: Vec<&Shape> = {
+            let mut list: Vec<(&Shape, u32)> = shapes.into_iter().collect();
+            list.sort_by_key(|(_, number)| *number);
+            list.into_iter().map(|(shape, _)| shape).collect()
+        };
+        out.shapes = used_shapes.order.iter().map(|number| by_number[*number as usize].clone()).collect();
+        out.classes = classes.order.iter().map(|number| self.tables.classes.rows[*number as usize].clone()).collect();
+        // Everything that jobs are not part of; whatever is added here, jobs must not be part of it either.
+        let Snapshot {
+            columns,
+            nodes,
+            queues: _,
+            jobs: _,
+            groups: _,
+            members: _,
+            pod_sets: _,
+            tasks: _,
+            shapes: _,
+            classes: _,
+            devices,
+            device_lists,
+            port_sets,
+            port_conflicts,
+            topologies,
+            constraints,
+        } = old;
+        self.snapshot = Snapshot {
+            columns,
+            nodes,
+            queues: fresh.queues,
+            devices,
+            device_lists,
+            port_sets,
+            port_conflicts,
+            topologies,
+            constraints,
+            ..out
+        };
+        self.classes = classes.order;
+        self.signatures = [0].into_iter().chain(signatures.order).collect();
+        if cfg!(debug_assertions) {
+            kai_engine::builder::check(&self.snapshot);
+        }
+    }
+
+    /// How the jobs of the next snapshot follow from those of the last and the new ones, both in name order.
+    fn steps(&self, groups: &BTreeSet<GroupKey>, fresh: &[Option<GroupKey>]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let (mut next, mut added) = (0, 0);
+        for group in groups {
+            let place = self.position(group);
+            let (Ok(at) | Err(at)) = place;
+            steps.push(Step::Keep(next..at));
+            next = at;
+            if place.is_ok() {
+                steps.push(Step::Drop(at));
+                next += 1;
+            }
+            if fresh.get(added).is_some_and(|key| key.as_ref() == Some(group)) {
+                steps.push(Step::Add(added));
+                added += 1;
+            }
+        }
+        steps.push(Step::Keep(next..self.jobs.len()));
+        steps.retain(|step| !matches!(step, Step::Keep(jobs) if jobs.is_empty()));
+        steps
+    }
+
+    /// The snapshot with the names of its ids.
+    pub(crate) fn lowered<'m>(&'m self, world: &'m World, settings: &Settings) -> Lowered<'m> {
+        let texts = |list: &'m [String]| list.iter().map(String::as_str).collect();
+        let nodes = nodes::Selected::again(world, &self.traits);
+        let names = Names {
+            nodes: nodes.list.iter().map(|facts| facts.node.name.as_str()).collect(),
+            queues: queues::select(world, settings).rows.into_values().map(|(queue, _)| queue).collect(),
+            jobs: self.jobs.iter().map(Option::as_ref).collect(),
+            pod_sets: texts(&self.pod_sets),
+            tasks: self.tasks.iter().collect(),
+            devices: texts(&self.devices),
+            columns: texts(&self.columns),
+            constraints: self.constraints.iter().map(|(written, number)| (written, *number)).collect(),
+            domains: self.domains.clone(),
+        };
+        Lowered {
+            snapshot: Cow::Borrowed(&self.snapshot),
+            names,
+            faults: self.faults.clone(),
+            effects: self.effects.clone(),
+            problems: self.problems.clone(),
+        }
+    }
+}
+
+fn claim(pod: &Pod, settings: &Settings) -> Option<GroupKey> {
+    let group = roster::claim(pod, settings)?;
+    Some(GroupKey::new(pod.key.namespace.clone(), group))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+use fixedbitset::FixedBitSet;
+use kai_engine::snapshot::Class;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::{BindRequest, Node, PodGroup, Queue};
+use crate::scheduler::lower::{lower, remember};
+
+/// Something that happens between two cycles.
+#[derive(Clone, Debug)]
+enum Event {
+    Put(Value),
+    Gone(&'static str, String),
+}
+
+fn metadata(name: &str) -> Value {
+    json!({"name": name, "namespace": "lab"})
+}
+
+fn node(name: usize, cordoned: bool) -> Value {
+    let allocatable = json!({"cpu": 64, "memory": "64Gi", "nvidia.com/gpu": 4});
+    let metadata = json!({"name": format!("n{name}")});
+    json!({"kind": "Node", "metadata": metadata, "spec": {"unschedulable": cordoned}, "status": {"allocatable": allocatable}})
+}
+
+fn pod() -> impl Strategy<Value = Event> {
+    let what = (0..8usize, proptest::option::weighted(0.9, 0..5usize), 0..3usize, 0..4usize);
+    let how = (
+        prop::sample::select(&["Pending", "Running", "Succeeded", "Failed"][..]),
+        proptest::option::weighted(0.6, 0..4usize),
+        proptest::option::weighted(0.1, prop::sample::select(&["2026-01-01T00:00:00Z", "1970-01-01T00:00:01Z"][..])),
+        proptest::option::weighted(0.3, prop::sample::select(&["a", "b"][..])),
+        prop::sample::select(&["kai-scheduler", "kai-scheduler", "kai-scheduler", "kai-scheduler", "other"][..]),
+    );
+    (what, how, any::<bool>()).prop_map(
+        |((name, group, gpus, selector), (phase, node, deletion, leaf, scheduler), gated)| {
+            let mut metadata = metadata(&format!("p{name}"));
+            if let Some(group) = group {
+                metadata["annotations"] = json!({"pod-group-name": format!("g{group}")});
+            }
+            metadata["labels"] = leaf.map_or(json!({}), |leaf| json!({"kai.scheduler/subgroup-name": leaf}));
+            metadata["deletionTimestamp"] = deletion.map_or(Value::Null, |time| json!(time));
+            let requests = json!({"cpu": 1, "nvidia.com/gpu": gpus});
+            let mut spec = json!({"schedulerName": scheduler, "containers": [{"resources": {"requests": requests}}]});
+            spec["nodeSelector"] = if selector == 0 { json!({"zone": "x"}) } else { json!({}) };
+            if phase != "Pending" {
+                spec["nodeName"] = node.map_or(Value::Null, |node| json!(format!("n{node}")));
+            } else if gated && node.is_none() {
+                spec["schedulingGates"] = json!([{"name": "quota"}]);
+            }
+            Event::Put(json!({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}}))
+        },
+    )
+}
+
+fn group() -> impl Strategy<Value = Event> {
+    (0..5usize, 0..4usize, 0..4u32, 0..6usize).prop_map(|(name, queue, min, tree)| {
+        let mut spec = json!({"queue": format!("q{queue}"), "minMember": min});
+        match tree {
+            0 => spec["subGroups"] = json!([{"name": "a", "minMember": 1}, {"name": "b", "minMember": 1}]),
+            1 => spec["subGroups"] = json!([{"name": "a"}, {"name": "a"}]),
+            _ => {}
+        }
+        Event::Put(json!({"kind": "PodGroup", "metadata": metadata(&format!("g{name}")), "spec": spec}))
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let request = (0..8usize, 0..8usize, 0..5usize).prop_map(|(name, pod, node)| {
+        let spec = json!({"podName": format!("p{pod}"), "selectedNode": format!("n{node}")});
+        Event::Put(json!({"kind": "BindRequest", "metadata": metadata(&format!("r{name}")), "spec": spec}))
+    });
+    prop_oneof![
+        10 => pod(),
+        4 => group(),
+        2 => request,
+        3 => (0..8usize).prop_map(|name| Event::Gone("Pod", format!("p{name}"))),
+        1 => (0..5usize).prop_map(|name| Event::Gone("PodGroup", format!("g{name}"))),
+        1 => (0..8usize).prop_map(|name| Event::Gone("BindRequest", format!("r{name}"))),
+        1 => (0..4usize, any::<bool>()).prop_map(|(name, cordoned)| Event::Put(node(name, cordoned))),
+    ]
+}
+
+fn happen(world: &mut World, event: &Event) {
+    match event {
+        Event::Put(value) => world.apply(Object::parse(value).unwrap().unwrap()),
+        Event::Gone(kind, name) => {
+            let key = crate::world::Key::new("lab", name.clone());
+            world.delete(&match *kind {
+                "Pod" => Ref::Pod(key),
+                "PodGroup" => Ref::PodGroup(key),
+                _ => Ref::BindRequest(key),
+            });
+        }
+    }
+}
+
+fn world() -> World {
+    let mut world = World::default();
+    for name in 0..4 {
+        world.apply(Object::Node(Box::new(Node::parse(&node(name, false)).unwrap())));
+    }
+    for name in 0..3 {
+        let queue = json!({"metadata": {"name": format!("q{name}")}, "spec": {}});
+        world.apply(Object::Queue(Box::new(Queue::parse(&queue).unwrap())));
+    }
+    world
+}
+
+fn show(lowered: &Lowered<'_>) -> String {
+    // Node sets print where they are, not what is in them.
+    let set = |set: &FixedBitSet| set.ones().collect::<Vec<_>>();
+    let class = |class: &Class| {
+        let excluded: Vec<_> = class.excluded.iter().map(|(rule, nodes)| (*rule, set(nodes))).collect();
+        format!("{:?} {excluded:?}", set(&class.admitted))
+    };
+    let classes: Vec<String> = lowered.snapshot.classes.iter().map(class).collect();
+    let rest = format!("{lowered:#?}");
+    let rest: Vec<&str> = rest.lines().filter(|line| !line.contains("data: 0x")).collect();
+    format!("{classes:#?}\n{}", rest.join("\n"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is spliced together equals what is lowered from nothing.
+    #[test]
+    fn lowering_again_equals_lowering_from_nothing(rounds in vec(vec(event(), 0..4), 1..12)) {
+        let (mut world, settings, usage) = (world(), Settings::default(), Usage::default());
+        world.take_changes();
+        let mut memory = remember(&world, &settings, &usage, Timestamp(0));
+        for (index, round) in rounds.iter().enumerate() {
+            let now = Timestamp(index as i64 * 60_000_000);
+            for event in round {
+                happen(&mut world, event);
+            }
+            let changes = world.take_changes();
+            let updated = memory.updated(&world, &settings, &usage, now, &changes);
+            memory = updated.unwrap_or_else(|| remember(&world, &settings, &usage, now));
+            let fresh = lower(&world, &settings, &usage, now);
+            prop_assert_eq!(show(&memory.lowered(&world, &settings)), show(&fresh));
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_comes_starts_or_ends_is_spliced() {
+    let (mut world, settings, usage) = (world(), Settings::default(), Usage::default());
+    let pod = |name: usize, phase: &str, node: Value| {
+        let mut metadata = metadata(&format!("p{name}"));
+        metadata["annotations"] = json!({"pod-group-name": format!("g{name}")});
+        let spec = json!({"schedulerName": "kai-scheduler", "nodeName": node});
+        let value = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
+        Object::Pod(Box::new(Pod::parse(&value).unwrap()))
+    };
+    for name in 0..5 {
+        let group = json!({"metadata": metadata(&format!("g{name}")), "spec": {"queue": "q1"}});
+        world.apply(Object::PodGroup(Box::new(PodGroup::parse(&group).unwrap())));
+        world.apply(pod(name, "Running", json!("n1")));
+    }
+    world.take_changes();
+    let mut memory = remember(&world, &settings, &usage, Timestamp(0));
+    let request = json!({"metadata": metadata("r"), "spec": {"podName": "p3", "selectedNode": "n2"}});
+    let request = Object::BindRequest(Box::new(BindRequest::parse(&request).unwrap()));
+    for change in
+        [pod(2, "Succeeded", json!("n1")), pod(3, "Pending", Value::Null), request, pod(9, "Pending", Value::Null)]
+    {
+        world.apply(change);
+        let changes = world.take_changes();
+        memory = memory.updated(&world, &settings, &usage, Timestamp(1), &changes).expect("spliced");
+        let fresh = lower(&world, &settings, &usage, Timestamp(1));
+        assert_eq!(show(&memory.lowered(&world, &settings)), show(&fresh));
+    }
+}
