@@ -60,7 +60,7 @@ fn build_peers(root: &Path) -> Result<PathBuf, String> {
     }
     println!("building KAI {version} from the Go module proxy, once");
     let mut command = Command::new("nice");
-    command.current_dir(&module).args(["-n", "10", "go", "build", "-o"]).arg(&program).arg(".");
+    command.current_dir(&module).args(["-n", "10", "go", "build", "-ldflags=-s -w", "-o"]).arg(&program).arg(".");
     let status = command.status().map_err(|error| format!("go: {error}"))?;
     if status.success() { Ok(program) } else { Err(format!("KAI {version} cannot be built; is Go installed?")) }
 }
