@@ -175,7 +175,37 @@ pub enum Reason {
         placed: u32,
         /// Pods it needs.
         wanted: u32,
+        /// Why scenarios were refused.
+        refused: Refusals,
+        /// Young jobs that had to be left alone.
+        protected: Option<Protection>,
     },
+}
+
+/// Why scenarios of a search were refused, and how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// The job found no room, even without the victims.
+    pub no_room: u32,
+    /// The action's rules: a victim would lose what it may not lose.
+    pub by_rules: u32,
+    /// In the next cycle others would have the place, or a victim would have none.
+    pub fleeting: u32,
+}
+
+/// Jobs that are spared because they have not run for their minimum time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protection {
+    /// How many.
+    pub jobs: u32,
+    /// The job that may be evicted first.
+    pub next: JobId,
+    /// When.
+    pub until: Timestamp,
+    /// Its minimum runtime.
+    pub span: Span,
+    /// The queue that sets it; `None` is the scheduler's default.
+    pub queue: Option<QueueId>,
 }
 
 /// How much of a group a topology domain could take.
@@ -192,8 +222,8 @@ pub struct DomainFit {
 /// How a search for victims ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchStop {
-    /// The queue would exceed its fair share, or its quota for work that cannot be preempted.
-    NotEntitled,
+    /// A bound that no victim can change.
+    Barred(Bar),
     /// No job may be evicted for this one.
     NoCandidates,
     /// Evicting all that may be evicted is not enough, or the rules refuse it.
@@ -204,6 +234,29 @@ pub enum SearchStop {
     Alike(JobId),
     /// No scenario generator is enabled.
     NoGenerator,
+}
+
+/// Why a search does not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// All GPUs that are free now or later are fewer than the job asks for, in millionths.
+    FreeGpus {
+        /// What it asks for.
+        asked: i64,
+        /// What is free.
+        free: i64,
+    },
+    /// The same for GPU memory, in MiB.
+    FreeMemory {
+        /// What it asks for.
+        asked: i64,
+        /// What is free.
+        free: i64,
+    },
+    /// The queue would exceed its fair share.
+    FairShare(QueueBlock),
+    /// Work that cannot be preempted would exceed a quota.
+    Quota(QueueBlock),
 }
 
 /// A pod set with too few pods.

@@ -61,13 +61,22 @@ pub struct Repairs {
     /// Pods are evicted for a job only if the job would still get its place when everyone concerned starts anew, as they
     /// do in the next cycle. Otherwise the same pods could be moved again and again.
     pub lasting_moves: bool,
+    /// A victim that turns out to have room where it is, is not evicted.
+    pub spare_victims: bool,
 }
 
 impl Repairs {
     /// Decides as KAI does.
-    pub const NONE: Self = Self { gang_trees: false, drop_placements: false, gpu_sharing: false, lasting_moves: false };
+    pub const NONE: Self = Self {
+        gang_trees: false,
+        drop_placements: false,
+        gpu_sharing: false,
+        lasting_moves: false,
+        spare_victims: false,
+    };
     /// Decides as we think is right.
-    pub const ALL: Self = Self { gang_trees: true, drop_placements: true, gpu_sharing: true, lasting_moves: true };
+    pub const ALL: Self =
+        Self { gang_trees: true, drop_placements: true, gpu_sharing: true, lasting_moves: true, spare_victims: true };
 }
 
 /// An action of a cycle.

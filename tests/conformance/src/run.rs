@@ -57,7 +57,8 @@ impl Default for Options {
 }
 
 /// Each repair taken back alone, then all of them: what a failure is tried with to explain it.
-const WITHOUT: [(&str, Repairs); 5] = [
+const WITHOUT: [(&str, Repairs); 6] = [
+    ("spare victims", Repairs { spare_victims: false, ..Repairs::ALL }),
     ("gang trees", Repairs { gang_trees: false, ..Repairs::ALL }),
     ("dropped placements", Repairs { drop_placements: false, ..Repairs::ALL }),
     ("GPU sharing", Repairs { gpu_sharing: false, ..Repairs::ALL }),

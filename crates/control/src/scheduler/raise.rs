@@ -22,7 +22,7 @@ use kai_api::keys::reason;
 /// Everything that a cycle has to say.
 pub(super) fn raise(world: &World, lowered: &Lowered<'_>, outcome: &Outcome, now: Timestamp) -> Cycle {
     let raiser = Raiser {
-        speaker: Speaker::new(world, lowered, &outcome.shares),
+        speaker: Speaker::new(world, lowered),
         world,
         lowered,
         outcome,
@@ -244,7 +244,7 @@ impl Raiser<'_, '_> {
         let mut verdicts: BTreeMap<JobId, Vec<Words>> = BTreeMap::new();
         for verdict in &self.outcome.verdicts {
             let Some(group) = self.group(verdict.job) else { continue };
-            let reasons = self.speaker.reasons(group, verdict.job, &verdict.reasons);
+            let reasons = self.speaker.reasons(group, &verdict.reasons);
             verdicts.insert(verdict.job, reasons);
         }
         for (job, fault) in &self.lowered.faults {

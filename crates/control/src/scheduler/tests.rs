@@ -70,7 +70,7 @@ fn pods_outside_of_jobs_hold_their_part_of_a_device() {
             bind small-0 a [g1]: fits; queue team now holds 0.25 GPUs of a fair share of 0.75
             note small: started yes, stale no
             new waits: PodSchedulingErrors: No node takes pod lab/new-0: 1 node lacks 1 GPU with a free share of 0.5.
-            new waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            new waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 0.5 GPUs and all that is free together is 0; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
         "]],
     );
 }
@@ -87,7 +87,7 @@ fn what_is_missing_is_named_for_the_best_node() {
          job gang queue=team pods=3 gpu=4",
         &expect![[r"
             gang waits: PodSchedulingErrors: Only 1 of the 3 pods that must start together found room. No node takes pod lab/gang-1: 2 nodes lack GPUs (the best is short of 2 GPUs); 1 node has a taint that the pod does not tolerate; 1 node is cordoned. A toleration would open the tainted nodes.
-            gang waits: Unschedulable: No room is made for it: 4 ways of moving pods were tried, the best for 1 of 3 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            gang waits: Unschedulable: No room is made for it: 4 ways of moving pods were tried, the best for 1 of 3 pods: 2 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
         "]],
     );
 }
@@ -100,7 +100,7 @@ fn a_request_that_no_node_can_serve_is_told_so() {
          job huge queue=team gpu=16",
         &expect![[r"
             huge waits: PodSchedulingErrors: No node takes pod lab/huge-0: 1 node lacks GPUs (short of 8 GPUs). The pod asks for 16 GPUs, but no node has more than 8 GPUs, even when empty.
-            huge waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 0 GPUs, its fair share is 8; no job of lower priority in its queue may be evicted.
+            huge waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 16 GPUs and all that is free together is 8; queue team may not reclaim, it holds 0 GPUs of a fair share of 8 and the job asks for 16 more; no job of lower priority in its queue may be evicted.
         "]],
     );
 }
@@ -149,9 +149,9 @@ fn limits_and_quotas_are_named_with_amounts() {
          job fixed queue=team gpu=3 non-preemptible",
         &expect![[r"
             fixed waits: OverLimit: Queue Research may use at most 4 GPUs, it holds 2 and the job asks for 3 more. Wait for jobs of the queue to end, or raise its limit.
-            fixed waits: Unschedulable: No room is made for it: its queue may not reclaim: it holds 2 GPUs, its fair share is 4; preempting cannot help, the quota of its queue is too small for it.
+            fixed waits: Unschedulable: No room is made for it: queue team may not reclaim, it holds 2 GPUs of a fair share of 4 and the job asks for 3 more; preempting cannot help, queue team has a quota of 2 GPUs, 0 are held by work that cannot be preempted and the job asks for 3 more.
             more waits: OverLimit: Queue Research may use at most 4 GPUs, it holds 2 and the job asks for 4 more. Wait for jobs of the queue to end, or raise its limit.
-            more waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 1 of 2 pods; its queue may not reclaim: it holds 2 GPUs, its fair share is 4; no job of lower priority in its queue may be evicted.
+            more waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 1 of 2 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 4 and the job asks for 4 more; no job of lower priority in its queue may be evicted.
         "]],
     );
 }
@@ -223,7 +223,7 @@ fn a_shard_sees_its_own_nodes_only() {
     expect![[r"
         astray waits: QueueDoesNotExist: Queue other belongs to another node pool: correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload.
         mine waits: PodSchedulingErrors: No node takes pod lab/mine-0: 1 node lacks GPUs (short of 2 GPUs). The pod asks for 4 GPUs, but no node has more than 2 GPUs, even when empty.
-        mine waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 0 GPUs, its fair share is 2; no job of lower priority in its queue may be evicted.
+        mine waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 4 GPUs and all that is free together is 2; queue team may not reclaim, it holds 0 GPUs of a fair share of 2 and the job asks for 4 more; no job of lower priority in its queue may be evicted.
         pod lab/theirs-0: PodGroupDoesNotExist: Pod group lab/theirs does not exist in this node pool, so that the pod waits. Create it, or correct the annotation pod-group-name.
     "]].assert_eq(&play(text, &settings));
 }
@@ -292,7 +292,7 @@ fn foreign_pods_take_room_and_capacity() {
             bind small-0 a: fits; queue team now holds 1 GPU of a fair share of 1
             note small: started yes, stale no
             big waits: PodSchedulingErrors: No node takes pod lab/big-0: 1 node lacks GPUs (short of 1 GPU).
-            big waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 1 GPU, its fair share is 1; no job of lower priority in its queue may be evicted.
+            big waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 2 GPUs and all that is free together is 0; queue team may not reclaim, it holds 1 GPU of a fair share of 1 and the job asks for 2 more; no job of lower priority in its queue may be evicted.
         "]],
     );
 }
@@ -327,9 +327,9 @@ fn memory_that_no_device_has_is_told() {
             bind fits-0 a [a-0df34d41d7 new]: fits; queue team now holds 1 GPU of a fair share of 2
             note fits: started yes, stale no
             large waits: PodSchedulingErrors: No node takes pod lab/large-0: 2 nodes have GPUs with too little memory (16000 MiB at most). Ask for at most 16000 MiB of each GPU, or for whole GPUs.
-            large waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; its queue may not reclaim: it holds 1 GPU, its fair share is 2; no job of lower priority in its queue may be evicted.
+            large waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 20000 MiB of GPU memory and all that is free together is 100; queue team may not reclaim, it holds 1 GPU of a fair share of 2 and the job asks for 1.25 more; no job of lower priority in its queue may be evicted.
             pair waits: PodSchedulingErrors: No node takes pod lab/pair-0: 1 node has GPUs of unknown memory; 1 node lacks 2 GPUs with 1000 MiB free. Label nodes with nvidia.com/gpu.memory, or ask with gpu-fraction.
-            pair waits: Unschedulable: No room is made for it: moving pods cannot help, all free room together is too small; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            pair waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 2000 MiB of GPU memory and all that is free together is 100; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
         "]],
     );
 }

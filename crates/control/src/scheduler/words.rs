@@ -4,8 +4,7 @@
 //! much is missing, what would help.
 
 use kai_api::keys::reason;
-use kai_engine::ids::JobId;
-use kai_engine::outcome::{DomainFit, PodSetShortage, QueueBlock, QueueState, Reason};
+use kai_engine::outcome::{DomainFit, PodSetShortage, QueueBlock, Reason};
 use kai_engine::units::QueueResource;
 
 use super::amounts::{amount, called, count, number};
@@ -28,20 +27,19 @@ const QUEUE_NOT_LEAF: &str = "QueueIsNotLeaf";
 pub(super) struct Speaker<'a, 'w> {
     world: &'w World,
     lowered: &'a Lowered<'w>,
-    shares: &'a [QueueState],
     /// The most that any one node has, by column.
     largest: Vec<i64>,
 }
 
 impl<'a, 'w> Speaker<'a, 'w> {
-    pub(super) fn new(world: &'w World, lowered: &'a Lowered<'w>, shares: &'a [QueueState]) -> Self {
-        Self { world, lowered, shares, largest: obstacles::largest(&lowered.snapshot) }
+    pub(super) fn new(world: &'w World, lowered: &'a Lowered<'w>) -> Self {
+        Self { world, lowered, largest: obstacles::largest(&lowered.snapshot) }
     }
 
     /// The words for everything in the way of a job, each said once; searches for victims are said last, together.
-    pub(super) fn reasons(&self, group: &PodGroup, job: JobId, reasons: &[Reason]) -> Vec<Words> {
+    pub(super) fn reasons(&self, group: &PodGroup, reasons: &[Reason]) -> Vec<Words> {
         let mut said: Vec<Words> = Vec::new();
-        let victims = victims::sentence(self.lowered, self.shares, job, reasons);
+        let victims = victims::sentence(self.lowered, reasons);
         let victims = victims.map(|message| words(reason::UNSCHEDULABLE, message));
         for words in reasons.iter().filter_map(|reason| self.reason(group, reason)).chain(victims) {
             if !said.contains(&words) {

@@ -6,6 +6,7 @@ use super::making_room::{self, Barred, MakingRoom, run as make_room};
 use crate::gang::Gang;
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Standing;
+use crate::outcome::Bar;
 use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{Column, GpuAsk};
@@ -69,8 +70,17 @@ fn barred(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<Barre
             }
         }
     }
-    let hopeless = asked > session.ledger.gpus_free_ready() || asked_memory > 0 && asked_memory > memory_free(session);
-    hopeless.then_some(Barred { counts_as_failure: true })
+    let free = session.ledger.gpus_free_ready();
+    let bar = if asked > free {
+        Bar::FreeGpus { asked, free }
+    } else {
+        let free = if asked_memory > 0 { memory_free(session) } else { i64::MAX };
+        if asked_memory <= free {
+            return None;
+        }
+        Bar::FreeMemory { asked: asked_memory, free }
+    };
+    Some(Barred { bar, counts_as_failure: true })
 }
 
 /// GPU memory that is free on ready nodes, now or later.

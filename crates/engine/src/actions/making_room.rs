@@ -11,12 +11,13 @@ use crate::ids::{JobId, QueueId, ShapeId, TaskId};
 use crate::ledger::Standing;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
-use crate::outcome::{Cause, Reason, SearchStop, Side};
+use crate::outcome::{Bar, Cause, Protection, Reason, Refusals, SearchStop, Side};
 use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Status};
 use crate::solve::index::Scratch;
 use crate::solve::losses::Losses;
+use crate::solve::min_runtime;
 use crate::solve::search::{Budget, Problem, Report, Trial, search};
 use crate::solve::victims::Eligible;
 use crate::units::Timestamp;
@@ -47,6 +48,8 @@ pub struct MakingRoom {
 
 /// A job that may not search.
 pub struct Barred {
+    /// Why.
+    pub bar: Bar,
     /// Whether others like it need not try.
     pub counts_as_failure: bool,
 }
@@ -122,7 +125,7 @@ impl Turns<'_> {
         }
         let table = if action.shared_failures { None } else { session.snapshot.job(job).queue };
         if let Some(barred) = (action.barred)(session, job, &chunk) {
-            explain(session, action, job, &chunk, SearchStop::NotEntitled, None);
+            explain(session, action, job, &chunk, SearchStop::Barred(barred.bar), None);
             if barred.counts_as_failure {
                 self.failures.add(session, table, job);
             }
@@ -143,10 +146,14 @@ impl Turns<'_> {
         }
         let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
         let report = solve(session, action, job, &chunk, &mut scratch, budget, None);
+        let protected = report.stop.and_then(|_| {
+            let eligible = (action.eligible)(session, job, &chunk);
+            min_runtime::protection(session, &eligible, &scratch.index)
+        });
         session.scratch = Some(scratch);
         self.steps += report.steps;
         if let Some(stop) = report.stop {
-            explain(session, action, job, &chunk, stop, Some(&report));
+            explain(session, action, job, &chunk, stop, Some((&report, protected)));
             if stop != SearchStop::Budget {
                 self.failures.add(session, table, job);
             }
@@ -263,11 +270,14 @@ fn explain(
     job: JobId,
     chunk: &[TaskId],
     stop: SearchStop,
-    report: Option<&Report>,
+    searched: Option<(&Report, Option<Protection>)>,
 ) {
-    let (scenarios, placed) = report.map_or((0, 0), |report| (report.scenarios, report.placed));
-    let wanted = chunk.len() as u32;
-    session.explain(job, Reason::NoVictims { action: action.action, stop, scenarios, placed, wanted });
+    let (action, wanted) = (action.action, chunk.len() as u32);
+    let (scenarios, placed, refused, protected) = searched
+        .map_or((0, 0, Refusals::default(), None), |(report, protected)| {
+            (report.scenarios, report.placed, report.refused, protected)
+        });
+    session.explain(job, Reason::NoVictims { action, stop, scenarios, placed, wanted, refused, protected });
 }
 
 /// What the next job may use; `None` if the action has nothing left for it.

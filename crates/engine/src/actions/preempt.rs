@@ -4,6 +4,7 @@ use super::making_room::{Barred, MakingRoom, run as make_room};
 use crate::capacity;
 use crate::ids::{JobId, TaskId};
 use crate::order::jobs::requested;
+use crate::outcome::Bar;
 use crate::policy::Action;
 use crate::session::Session;
 use crate::solve::losses::Losses;
@@ -35,8 +36,8 @@ fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Bar
     session.policy.proportion?;
     let largest = session.device_memory.1;
     let asked = requested(&session.ledger, chunk, largest);
-    let over = !row.preemptible && capacity::over_quota(&session.ledger.book, row.queue?, asked).is_some();
-    over.then_some(Barred { counts_as_failure: true })
+    let over = if row.preemptible { None } else { capacity::over_quota(&session.ledger.book, row.queue?, asked) };
+    over.map(|block| Barred { bar: Bar::Quota(block), counts_as_failure: true })
 }
 
 fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Eligible {

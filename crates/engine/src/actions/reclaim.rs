@@ -43,8 +43,8 @@ fn reclaimer(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Recl
 }
 
 fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Barred> {
-    let may = reclaimer(session, job, chunk).is_some_and(|own| rules::can_reclaim(&session.ledger.book, own));
-    (!may).then_some(Barred { counts_as_failure: false })
+    let own = reclaimer(session, job, chunk)?;
+    rules::bar(&session.ledger.book, own).map(|bar| Barred { bar, counts_as_failure: false })
 }
 
 fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Eligible {

@@ -8,4 +8,5 @@ pub mod min_runtime;
 pub mod rules;
 pub mod scenario;
 pub mod search;
+pub mod spare;
 pub mod victims;

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::ids::QueueId;
+use crate::outcome::{Bar, QueueBlock};
 use crate::queues::QueueBook;
 use crate::units::{Ceiling, ONE, QueueResource, Triple};
 
@@ -22,9 +23,25 @@ pub struct Reclaimer {
 /// Whether the job may try to reclaim at all: its queue stays within fair share, and within quota if the job cannot
 /// be preempted.
 pub fn can_reclaim(book: &QueueBook, reclaimer: Reclaimer) -> bool {
-    let row = book.row(reclaimer.queue);
-    (row.allocated + reclaimer.required).fits_in(row.fair_share)
-        && (reclaimer.preemptible || (row.allocated_non_preemptible + reclaimer.required).within(row.quota))
+    bar(book, reclaimer).is_none()
+}
+
+/// The bound that forbids the job to reclaim.
+pub fn bar(book: &QueueBook, reclaimer: Reclaimer) -> Option<Bar> {
+    let Reclaimer { queue, preemptible, required } = reclaimer;
+    let row = book.row(queue);
+    let block = |resource: QueueResource, allocated: Triple, bound: i64| {
+        let (allocated, requested) = (allocated.get(resource), required.get(resource));
+        (allocated + requested > bound).then_some(QueueBlock { queue, resource, bound, allocated, requested })
+    };
+    let over_share = |resource| block(resource, row.allocated, row.fair_share.get(resource));
+    let over_quota = |resource| match row.quota[resource as usize] {
+        Ceiling::At(quota) if !preemptible => block(resource, row.allocated_non_preemptible, quota),
+        _ => None,
+    };
+    // GPUs are what jobs wait for, so they are named before the others.
+    let all = || QueueResource::ALL.into_iter().rev();
+    all().find_map(over_share).map(Bar::FairShare).or_else(|| all().find_map(over_quota).map(Bar::Quota))
 }
 
 /// The victim's side holds more than its share.

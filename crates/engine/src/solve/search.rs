@@ -11,6 +11,7 @@ use super::filters::{Admission, FreeGpus, Volume};
 use super::index::{JobIndex, Scratch};
 use super::losses::{Losses, Unit};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
+use super::spare;
 use super::victims::{Batch, Eligible, VictimOrder, VictimTree, everyone};
 use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
@@ -18,7 +19,7 @@ use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::ledger::{Ledger, Standing};
 use crate::order::jobs::JobFacts;
 use crate::order::tree::{JobKey, JobTree, Jobs};
-use crate::outcome::SearchStop;
+use crate::outcome::{Refusals, SearchStop};
 use crate::place::Attempt;
 use crate::policy::Generator;
 use crate::session::Session;
@@ -78,6 +79,8 @@ pub struct Report {
     pub steps: u64,
     /// Victims of the solution.
     pub batch: u32,
+    /// Why scenarios were refused.
+    pub refused: Refusals,
 }
 
 /// Looks for victims. On success the ledger holds the solution; otherwise it is as before.
@@ -87,7 +90,7 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
     let free: Vec<i64> = session.snapshot.nodes.ids().map(|node| gpus_free(&session.ledger, node)).collect();
     let mut search = Search {
         problem,
-        report: Report { stop: None, scenarios: 0, placed: 0, steps: 0, batch: 0 },
+        report: Report { stop: None, scenarios: 0, placed: 0, steps: 0, batch: 0, refused: Refusals::default() },
         failed: BTreeSet::new(),
         everyone: None,
         index,
@@ -372,11 +375,13 @@ impl Search<'_> {
         if evict(&mut session.ledger, &victims) {
             let placed = self.attempt(session, pending, &batches, &nodes)?;
             let trial = Trial { pending, batches };
-            if placed
-                && (self.problem.accept)(session, &trial)
-                && self.carries(session, &riders)
-                && self.lasts(session, pending, &trial.batches, &victims)?
-            {
+            if !placed {
+                self.report.refused.no_room += 1;
+            } else if !self.allows(session, &trial, &riders) {
+                self.report.refused.by_rules += 1;
+            } else if !self.settles(session, &trial, &victims, &riders, &nodes)? {
+                self.report.refused.fleeting += 1;
+            } else {
                 let lost = lost_or_moved(session, &victims);
                 self.report.batch = victims.len() as u32;
                 return Ok(Some(remember(generator, &trial.batches, &lost)));
@@ -387,14 +392,37 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Whether pods that were moved for a job that now gives way keep a place: at home, or where consolidation may move
-    /// them for the new one.
-    fn carries(&self, session: &Session<'_>, riders: &[TaskId]) -> bool {
+    /// Whether the action's rules accept what a scenario did, and pods that were moved for a job that now gives way keep
+    /// a place: at home, or where consolidation may move them for the new one.
+    fn allows(&self, session: &Session<'_>, trial: &Trial<'_>, riders: &[TaskId]) -> bool {
         let at_home = |task: &&TaskId| matches!(session.ledger.standing(**task), Standing::Held(_));
         let moved = riders.len() - riders.iter().filter(at_home).count();
         let most = session.policy.consolidation_moves_max.map_or(usize::MAX, |most| most as usize);
-        riders.iter().all(|task| session.ledger.standing(*task).is_active())
+        (self.problem.accept)(session, trial)
+            && riders.iter().all(|task| session.ledger.standing(*task).is_active())
             && (moved == 0 || session.snapshot.job(self.problem.job).preemptible && moved <= most)
+    }
+
+    /// Lets victims stay who can; whether the rest lasts.
+    fn settles(
+        &mut self,
+        session: &mut Session<'_>,
+        trial: &Trial<'_>,
+        victims: &[TaskId],
+        riders: &[TaskId],
+        nodes: &FixedBitSet,
+    ) -> Result<bool, SearchStop> {
+        if trial.pending.len() < self.problem.chunk.len() {
+            return Ok(true);
+        }
+        let mark = session.ledger.mark();
+        if session.policy.repairs.spare_victims && spare::spare(session, &trial.batches, riders, nodes) {
+            if self.allows(session, trial, riders) && self.lasts(session, trial.pending, &trial.batches, victims)? {
+                return Ok(true);
+            }
+            session.ledger.rollback(mark);
+        }
+        self.lasts(session, trial.pending, &trial.batches, victims)
     }
 
     /// Whether the job gets its place, and nobody loses one who has one now, if all players start anew.
@@ -405,7 +433,7 @@ impl Search<'_> {
         batches: &[&Arc<Batch>],
         victims: &[TaskId],
     ) -> Result<bool, SearchStop> {
-        if !session.policy.repairs.lasting_moves || pending.len() < self.problem.chunk.len() {
+        if !session.policy.repairs.lasting_moves {
             return Ok(true);
         }
         let mark = session.ledger.mark();

@@ -9,6 +9,7 @@ mod preempt;
 mod queues;
 mod reclaim;
 mod shares;
+mod spare;
 mod stale;
 mod subgroups;
 mod topology;

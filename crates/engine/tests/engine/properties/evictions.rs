@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kai_engine::ids::{JobId, QueueId, TaskId};
+use kai_engine::ids::{JobId, NodeId, QueueId, TaskId};
 use kai_engine::outcome::{Cause, Decision, Side};
 use kai_engine::policy::{Action, ReclaimMethod};
 use kai_engine::snapshot::{GpuAsk, Status};
@@ -160,8 +160,7 @@ pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
         if parting(after, queue_of(winner), queue_of(loser)) != (ours.queue, theirs.queue) {
             continue;
         }
-        let gets = after.snapshot.job_tasks(winner).filter_map(|task| Some((task, after.promised(task)?.node)));
-        let gets: Vec<_> = gets.collect();
+        let gets = gains(after, winner);
         // What memory costs depends on the node, which the rules do not know yet.
         let by_memory =
             |task: TaskId| matches!(after.snapshot.shape(after.snapshot.task(task).shape).gpu, GpuAsk::Memory { .. });
@@ -179,6 +178,22 @@ pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
         ensure!(rich, "{winner} takes from {loser}, whose side holds no more than {holds:?}");
     }
     Ok(())
+}
+
+/// What a job is promised together with the evictions that reclaim decides for it; it may have got more before.
+fn gains(after: &After<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
+    let is_own = |decision: &Decision| match decision {
+        Decision::Evict { cause, .. } => cause.action == Action::Reclaim && cause.beneficiary == Some(winner),
+        _ => false,
+    };
+    let decisions = after.outcome.decisions.iter().skip_while(|decision| !is_own(decision));
+    let decisions = decisions.take_while(|decision| !matches!(decision, Decision::Evict { .. }) || is_own(decision));
+    let own = |task: &TaskId| after.snapshot.task(*task).job == winner;
+    let promised = decisions.filter_map(|decision| match decision {
+        Decision::Promise { task, spot } if own(task) => Some((*task, spot.node)),
+        _ => None,
+    });
+    promised.collect()
 }
 
 /// Who takes what from whom by reclaim, job by job, in the order in which that was decided.

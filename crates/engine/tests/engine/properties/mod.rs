@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use kai_engine::gang::Gang;
-use kai_engine::outcome::Reason;
+use kai_engine::outcome::{Reason, Refusals};
 use kai_engine::policy::Action;
 use kai_engine::session::Session;
 use kai_engine::{Outcome, actions};
@@ -174,8 +174,8 @@ fn searches_with_bounds_decide_as_those_without() {
 /// How many scenarios were tried is not part of a decision.
 fn forget_effort(outcome: &mut Outcome) {
     for reason in outcome.verdicts.iter_mut().flat_map(|verdict| &mut verdict.reasons) {
-        if let Reason::NoVictims { scenarios, .. } = reason {
-            *scenarios = 0;
+        if let Reason::NoVictims { scenarios, refused, .. } = reason {
+            (*scenarios, *refused) = (0, Refusals::default());
         }
     }
 }

@@ -166,7 +166,7 @@ fn reason(world: &World, reason: &Reason) -> String {
 
 fn search_stop(names: &Names, stop: SearchStop) -> String {
     match stop {
-        SearchStop::NotEntitled => "not entitled".to_owned(),
+        SearchStop::Barred(_) => "not entitled".to_owned(),
         SearchStop::NoCandidates => "has no candidates".to_owned(),
         SearchStop::Exhausted => "exhausted".to_owned(),
         SearchStop::Budget => "out of steps".to_owned(),

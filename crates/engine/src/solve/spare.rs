@@ -1,0 +1,157 @@
+//! Eviction counts as cost: of the victims of a scenario that works out, those stay who can.
+//!
+//! An attempt places the job, then its victims in their normal order. A victim goes to the node that is best for it, as if
+//! it had never had a place, and of an elastic job only as much comes back as it needs to run. So pods may be lost or moved
+//! though there is room where they are. Here they get their old places back, as long as the job keeps its own and nobody
+//! else loses more: small pods first, since more of them can stay, then those who would lose most work.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+
+use super::victims::Batch;
+use crate::finder::NodeSet;
+use crate::gang::{Gang, Need};
+use crate::ids::{JobId, TaskId};
+use crate::ledger::Standing;
+use crate::place::Attempt;
+use crate::session::Session;
+use crate::snapshot::Status;
+
+/// Pods of one job that go and stay together.
+type Unit = Vec<TaskId>;
+
+/// Puts victims back where they were, wherever that works out; whether fewer pods are evicted now.
+pub fn spare(session: &mut Session<'_>, batches: &[&Arc<Batch>], riders: &[TaskId], nodes: &FixedBitSet) -> bool {
+    let mut units: Vec<Unit> = batches.iter().map(|batch| batch.tasks.clone()).collect();
+    units.extend(riders.iter().map(|rider| vec![*rider]));
+    for unit in &mut units {
+        unit.retain(|task| is_out(session, *task));
+    }
+    units.retain(|unit| !unit.is_empty());
+    // What was evicted last is what a job needs most.
+    units.reverse();
+    units.sort_by_cached_key(|unit| cost(session, unit));
+    rearrange(session, &units, nodes) || put_all_back(session, &units)
+}
+
+/// Gives up the new places of those who move, so that those who can stay do, and lets the others move again.
+fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> bool {
+    let (before, whole_before) = (Harm::of(session, units), whole_jobs(session, units));
+    let mark = session.ledger.mark();
+    let mut moved: Vec<Unit> = Vec::new();
+    for unit in units {
+        let movers: Unit = unit
+            .iter()
+            .copied()
+            .filter(|task| matches!(session.ledger.standing(*task), Standing::Moving { .. }))
+            .collect();
+        for task in &movers {
+            leave(session, *task);
+        }
+        moved.push(movers);
+    }
+    if put_all_back(session, units) {
+        for mut movers in moved {
+            movers.retain(|task| is_out(session, *task));
+            if let Some(first) = movers.first() {
+                let job = session.snapshot.task(*first).job;
+                session.place_chunk(job, &movers, NodeSet::Only(nodes), Attempt::WhatIf);
+            }
+        }
+        let after = Harm::of(session, units);
+        let better = after.evicted < before.evicted && after.lost <= before.lost;
+        if better && whole_before.is_subset(&whole_jobs(session, units)) {
+            return true;
+        }
+    }
+    session.ledger.rollback(mark);
+    false
+}
+
+/// Whether anybody is back.
+fn put_all_back(session: &mut Session<'_>, units: &[Unit]) -> bool {
+    let mut out: Vec<&Unit> = units.iter().collect();
+    loop {
+        let before = out.len();
+        out.retain(|unit| !put_back(session, unit));
+        // A job that has what it needs may take back its surplus.
+        if out.len() == before || out.is_empty() {
+            return out.len() < units.len();
+        }
+    }
+}
+
+/// Gives pods of one job their old places back, all or none.
+fn put_back(session: &mut Session<'_>, unit: &Unit) -> bool {
+    let job = session.snapshot.task(unit[0]).job;
+    let mark = session.ledger.mark();
+    for task in unit {
+        leave(session, *task);
+    }
+    let mut homes = FixedBitSet::with_capacity(session.snapshot.nodes.len());
+    homes.extend(unit.iter().filter_map(|task| session.ledger.standing(*task).spot()).map(|spot| spot.node.index()));
+    let back = session.place_chunk(job, unit, NodeSet::Only(&homes), Attempt::WhatIf)
+        && unit.iter().all(|task| matches!(session.ledger.standing(*task), Standing::Held(_)))
+        && is_whole(session, job);
+    if !back {
+        session.ledger.rollback(mark);
+    }
+    back
+}
+
+/// The pod loses the place it was to move to.
+fn leave(session: &mut Session<'_>, task: TaskId) {
+    if let Standing::Moving { from, .. } = session.ledger.standing(task) {
+        session.ledger.shift(task, Standing::Leaving(from));
+    }
+}
+
+/// What a scenario does to its victims.
+struct Harm {
+    /// Pods that end without a place.
+    lost: usize,
+    /// Pods that lose their place, those that find another included.
+    evicted: usize,
+}
+
+impl Harm {
+    fn of(session: &Session<'_>, units: &[Unit]) -> Self {
+        let tasks = || units.iter().flatten();
+        Self {
+            lost: tasks().filter(|task| matches!(session.ledger.standing(**task), Standing::Leaving(_))).count(),
+            evicted: tasks().filter(|task| is_out(session, **task)).count(),
+        }
+    }
+}
+
+/// Small pods first; then those who lose most work.
+fn cost(session: &Session<'_>, unit: &Unit) -> (i64, Reverse<i128>) {
+    let size = |task: &TaskId| session.cost_before(*task).0[2];
+    let largest = unit.iter().map(size).max().unwrap_or(0);
+    let work = unit.iter().map(|task| {
+        let job = session.snapshot.task(*task).job;
+        let ran = session.last_start[job.index()].map_or(0, |start| session.now.since(start).0);
+        i128::from(size(task)) * i128::from(ran)
+    });
+    (largest, Reverse(work.sum()))
+}
+
+/// Ran before this cycle, and is to lose or to change its place.
+fn is_out(session: &Session<'_>, task: TaskId) -> bool {
+    let ran = session.snapshot.task(task).status != Status::Pending;
+    ran && matches!(session.ledger.standing(task), Standing::Leaving(_) | Standing::Moving { .. })
+}
+
+/// Whether the job has what it needs, or all that it had before.
+fn is_whole(session: &Session<'_>, job: JobId) -> bool {
+    Gang::new(&session.ledger, job).state() != Need::Below
+        || !session.snapshot.job_tasks(job).any(|task| is_out(session, task))
+}
+
+fn whole_jobs(session: &Session<'_>, units: &[Unit]) -> BTreeSet<JobId> {
+    let jobs = units.iter().map(|unit| session.snapshot.task(unit[0]).job);
+    jobs.filter(|job| is_whole(session, *job)).collect()
+}
