@@ -347,7 +347,43 @@ fn a_new_template_replaces_the_pods_of_a_deployment() {
     let step = scenario("  steps:\n  - {at: 10s, apply: new.yaml}\n");
     let output = Folder::new(&test_name())
         .file("a.yaml", &[CLUSTER, &old, &step].concat())
-        .file("new.yaml", &workload("apps/v1", "Deployment", "web", "replicas: 2", 3))
+        .file("new.yaml", &workload("apps/v1", "Deployment", "web", "replicas: 2", 1))
+        .run(&["simulate", "."]);
+    expect![[r#"
+        Timeline
+             0s  submit     team/web              Deployment: 2 pods of 2 GPUs, queue team
+             0s  bind       team/web-1-0  node-1  fits; queue team now holds 4 GPUs of a fair share of 4
+             0s  bind       team/web-1-1  node-1  fits; queue team now holds 4 GPUs of a fair share of 4
+            10s  submit     team/web              Deployment: 2 pods of 1 GPU, queue team
+            10s  bind       team/web-2-0  node-2  fits; queue team now holds 5 GPUs of a fair share of 5
+            11s  delete     team/web-1-1  node-1  ReplicaSet web-1 wants fewer pods
+            11s  bind       team/web-2-1  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
+            12s  delete     team/web-1-0  node-1  ReplicaSet web-1 wants fewer pods
+            13s  end        nothing more happens, after 6 scheduling cycles
+
+        Nodes
+        node-1  [....]  4 of 4 GPUs free
+        node-2  [AB..]  2 of 4 GPUs free
+             A  team/web-2-0  1 GPU  queue team
+             B  team/web-2-1  1 GPU  queue team
+
+        Queues
+        GPUs  priority  quota  limit  fair share  allocated  requested
+        team       100      8   none           2          2          2
+
+        Pending
+        nothing waits
+    "#]]
+    .assert_eq(&stdout(&output));
+}
+
+#[test]
+fn a_deployment_that_is_recreated_starts_when_its_old_pods_are_gone() {
+    let old = workload("apps/v1", "Deployment", "web", "replicas: 2\n  strategy: {type: Recreate}", 2);
+    let step = scenario("  steps:\n  - {at: 10s, apply: new.yaml}\n");
+    let output = Folder::new(&test_name())
+        .file("a.yaml", &[CLUSTER, &old, &step].concat())
+        .file("new.yaml", &workload("apps/v1", "Deployment", "web", "replicas: 2\n  strategy: {type: Recreate}", 3))
         .run(&["simulate", "."]);
     expect![[r#"
         Timeline
@@ -357,16 +393,15 @@ fn a_new_template_replaces_the_pods_of_a_deployment() {
             10s  delete     team/web-1-1  node-1  ReplicaSet web-1 wants fewer pods
             10s  delete     team/web-1-0  node-1  ReplicaSet web-1 wants fewer pods
             10s  submit     team/web              Deployment: 2 pods of 3 GPUs, queue team
-            10s  bind       team/web-2-0  node-2  fits; queue team now holds 6 GPUs of a fair share of 6
-            10s  promise    team/web-2-1  node-1  gets the room here once the pods that hold it have ended
-            11s  bind       team/web-2-1  node-1  fits; queue team now holds 6 GPUs of a fair share of 6
+            11s  bind       team/web-2-0  node-1  fits; queue team now holds 6 GPUs of a fair share of 6
+            11s  bind       team/web-2-1  node-2  fits; queue team now holds 6 GPUs of a fair share of 6
             12s  end        nothing more happens, after 5 scheduling cycles
 
         Nodes
         node-1  [AAA.]  1 of 4 GPUs free
-             A  team/web-2-1  3 GPUs  queue team
-        node-2  [AAA.]  1 of 4 GPUs free
              A  team/web-2-0  3 GPUs  queue team
+        node-2  [AAA.]  1 of 4 GPUs free
+             A  team/web-2-1  3 GPUs  queue team
 
         Queues
         GPUs  priority  quota  limit  fair share  allocated  requested
@@ -536,4 +571,56 @@ fn standard_input_can_be_simulated() {
     child.stdin.take().expect("it is piped").write_all(CLUSTER.as_bytes()).expect("it reads");
     let report = stdout(&child.wait_with_output().expect("it ends"));
     assert!(report.contains("node-2"), "{report}");
+}
+
+const LAB: &str = "---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: lab}
+spec:
+  preemptMinRuntime: 10m
+  resources:
+    gpu: {quota: 8, limit: -1, overQuotaWeight: 1}
+    cpu: {quota: -1, limit: -1, overQuotaWeight: 1}
+    memory: {quota: -1, limit: -1, overQuotaWeight: 1}
+";
+
+#[test]
+fn a_young_job_is_left_alone_and_the_report_says_until_when() {
+    let in_lab = |text: String, class: &str| {
+        text.replace("kai.scheduler/queue: team", &format!("kai.scheduler/queue: lab, priorityClassName: {class}"))
+    };
+    let young = in_lab(workload("batch/v1", "Job", "young", "parallelism: 1", 4), "train");
+    let other = in_lab(workload("batch/v1", "Job", "other", "parallelism: 1", 4), "train");
+    let step = scenario("  until: 30s\n  steps:\n  - {at: 10s, apply: urgent.yaml}\n");
+    let output = Folder::new(&test_name())
+        .file("a.yaml", &[CLUSTER, LAB, &young, &other, &step].concat())
+        .file("urgent.yaml", &in_lab(workload("batch/v1", "Job", "urgent", "parallelism: 1", 4), "build-preemptible"))
+        .run(&["simulate", "."]);
+    expect![[r#"
+        Timeline
+             0s  submit     team/young            Job: 1 pod of 4 GPUs, queue lab
+             0s  submit     team/other            Job: 1 pod of 4 GPUs, queue lab
+             0s  bind       team/other-0  node-1  fits; queue lab now holds 8 GPUs of a fair share of 8
+             0s  bind       team/young-0  node-2  fits; queue lab now holds 8 GPUs of a fair share of 8
+            10s  submit     team/urgent           Job: 1 pod of 4 GPUs, queue lab
+            10s  wait       team/urgent           No node takes pod team/urgent-0: 2 nodes lack GPUs (the best is short of 4 GPUs).
+            30s  end        the time is up, after 3 scheduling cycles
+
+        Nodes
+        node-1  [AAAA]  0 of 4 GPUs free
+             A  team/other-0  4 GPUs  queue lab
+        node-2  [AAAA]  0 of 4 GPUs free
+             A  team/young-0  4 GPUs  queue lab
+
+        Queues
+        GPUs  priority  quota  limit  fair share  allocated  requested
+        lab        100      8   none           8          8         12
+        team       100      8   none           0          0          0
+
+        Pending
+        team/urgent  Job, 1 pod waiting, queue lab
+          - No node takes pod team/urgent-0: 2 nodes lack GPUs (the best is short of 4 GPUs).
+          - No room is made for it: moving pods cannot help, the job asks for 4 GPUs and all that is free together is 0; queue lab may not reclaim, it holds 8 GPUs of a fair share of 8 and the job asks for 4 more; no job of lower priority in its queue may be evicted (2 jobs are protected, job team/other until 2026-01-01T00:10:00Z, preemptMinRuntime of queue lab is 10m).
+    "#]].assert_eq(&stdout(&output));
 }

@@ -28,6 +28,8 @@ impl Cluster {
                 let wanted = count(&value, "/spec/replicas").unwrap_or(1);
                 let active = self.active_pods(&value);
                 self.close_gap(id, &value, &active, wanted);
+                // What runs of one revision decides how much of the other may go.
+                self.to_reconcile.extend(self.controller_of(id).filter(|owner| owner.kind == Kind::Deployment));
             }
             _ => {}
         }
@@ -80,33 +82,76 @@ impl Cluster {
         self.note(Event::Finish, id, None, format!("complete after {done} pod{}", if done == 1 { "" } else { "s" }));
     }
 
-    /// A Deployment keeps one `ReplicaSet` per revision of its template and all replicas in the newest. Revisions are
-    /// exchanged at once rather than in waves: how fast that goes is no matter of scheduling.
+    /// A Deployment keeps one `ReplicaSet` per revision of its template, and brings all replicas into the newest: at once
+    /// after the old ones have gone, or in waves that keep most of them available.
     fn reconcile_deployment(&mut self, id: &Id, deployment: &Value) {
         let template = deployment.pointer("/spec/template").cloned().unwrap_or_default();
-        let wanted = count(deployment, "/spec/replicas").unwrap_or(1);
         let sets: Vec<Id> = self.store.owned_by(uid(deployment)).cloned().collect();
-        let mut current = None;
-        for set in sets {
-            let Some(value) = self.store.get(&set) else { continue };
-            if same_template(value.pointer("/spec/template"), &template) {
-                current = Some(set);
-            } else {
-                self.resize(&set, 0);
+        let is_new = |set: &Id| {
+            self.store.get(set).is_some_and(|value| same_template(value.pointer("/spec/template"), &template))
+        };
+        let (new, old): (Vec<Id>, Vec<Id>) = sets.into_iter().partition(is_new);
+        let rollout = Rollout::of(deployment);
+        let size = if rollout.recreate {
+            for set in &old {
+                self.resize(set, 0);
             }
+            let gone = old.iter().all(|set| self.store.get(set).is_none_or(|set| self.pods_of(set).next().is_none()));
+            if gone { rollout.wanted } else { 0 }
+        } else {
+            let held: u32 = new.iter().map(|set| self.size_of(set)).sum();
+            let others: u32 = old.iter().map(|set| self.size_of(set)).sum();
+            held.max(rollout.most.saturating_sub(others)).min(rollout.wanted)
+        };
+        if let Some(set) = new.first() {
+            self.resize(set, size);
+        } else {
+            self.add_revision(id, deployment, &template, size);
         }
-        if let Some(set) = current {
-            self.resize(&set, wanted);
-            return;
+        if !rollout.recreate {
+            self.retire(&new, &old, rollout);
         }
+    }
+
+    fn add_revision(&mut self, id: &Id, deployment: &Value, template: &Value, replicas: u32) {
         let revision = self.next_number(uid(deployment)) + 1;
         let set = Id::namespaced(Kind::ReplicaSet, id.namespace.clone(), format!("{}-{revision}", id.name));
         let labels = deployment.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
         let value = json!({
             "metadata": {"labels": labels, "ownerReferences": [owner_reference(id, deployment)]},
-            "spec": {"replicas": wanted, "template": template},
+            "spec": {"replicas": replicas, "template": template},
         });
         self.create(set, value);
+    }
+
+    /// Takes replicas of old revisions away as far as enough others are available; those that do not run go first.
+    fn retire(&mut self, new: &[Id], old: &[Id], rollout: Rollout) {
+        let up = |sets: &[Id]| -> u32 { sets.iter().map(|set| self.available(set)).sum() };
+        let (new_up, old_up) = (up(new), up(old));
+        let size = |sets: &[Id]| -> u32 { sets.iter().map(|set| self.size_of(set)).sum() };
+        // Whoever of the new ones is not up yet may still need the room of an old one that is not, either.
+        let mut spare = (new_up + size(old)).saturating_sub(rollout.least);
+        let mut excess = (new_up + old_up).saturating_sub(rollout.least);
+        for set in old {
+            let (size, up) = (self.size_of(set), self.available(set));
+            let broken = size.saturating_sub(up).min(spare);
+            let running = up.min(excess).min(spare - broken);
+            spare -= broken + running;
+            excess -= running;
+            self.resize(set, size - broken - running);
+        }
+    }
+
+    /// Replicas that a set is to have.
+    fn size_of(&self, set: &Id) -> u32 {
+        self.store.get(set).map_or(0, |set| count(set, "/spec/replicas").unwrap_or(1))
+    }
+
+    /// Pods of a set that run.
+    fn available(&self, set: &Id) -> u32 {
+        let Some(set) = self.store.get(set) else { return 0 };
+        let runs = |pod: &Value| phase(pod) == "Running" && !is_leaving(pod);
+        self.pods_of(set).filter(|pod| self.store.get(pod).is_some_and(runs)).count() as u32
     }
 
     fn resize(&mut self, set: &Id, replicas: u32) {
@@ -240,6 +285,51 @@ impl Cluster {
     }
 }
 
+/// How a Deployment changes from one revision to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rollout {
+    wanted: u32,
+    recreate: bool,
+    /// Pods of all revisions together.
+    most: u32,
+    /// Pods that must run.
+    least: u32,
+}
+
+impl Rollout {
+    fn of(deployment: &Value) -> Self {
+        let wanted = count(deployment, "/spec/replicas").unwrap_or(1);
+        let strategy = deployment.pointer("/spec/strategy");
+        let amount = |key: &str, round_up: bool| {
+            let written = strategy.and_then(|strategy| strategy.pointer(&format!("/rollingUpdate/{key}")));
+            written.map_or(Some(percent(wanted, 25, round_up)), |value| absolute(value, wanted, round_up))
+        };
+        let (surge, missing) = (amount("maxSurge", true).unwrap_or(1), amount("maxUnavailable", false).unwrap_or(0));
+        // Without either, nothing could ever begin.
+        let missing = if surge == 0 { missing.max(1) } else { missing };
+        Self {
+            wanted,
+            recreate: strategy.and_then(|strategy| strategy.get("type")) == Some(&json!("Recreate")),
+            most: wanted + surge,
+            least: wanted.saturating_sub(missing),
+        }
+    }
+}
+
+/// A number of pods, or a percentage of them.
+fn absolute(value: &Value, of: u32, round_up: bool) -> Option<u32> {
+    match value {
+        Value::Number(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()),
+        Value::String(text) => text.strip_suffix('%')?.parse().ok().map(|share| percent(of, share, round_up)),
+        _ => None,
+    }
+}
+
+fn percent(of: u32, share: u32, round_up: bool) -> u32 {
+    let hundredths = of.saturating_mul(share);
+    if round_up { hundredths.div_ceil(100) } else { hundredths / 100 }
+}
+
 /// What the Job controller writes on its pods, for those who look for them.
 fn label_job_pod(labels: &mut Map<String, Value>, job: &Id, index: Option<u32>) {
     for key in ["batch.kubernetes.io/job-name", "job-name"] {
@@ -284,4 +374,24 @@ fn is_complete(job: &Value) -> bool {
     let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
     conditions
         .is_some_and(|conditions| conditions.iter().any(|condition| condition.get("type") == Some(&json!("Complete"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rollout(spec: &Value) -> (u32, u32) {
+        let Rollout { most, least, .. } = Rollout::of(&json!({"spec": spec}));
+        (most, least)
+    }
+
+    #[test]
+    fn a_rollout_keeps_three_quarters_unless_it_is_told_otherwise() {
+        assert_eq!(rollout(&json!({"replicas": 1})), (2, 1));
+        assert_eq!(rollout(&json!({"replicas": 10})), (13, 8));
+        let strategy = |surge: Value, missing: Value| json!({"replicas": 4, "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": missing}}});
+        assert_eq!(rollout(&strategy(json!(0), json!("50%"))), (4, 2));
+        assert_eq!(rollout(&strategy(json!("10%"), json!(0))), (5, 4));
+        assert_eq!(rollout(&strategy(json!(0), json!(0))), (4, 3));
+    }
 }

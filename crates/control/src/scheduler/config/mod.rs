@@ -9,6 +9,7 @@
 //! queueDepthPerAction: {allocate: 100}
 //! scenarioSearchBudgets: {maxJobSearchDuration: 4m}
 //! usageDBConfig: {clientType: prometheus}       # past usage counts
+//! placementStrategy: {gpu: spread, cpu: binpack} # as in a SchedulingShard
 //! keepNodesWhole: true                          # ours
 //! args: {max-consolidation-preemptees: "16"}    # flags by name, as in a SchedulingShard
 //! ```
@@ -18,6 +19,7 @@
 
 mod budgets;
 mod flags;
+mod placement;
 mod plugins;
 mod usage;
 
@@ -37,25 +39,34 @@ pub struct Configured {
     pub warnings: Vec<String>,
 }
 
-/// Keys of the file.
-const KEYS: [&str; 7] =
-    ["actions", "tiers", "queueDepthPerAction", "scenarioSearchBudgets", "usageDBConfig", "keepNodesWhole", "args"];
-
 impl Configured {
+    /// Keys of the file.
+    pub const KEYS: [&str; 8] = [
+        "actions",
+        "tiers",
+        "queueDepthPerAction",
+        "scenarioSearchBudgets",
+        "usageDBConfig",
+        "placementStrategy",
+        "keepNodesWhole",
+        "args",
+    ];
+
     /// Reads a configuration file; `null` and an empty object are the built-in default.
     pub fn read(file: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(file);
         let mut warnings = Vec::new();
         if !file.is_null() {
             for (key, _) in root.entries()? {
-                if !KEYS.contains(&key) {
-                    warnings.push(format!("{key} is not a setting{}", suggestion(key, KEYS)));
+                if !Self::KEYS.contains(&key) {
+                    warnings.push(format!("{key} is not a setting{}", suggestion(key, Self::KEYS)));
                 }
             }
         }
         let mut settings = Settings::default();
         settings.policy.actions = actions(&root.field("actions"))?;
         plugins::read(&root.field("tiers"), &mut settings, &mut warnings)?;
+        placement::read(&root.field("placementStrategy"), &mut settings, &mut warnings)?;
         settings.policy.depth = depth(&root.field("queueDepthPerAction"))?;
         settings.policy.budget = budgets::read(&root.field("scenarioSearchBudgets"))?;
         settings.policy.keep_nodes_whole = root.field("keepNodesWhole").flag()?.unwrap_or(false);
