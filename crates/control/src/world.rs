@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::objects::{BindRequest, Node, Object, Pod, PodGroup, PriorityClass, Queue, Topology};
+use crate::objects::{BindRequest, Namespace, Node, Object, Pod, PodGroup, PriorityClass, Queue, Topology};
 
 /// Identity of a namespaced object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,7 @@ pub enum Ref {
     PriorityClass(String),
     Topology(String),
     BindRequest(Key),
+    Namespace(String),
 }
 
 /// Typed object tables.
@@ -53,6 +54,7 @@ pub struct World {
     pub priority_classes: BTreeMap<String, PriorityClass>,
     pub topologies: BTreeMap<String, Topology>,
     pub bind_requests: BTreeMap<Key, BindRequest>,
+    pub namespaces: BTreeMap<String, Namespace>,
     changes: Changes,
 }
 
@@ -101,6 +103,9 @@ impl World {
             Object::BindRequest(request) => {
                 self.bind_requests.insert(request.key.clone(), *request);
             }
+            Object::Namespace(namespace) => {
+                self.namespaces.insert(namespace.name.clone(), *namespace);
+            }
         }
     }
 
@@ -117,6 +122,7 @@ impl World {
             Ref::PriorityClass(name) => self.priority_classes.remove(name).is_some(),
             Ref::Topology(name) => self.topologies.remove(name).is_some(),
             Ref::BindRequest(key) => self.bind_requests.remove(key).is_some(),
+            Ref::Namespace(name) => self.namespaces.remove(name).is_some(),
         }
     }
 
@@ -130,6 +136,7 @@ impl World {
             Ref::PriorityClass(name) => Object::PriorityClass(Box::new(self.priority_classes.get(name)?.clone())),
             Ref::Topology(name) => Object::Topology(Box::new(self.topologies.get(name)?.clone())),
             Ref::BindRequest(key) => Object::BindRequest(Box::new(self.bind_requests.get(key)?.clone())),
+            Ref::Namespace(name) => Object::Namespace(Box::new(self.namespaces.get(name)?.clone())),
         })
     }
 

@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
+use crate::bonds::{Area, Bond, Bystander, Crowd};
 use crate::ids::{
-    ClassId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId, TopologyId,
+    AreaId, ClassId, CrowdId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId,
+    TopologyId,
 };
 use crate::snapshot::{
     Class, Column, Constraint, Device, Group, Job, Member, PodSet, Queue, Shape, Snapshot, Status, Task, Topology,
@@ -28,6 +30,8 @@ pub struct Builder {
     device_lists: BTreeMap<Vec<DeviceId>, u32>,
     ports: BTreeMap<HostPort, PortId>,
     port_sets: BTreeMap<Vec<PortId>, u32>,
+    crowd_lists: BTreeMap<Vec<CrowdId>, u32>,
+    bonds: BTreeMap<Bond, u32>,
 }
 
 /// A node. Vectors hold one amount per column.
@@ -189,6 +193,10 @@ pub struct TaskRow {
     pub devices: Vec<DeviceId>,
     /// The host ports it asks for, from [`Builder::port_set`].
     pub ports: Option<u32>,
+    /// What it asks of other pods, and they of it, from [`Builder::bond`].
+    pub bond: Option<u32>,
+    /// The crowds that it is part of, from [`Builder::crowd_list`].
+    pub crowds: Option<u32>,
     /// A node picked for it earlier by someone else.
     pub nominated: Option<NodeId>,
 }
@@ -196,7 +204,17 @@ pub struct TaskRow {
 impl TaskRow {
     /// A pod that waits for a node.
     pub fn pending(shape: ShapeId, class: ClassId) -> Self {
-        Self { shape, class, status: Status::Pending, node: None, devices: Vec::new(), ports: None, nominated: None }
+        Self {
+            shape,
+            class,
+            status: Status::Pending,
+            node: None,
+            devices: Vec::new(),
+            ports: None,
+            bond: None,
+            crowds: None,
+            nominated: None,
+        }
     }
 
     /// A pod that runs and shares no GPU.
@@ -216,6 +234,8 @@ impl Builder {
             device_lists: BTreeMap::new(),
             ports: BTreeMap::new(),
             port_sets: BTreeMap::new(),
+            crowd_lists: BTreeMap::new(),
+            bonds: BTreeMap::new(),
         }
     }
 
@@ -332,6 +352,44 @@ impl Builder {
         u32::try_from(index).expect("constraints are few")
     }
 
+    /// Adds a node label: the domain of each node, numbered from 0, made for all nodes.
+    pub fn area(&mut self, domains: Vec<Option<u32>>) -> AreaId {
+        self.snapshot.areas.push(Area { domains });
+        AreaId::at(self.snapshot.areas.len() - 1)
+    }
+
+    /// Adds pods that a bond counts. Callers know who they are, so they keep one row for each kind.
+    pub fn crowd(&mut self, area: AreaId) -> CrowdId {
+        self.snapshot.crowds.push(Crowd { area });
+        CrowdId::at(self.snapshot.crowds.len() - 1)
+    }
+
+    /// The number of a list of crowds, for a pod that is part of them; `None` if it is empty.
+    pub fn crowd_list(&mut self, mut crowds: Vec<CrowdId>) -> Option<u32> {
+        crowds.sort_unstable();
+        crowds.dedup();
+        intern(&mut self.crowd_lists, &mut self.snapshot.crowd_lists, crowds)
+    }
+
+    /// The number of a set of rules about other pods; `None` if there are none.
+    pub fn bond(&mut self, bond: Bond) -> Option<u32> {
+        if bond.is_empty() {
+            return None;
+        }
+        if let Some(known) = self.bonds.get(&bond) {
+            return Some(*known);
+        }
+        let number = u32::try_from(self.snapshot.bonds.len()).expect("distinct bonds are fewer than tasks");
+        self.snapshot.bonds.push(bond.clone());
+        self.bonds.insert(bond, number);
+        Some(number)
+    }
+
+    /// Adds a pod that belongs to no job here and is part of these crowds.
+    pub fn bystander(&mut self, node: NodeId, crowds: u32, leaving: bool) {
+        self.snapshot.bystanders.push(Bystander { node, crowds, leaving });
+    }
+
     /// Adds a job with its tree and pods; jobs come in name order.
     pub fn job(&mut self, row: JobRow) -> JobId {
         let id = JobId::at(self.snapshot.jobs.len());
@@ -387,6 +445,8 @@ impl Builder {
                 node: task.node,
                 devices,
                 ports: task.ports,
+                bond: task.bond,
+                crowds: task.crowds,
                 nominated: task.nominated,
             });
         }

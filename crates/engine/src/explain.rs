@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::bonds::View;
 use crate::finder::{NodeSet, within_capacity};
 use crate::fit::{self, When};
 use crate::ids::{NodeId, TaskId};
@@ -77,7 +78,10 @@ pub fn obstacle(
         }
     }
     let ports = row.ports.map_or(&[][..], |set| &snapshot.port_sets[set as usize]);
-    ports.iter().any(|port| ledger.port_taken(node, *port)).then_some(NodeObstacle::Ports)
+    if ports.iter().any(|port| ledger.port_taken(node, *port)) {
+        return Some(NodeObstacle::Ports);
+    }
+    View::of(ledger, task).and_then(|bond| bond.when(node).err()).map(NodeObstacle::Bond)
 }
 
 fn rule(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Option<NodeRule> {

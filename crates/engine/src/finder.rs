@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
+use crate::bonds::View;
 use crate::bounds::{Bounds, Essence};
 use crate::capacity;
 use crate::fit::{self, When};
@@ -105,7 +106,9 @@ impl Finder {
         if !self.plain && self.bounds(ledger).exclude(shape) {
             return None;
         }
-        if self.plain || row.ports.is_some() || merit.is_some() || needs_range(policy, shape) {
+        let bond = View::of(ledger, task);
+        let prefers = policy.scores.pod_affinity && bond.as_ref().is_some_and(View::prefers);
+        if self.plain || row.ports.is_some() || merit.is_some() || prefers || needs_range(policy, shape) {
             return Self::scan(ledger, policy, task, nodes, merit);
         }
         if policy.scores.nominated
@@ -131,7 +134,9 @@ impl Finder {
             }
             return None;
         };
-        if nodes.contains(best) && within_capacity(ledger, policy, task, best) {
+        // Others never make a node better than the tree has it, so a winner whom they let in at once stays the winner.
+        let welcome = || !policy.filters || bond.is_none_or(|bond| bond.when(best) == Ok(When::Now));
+        if nodes.contains(best) && within_capacity(ledger, policy, task, best) && welcome() {
             return Some(best);
         }
         Self::scan(ledger, policy, task, nodes, None)
@@ -171,20 +176,26 @@ impl Finder {
         let row = ledger.snapshot.task(task);
         let shape = ledger.snapshot.shape(row.shape);
         let range = needs_range(policy, shape).then(|| FreeRange::of(ledger, nodes));
+        let bond = View::of(ledger, task);
+        let offered =
+            nodes.iter(ledger.snapshot.nodes.len()).filter(|node| merit.is_none_or(|all| all.get(*node).is_some()));
+        let accepted: Vec<(NodeId, When)> =
+            offered.filter_map(|node| Some((node, welcome(ledger, policy, task, bond.as_ref(), node)?))).collect();
+        let preferences = bond.filter(|bond| policy.scores.pod_affinity && bond.prefers());
+        let preferences = preferences.map(|bond| {
+            let nodes: Vec<NodeId> = accepted.iter().map(|(node, _)| *node).collect();
+            let evenness = bond.evenness(&nodes);
+            let points = |(node, even): (&NodeId, i64)| bond.liking(*node) * score::LIKED + even * score::EVEN;
+            nodes.iter().zip(evenness).map(points).collect::<Vec<i64>>()
+        });
         let mut best: Option<(Score, NodeId)> = None;
-        for node in nodes.iter(ledger.snapshot.nodes.len()) {
-            let extra = match merit {
-                Some(merit) => match merit.get(node) {
-                    Some(extra) => extra,
-                    None => continue,
-                },
-                None => 0,
-            };
-            if !accepts(ledger, policy, task, node) {
-                continue;
-            }
+        for (index, (node, when)) in accepted.into_iter().enumerate() {
             let mut score = score::score(ledger, policy, shape, node);
-            score.points += extra;
+            score.points += merit.and_then(|all| all.get(node)).unwrap_or(0);
+            score.points += preferences.as_ref().map_or(0, |points| points[index]);
+            if when == When::Later {
+                score.points -= score::available(ledger, policy, shape, node);
+            }
             if policy.scores.nominated && row.nominated == Some(node) {
                 score.points += score::NOMINATED;
             }
@@ -201,10 +212,26 @@ impl Finder {
 
 /// Whether the pod may be placed on the node, now or later.
 pub fn accepts(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node: NodeId) -> bool {
+    welcome(ledger, policy, task, View::of(ledger, task).as_ref(), node).is_some()
+}
+
+/// When other pods let the pod onto the node, if it may be placed there at all. Resources are looked at for later.
+fn welcome(
+    ledger: &Ledger<'_>,
+    policy: &Policy,
+    task: TaskId,
+    bond: Option<&View<'_, '_>>,
+    node: NodeId,
+) -> Option<When> {
     let row = ledger.snapshot.task(task);
-    accepts_shape(ledger, policy, row, node)
+    let fits = accepts_shape(ledger, policy, row, node)
         && (!policy.filters || row.ports.is_none_or(|set| ports_free(ledger, set, node)))
-        && within_capacity(ledger, policy, task, node)
+        && within_capacity(ledger, policy, task, node);
+    match bond {
+        _ if !fits => None,
+        Some(bond) if policy.filters => bond.when(node).ok(),
+        _ => Some(When::Now),
+    }
 }
 
 /// The part that depends on shape and class alone.

@@ -46,6 +46,10 @@ ids! {
     PortId,
     /// A tree of node domains.
     TopologyId,
+    /// A node label whose values are domains.
+    AreaId,
+    /// Pods that some rule counts, by domain of one area.
+    CrowdId,
 }
 
 /// A range of ids, as stored in columns.

@@ -4,13 +4,16 @@
 //! nodes and devices, what queues hold and how complete gangs are: all are sums over standings, and
 //! [`Ledger::recomputed`] computes them from nothing for the tests to compare.
 
+mod crowds;
 mod devices;
 
 use std::collections::BTreeMap;
 
+use crowds::Crowds;
 pub use devices::{DeviceLoad, DeviceState};
 
-use crate::ids::{DeviceId, NodeId, PodSetId, PortId, TaskId};
+use crate::bonds::Heads;
+use crate::ids::{CrowdId, DeviceId, NodeId, PodSetId, PortId, TaskId};
 use crate::policy::{Policy, Repairs};
 use crate::queues::QueueBook;
 use crate::share;
@@ -125,6 +128,7 @@ pub struct Ledger<'s> {
     /// Evicted for good: not to be placed again in this cycle.
     gone: Vec<bool>,
     ports: BTreeMap<(NodeId, PortId), u32>,
+    crowds: Crowds,
     job_versions: Vec<u32>,
     journal: Vec<(TaskId, Standing)>,
     /// Nodes whose sums changed lately, in order.
@@ -202,6 +206,7 @@ impl<'s> Ledger<'s> {
             counts,
             gone: vec![false; snapshot.tasks.len()],
             ports,
+            crowds: Crowds::of_bystanders(snapshot),
             job_versions: vec![0; snapshot.jobs.len()],
             journal: Vec::new(),
             touched: Vec::new(),
@@ -248,6 +253,16 @@ impl<'s> Ledger<'s> {
     /// How many pods hold the port, or one that conflicts with it, on the node.
     pub fn port_taken(&self, node: NodeId, port: PortId) -> bool {
         self.snapshot.port_conflicts[port.index()].iter().any(|other| self.ports.contains_key(&(node, *other)))
+    }
+
+    /// How many pods of a crowd are in a domain.
+    pub fn heads(&self, crowd: CrowdId, domain: u32) -> Heads {
+        self.crowds.heads(crowd, domain)
+    }
+
+    /// Domains with pods of a crowd, by number.
+    pub fn crowd(&self, crowd: CrowdId) -> impl Iterator<Item = (u32, Heads)> + '_ {
+        self.crowds.domains(crowd)
     }
 
     /// Changes whenever a pod of the job is shifted.
@@ -473,6 +488,9 @@ impl<'s> Ledger<'s> {
                 }
             }
         }
+        if let Some(list) = row.crowds {
+            self.crowds.count(self.snapshot, list, spot.node, load, sign);
+        }
         self.touch(spot.node);
     }
 
@@ -511,6 +529,7 @@ impl<'s> Ledger<'s> {
         assert_eq!(self.devices, fresh.devices, "device loads drifted");
         assert_eq!(self.counts, fresh.counts, "gang counts drifted");
         assert_eq!(self.ports, fresh.ports, "host ports drifted");
+        assert_eq!(self.crowds, fresh.crowds, "crowds drifted");
         assert_eq!(self.book, fresh.book, "queue counters drifted");
     }
 

@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod actions;
+pub mod bonds;
 pub mod bounds;
 pub mod builder;
 pub mod capacity;

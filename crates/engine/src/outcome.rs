@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::bonds::Friction;
 use crate::ids::{DeviceId, JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::policy::Action;
 use crate::snapshot::NodeRule;
@@ -319,6 +320,8 @@ pub enum NodeObstacle {
     PodSlots,
     /// A host port is taken.
     Ports,
+    /// Another pod, or the lack of one.
+    Bond(Friction),
     /// Not among the nodes offered (another domain).
     OutsideDomain,
 }

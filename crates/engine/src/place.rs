@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::bonds::View;
 use crate::capacity;
 use crate::explain;
 use crate::finder::{DomainMerit, NodeSet};
@@ -268,7 +269,7 @@ impl Session<'_> {
         let row = self.snapshot.task(task);
         let shape = self.snapshot.shape(row.shape);
         // What memory costs depends on the node, so that on some the pod's own queue may be in the way.
-        let alone = row.ports.is_some() || matches!(shape.gpu, GpuAsk::Memory { .. });
+        let alone = row.ports.is_some() || row.bond.is_some() || matches!(shape.gpu, GpuAsk::Memory { .. });
         if alone || self.finder.plain || matches!(nodes, NodeSet::Only(_)) {
             return Arc::new(explain::tally(&self.ledger, self.policy, task, nodes));
         }
@@ -298,7 +299,10 @@ impl Session<'_> {
 
     fn place_task(&mut self, task: TaskId, nodes: NodeSet<'_>, merit: Option<&DomainMerit>, attempt: Attempt) -> bool {
         let Some(node) = self.finder.best(&self.ledger, self.policy, task, nodes, merit) else { return false };
+        let welcome =
+            !self.policy.filters || View::of(&self.ledger, task).is_none_or(|bond| bond.when(node) == Ok(When::Now));
         let (spot, now) = self.spot_on(task, node);
+        let now = now && welcome;
         let standing = match self.ledger.standing(task) {
             // Back to where it was: it never left.
             Standing::Leaving(from) if from.node == node && self.same_devices(from, spot) => self.back_to(task, from),

@@ -63,6 +63,9 @@ pub struct Repairs {
     pub lasting_moves: bool,
     /// A victim that turns out to have room where it is, is not evicted.
     pub spare_victims: bool,
+    /// A pod that leaves keeps others away only until it has left, and one that was promised a place is nobody's
+    /// neighbour yet.
+    pub leavers_make_way: bool,
 }
 
 impl Repairs {
@@ -73,10 +76,17 @@ impl Repairs {
         gpu_sharing: false,
         lasting_moves: false,
         spare_victims: false,
+        leavers_make_way: false,
     };
     /// Decides as we think is right.
-    pub const ALL: Self =
-        Self { gang_trees: true, drop_placements: true, gpu_sharing: true, lasting_moves: true, spare_victims: true };
+    pub const ALL: Self = Self {
+        gang_trees: true,
+        drop_placements: true,
+        gpu_sharing: true,
+        lasting_moves: true,
+        spare_victims: true,
+        leavers_make_way: true,
+    };
 }
 
 /// An action of a cycle.
@@ -115,6 +125,8 @@ pub struct Scores {
     pub availability: bool,
     /// Nodes with a fitting shared GPU.
     pub gpu_sharing: bool,
+    /// What pods prefer about other pods: to be near or apart, and evenly spread.
+    pub pod_affinity: bool,
     /// The node nominated earlier.
     pub nominated: bool,
 }
@@ -244,6 +256,7 @@ impl Default for Policy {
                 resource_type: true,
                 availability: true,
                 gpu_sharing: true,
+                pod_affinity: true,
                 nominated: true,
             },
             device_order: Some(DeviceOrder::Pack),

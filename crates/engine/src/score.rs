@@ -21,6 +21,12 @@ pub struct Score {
 /// Merit of the node nominated earlier.
 pub const NOMINATED: i64 = 10_000_000;
 
+/// Merit of one point of what a pod likes about other pods.
+pub const LIKED: i64 = 1_000_000;
+
+/// Merit of one percent of evenness, weighed as kube-scheduler does. All of it is less than room right now.
+pub const EVEN: i64 = 2;
+
 /// One step of merit inside a preferred topology domain.
 pub const DOMAIN_STEP: i64 = 100_000;
 
@@ -39,6 +45,11 @@ pub fn score(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) 
     let points =
         SUM_OF.iter().filter(|(is_on, _)| is_on(&policy.scores)).map(|(_, points)| points(ledger, shape, node)).sum();
     Score { points, placement: placement(ledger, policy, shape, node) }
+}
+
+/// The part of the merit that is for room right now.
+pub fn available(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> i64 {
+    if policy.scores.availability { availability(ledger, shape, node) } else { 0 }
 }
 
 /// Pods without GPUs go to nodes without GPUs.

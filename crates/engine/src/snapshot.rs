@@ -5,8 +5,9 @@
 
 use fixedbitset::FixedBitSet;
 
+use crate::bonds::{Area, Bond, Bystander, Crowd};
 use crate::ids::{
-    ClassId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId, TopologyId,
+    ClassId, CrowdId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId, TopologyId,
 };
 use crate::units::compat::DEVICE_MEMORY_DEFAULT;
 use crate::units::{Ceiling, GPU, Span, Timestamp, Triple};
@@ -46,6 +47,16 @@ pub struct Snapshot {
     pub topologies: Vec<Topology>,
     /// Distinct topology constraints of groups and pod sets.
     pub constraints: Vec<Constraint>,
+    /// Node labels that bonds speak of.
+    pub areas: Vec<Area>,
+    /// Pods that bonds count.
+    pub crowds: Vec<Crowd>,
+    /// Distinct lists of crowds; a task points at one.
+    pub crowd_lists: Vec<Vec<CrowdId>>,
+    /// Distinct rules about other pods; a task points at one.
+    pub bonds: Vec<Bond>,
+    /// Pods that belong to no job here and are part of a crowd.
+    pub bystanders: Vec<Bystander>,
 }
 
 /// What one column of a resource vector counts.
@@ -219,6 +230,10 @@ pub struct Task {
     pub devices: Option<u32>,
     /// The host ports it asks for: an index into [`Snapshot::port_sets`].
     pub ports: Option<u32>,
+    /// What it asks of other pods, and they of it: an index into [`Snapshot::bonds`].
+    pub bond: Option<u32>,
+    /// The crowds that it is part of: an index into [`Snapshot::crowd_lists`].
+    pub crowds: Option<u32>,
     /// A node picked for it earlier by someone else.
     pub nominated: Option<NodeId>,
 }
@@ -442,6 +457,11 @@ impl Snapshot {
     /// The root of a job's tree.
     pub fn root(&self, job: JobId) -> GroupId {
         GroupId(self.jobs[job.index()].groups.start)
+    }
+
+    /// The domain in which a crowd counts pods of the node.
+    pub fn domain(&self, crowd: CrowdId, node: NodeId) -> Option<u32> {
+        self.areas[self.crowds[crowd.index()].area.index()].domains[node.index()]
     }
 
     /// A node's row of a column vector.

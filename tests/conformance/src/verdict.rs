@@ -60,8 +60,7 @@ impl Part {
         match self {
             Self::Dra => Some("dynamic resource allocation is not built yet"),
             Self::Numa => Some("NUMA alignment is not built yet"),
-            Self::PodAffinity => Some("pod affinity is not built yet"),
-            Self::Topology => None,
+            Self::PodAffinity | Self::Topology => None,
         }
     }
 

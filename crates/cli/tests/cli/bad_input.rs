@@ -265,12 +265,12 @@ fn an_unknown_kind() {
     check(
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n",
         expect![[r#"
-        exit 1
-        -- stderr
-        error: the simulator does not know kind `Service`
-          --> a.yaml, document 1 (line 1), Service
-          help: remove it; understood are Node, PriorityClass, Topology, Queue, PodGroup, Job, Deployment, ReplicaSet, Pod, Namespace, List and Scenario
-    "#]],
+            exit 1
+            -- stderr
+            error: the simulator does not know kind `Service`
+              --> a.yaml, document 1 (line 1), Service
+              help: remove it; understood are Namespace, Node, PriorityClass, Topology, Queue, PodGroup, Job, Deployment, ReplicaSet, Pod, List and Scenario
+        "#]],
     );
 }
 

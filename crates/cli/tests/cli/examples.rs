@@ -24,6 +24,7 @@ examples! {
     gang: "gang", "gang/expected.txt", ["examples/gang"];
     elastic_reclaim: "elastic-reclaim", "elastic-reclaim/expected.txt", ["examples/elastic-reclaim"];
     min_runtime: "min-runtime", "min-runtime/expected.txt", ["examples/min-runtime"];
+    neighbours: "neighbours", "neighbours/expected.txt", ["examples/neighbours"];
     over_quota_weights: "over-quota-weights", "over-quota-weights/expected.txt", ["examples/over-quota-weights"];
     priority: "priority", "priority/expected.txt", ["examples/priority"];
     reclaim: "reclaim", "reclaim/expected.txt", ["examples/reclaim"];
@@ -44,6 +45,7 @@ fn every_example_folder_is_tested_and_explained() {
         "fractions",
         "gang",
         "min-runtime",
+        "neighbours",
         "over-quota-weights",
         "priority",
         "reclaim",

@@ -60,7 +60,7 @@ impl NodeTerm {
 }
 
 impl Requirement {
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
         let operator = place.field("operator");
         let values = place.field("values").text_list()?;
         let parsed = match operator.text_or_empty()?.as_str() {
@@ -86,7 +86,7 @@ impl Requirement {
         Ok(Self { key: place.field("key").text_or_empty()?, operator: parsed, values })
     }
 
-    fn holds(&self, found: Option<&str>) -> bool {
+    pub(crate) fn holds(&self, found: Option<&str>) -> bool {
         let listed = || found.is_some_and(|found| self.values.iter().any(|value| value == found));
         let compared = |want: std::cmp::Ordering| {
             let number = |text: &str| text.parse::<i64>().ok();

@@ -5,14 +5,17 @@ mod tests;
 
 mod affinity;
 mod bind_request;
+mod namespace;
 mod node;
 mod pod;
 mod pod_group;
 mod priority_class;
 mod queue;
 pub(crate) mod reader;
+mod relations;
 mod request;
 pub(crate) mod resources;
+mod selector;
 mod sharing;
 mod taint;
 mod topology;
@@ -20,6 +23,7 @@ mod topology;
 pub use affinity::{NodeTerm, Operator, Requirement};
 pub use bind_request::{BindPhase, BindRequest};
 pub use kai_engine::builder::{HostPort, Protocol};
+pub use namespace::Namespace;
 pub use node::Node;
 pub(crate) use node::PRESSURES;
 pub use pod::{Owner, Phase, Pod};
@@ -27,8 +31,10 @@ pub use pod_group::{PodGroup, SubGroup, TopologyConstraint};
 pub use priority_class::PriorityClass;
 pub use queue::{Queue, QueueAmounts};
 pub use reader::Malformed;
+pub use relations::{PodTerm, Relations, SpreadRule};
 pub use request::Request;
 pub use resources::Resources;
+pub use selector::LabelSelector;
 pub use sharing::Sharing;
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use topology::{Level, Topology};
@@ -48,6 +54,7 @@ pub enum Object {
     PriorityClass(Box<PriorityClass>),
     Topology(Box<Topology>),
     BindRequest(Box<BindRequest>),
+    Namespace(Box<Namespace>),
 }
 
 impl Object {
@@ -62,6 +69,7 @@ impl Object {
             "PriorityClass" => Self::PriorityClass(Box::new(PriorityClass::parse(value)?)),
             "Topology" => Self::Topology(Box::new(Topology::parse(value)?)),
             "BindRequest" => Self::BindRequest(Box::new(BindRequest::parse(value)?)),
+            "Namespace" => Self::Namespace(Box::new(Namespace::parse(value)?)),
             _ => return Ok(None),
         }))
     }
@@ -76,6 +84,7 @@ impl Object {
             Self::PriorityClass(class) => Ref::PriorityClass(class.name.clone()),
             Self::Topology(topology) => Ref::Topology(topology.name.clone()),
             Self::BindRequest(request) => Ref::BindRequest(request.key.clone()),
+            Self::Namespace(namespace) => Ref::Namespace(namespace.name.clone()),
         }
     }
 }

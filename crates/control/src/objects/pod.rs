@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::Malformed;
 use super::affinity::NodeTerm;
 use super::reader::{Reader, canonical};
+use super::relations::Relations;
 use super::request::Request;
 use super::taint::Toleration;
 use crate::world::{GroupKey, PodKey};
@@ -42,6 +43,8 @@ pub struct Pod {
     pub node_affinity: Option<Vec<NodeTerm>>,
     pub tolerations: Vec<Toleration>,
     pub host_ports: Vec<HostPort>,
+    /// What it asks of other pods, if anything.
+    pub relations: Option<Box<Relations>>,
     /// Other rules that make two pods unlike each other (pod affinity, spread, volumes), in canonical text.
     pub other_rules: String,
 }
@@ -76,11 +79,13 @@ impl Pod {
         let (metadata, spec, status) = (root.field("metadata"), root.field("spec"), root.field("status"));
         let key = PodKey::new(root.object_namespace()?, root.object_name()?);
         let annotations = metadata.field("annotations");
+        let labels = metadata.field("labels").texts()?;
         Ok(Self {
             uid: metadata.field("uid").name()?.unwrap_or_else(|| key.to_string()),
             key,
             created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
-            labels: metadata.field("labels").texts()?,
+            relations: Relations::read(&spec, &labels)?,
+            labels,
             annotations: kept_annotations(&annotations)?,
             owners: metadata.field("ownerReferences").items()?.iter().map(Owner::read).collect::<Result<_, _>>()?,
             scheduler: spec.field("schedulerName").name()?.unwrap_or_else(|| SCHEDULER_DEFAULT.to_owned()),

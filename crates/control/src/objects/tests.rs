@@ -7,6 +7,9 @@ use super::Object;
 
 /// One full object of each kind.
 fn templates() -> Vec<Value> {
+    let term = json!({"topologyKey": "zone", "namespaces": ["a"], "namespaceSelector": {"matchLabels": {"a": "b"}},
+        "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
+        "matchLabelKeys": ["c"], "mismatchLabelKeys": ["d"]});
     let pod = json!({"kind": "Pod",
         "metadata": {"name": "p", "namespace": "lab", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"kai.scheduler/subgroup-name": "a", "runai-gpu-group": "g"},
@@ -18,7 +21,12 @@ fn templates() -> Vec<Value> {
             "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}],
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["3"]}],
-                 "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}},
+                 "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}},
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": term}]}},
+            "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {}, "minDomains": 2, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
             "initContainers": [{"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}],
             "containers": [{"ports": [{"containerPort": 1, "hostPort": 2, "hostIP": "10.0.0.1", "protocol": "UDP"}],

@@ -7,6 +7,7 @@ mod gpu_groups;
 mod lower;
 mod obstacles;
 mod raise;
+mod relations;
 mod settings;
 pub mod usage;
 mod victims;

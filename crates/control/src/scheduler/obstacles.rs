@@ -8,6 +8,7 @@ use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 
 use super::amounts::{called, column_amount, count};
 use super::lower::Lowered;
+use super::relations;
 
 /// The most that any one node has, by column.
 pub(super) fn largest(snapshot: &Snapshot) -> Vec<i64> {
@@ -77,6 +78,7 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
         }
         NodeObstacle::PodSlots => format!("{nodes} {has} no pod slot left"),
         NodeObstacle::Ports => format!("{nodes} {has} a host port of the pod in use"),
+        NodeObstacle::Bond(friction) => relations::phrase(lowered, *friction, number),
         NodeObstacle::OutsideDomain => format!("{nodes} {is} outside the topology domain"),
     }
 }
@@ -118,6 +120,7 @@ fn hint(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, obstacle: &NodeObs
         NodeObstacle::Rule(NodeRule::Affinity) => {
             Some("Compare spec.nodeSelector and spec.affinity of the pod with the labels of the nodes.".to_owned())
         }
+        NodeObstacle::Bond(friction) => relations::hint(lowered, task, *friction),
         NodeObstacle::Rule(NodeRule::LegacyMig) => {
             Some("Request the MIG profile as a resource of a container instead.".to_owned())
         }

@@ -7,6 +7,9 @@
 //! job old queue=team gpu=1 on=a
 //! ```
 //!
+//! `app=web` is a label of the pods; `near=web@zone`, `apart=web@zone`, `likes=web@zone*10` and `spread=web@zone*1` ask
+//! something of pods with that label.
+//!
 //! A job without `on` waits. Jobs are one second apart in age, in the order written. Everything is in
 //! namespace `lab`; amounts that are not given are generous.
 
@@ -181,14 +184,48 @@ fn pod(line: &Line<'_>, name: &str, node: Option<&str>, scheduler: &str, age: us
     for (name, amount) in line.prefixed("asks:").as_object().expect("an object") {
         requests[name] = amount.clone();
     }
-    let labels = line.get("device").map_or_else(|| json!({}), |group| json!({"runai-gpu-group": group}));
+    let mut labels = line.get("device").map_or_else(|| json!({}), |group| json!({"runai-gpu-group": group}));
+    if let Some(app) = line.get("app") {
+        labels["app"] = json!(app);
+    }
+    let (affinity, spread) = relations(line);
     let deletion = line.get("ending").map(|_| "1970-01-01T00:16:40Z");
     json!({"kind": "Pod",
         "metadata": {"name": name, "namespace": "lab", "annotations": annotations, "labels": labels,
             "creationTimestamp": stamp(age), "deletionTimestamp": deletion},
         "spec": {"schedulerName": scheduler, "nodeName": node, "nodeSelector": line.prefixed("selector:"),
-            "containers": [{"resources": {"requests": requests}}]},
+            "affinity": affinity, "topologySpreadConstraints": spread, "containers": [{"resources": {"requests": requests}}]},
         "status": {"phase": if node.is_some() { "Running" } else { "Pending" }}})
+}
+
+/// Affinity to pods, and spread constraints.
+fn relations(line: &Line<'_>) -> (Value, Value) {
+    let term = |text: &str| {
+        let (app, rest) = text.split_once('@').expect("a node label after @");
+        let (key, amount) = rest.split_once('*').unwrap_or((rest, "1"));
+        (
+            json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}),
+            amount.parse::<i32>().expect("a number"),
+        )
+    };
+    let required = |key: &str| line.get(key).map(|text| term(text).0).into_iter().collect::<Vec<Value>>();
+    let liked = line.get("likes").map(|text| {
+        let (term, weight) = term(text);
+        json!({"weight": weight, "podAffinityTerm": term})
+    });
+    let liked: Vec<Value> = liked.into_iter().collect();
+    let spread = line.get("spread").map(|text| {
+        let (mut rule, skew) = term(text);
+        rule["maxSkew"] = json!(skew);
+        rule["whenUnsatisfiable"] = json!("DoNotSchedule");
+        rule
+    });
+    let affinity = json!({
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required("near"),
+            "preferredDuringSchedulingIgnoredDuringExecution": liked},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required("apart")},
+    });
+    (affinity, spread.into_iter().collect())
 }
 
 /// One cycle over the drawing, drawn.

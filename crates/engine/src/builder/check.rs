@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{QueueId, TaskId};
+use crate::bonds::Bystander;
+use crate::ids::{CrowdId, QueueId, TaskId};
 use crate::snapshot::{LevelRef, Nodes, Queue, Snapshot, Status};
 
 /// Panics where rows contradict each other, and says which.
@@ -11,6 +12,7 @@ pub(super) fn snapshot(snapshot: &Snapshot) {
     queues(&snapshot.queues);
     classes(snapshot);
     topologies(snapshot);
+    bonds(snapshot);
     jobs(snapshot);
     tasks(snapshot);
 }
@@ -93,6 +95,25 @@ fn nesting(topology: usize, wide: &[Option<u32>], narrow: &[Option<u32>]) {
     }
 }
 
+fn bonds(snapshot: &Snapshot) {
+    let nodes = snapshot.nodes.len();
+    for (index, area) in snapshot.areas.iter().enumerate() {
+        assert_eq!(area.domains.len(), nodes, "area {index}: one domain per node");
+    }
+    let crowd_exists = |crowd: &CrowdId| crowd.index() < snapshot.crowds.len();
+    for crowd in &snapshot.crowds {
+        assert!(crowd.area.index() < snapshot.areas.len(), "{:?} of a crowd does not exist", crowd.area);
+    }
+    assert!(snapshot.crowd_lists.iter().flatten().all(crowd_exists), "a crowd of a list does not exist");
+    for (index, bond) in snapshot.bonds.iter().enumerate() {
+        assert!(bond.crowds().all(|crowd| crowd_exists(&crowd)), "bond {index}: a crowd does not exist");
+    }
+    for Bystander { node, crowds, .. } in &snapshot.bystanders {
+        assert!(node.index() < nodes, "{node:?} of a bystander does not exist");
+        assert!((*crowds as usize) < snapshot.crowd_lists.len(), "crowds of a bystander do not exist");
+    }
+}
+
 fn jobs(snapshot: &Snapshot) {
     let constraint_exists =
         |constraint: Option<u32>| constraint.is_none_or(|at| (at as usize) < snapshot.constraints.len());
@@ -126,5 +147,10 @@ fn tasks(snapshot: &Snapshot) {
             }
         }
         assert!(task.ports.is_none_or(|set| (set as usize) < snapshot.port_sets.len()), "{id:?}: ports do not exist");
+        assert!(task.bond.is_none_or(|at| (at as usize) < snapshot.bonds.len()), "{id:?}: its bond does not exist");
+        assert!(
+            task.crowds.is_none_or(|at| (at as usize) < snapshot.crowd_lists.len()),
+            "{id:?}: its crowds do not exist"
+        );
     }
 }

@@ -100,7 +100,8 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         feasible: feasible_nodes(session, problem),
         free,
         allowed: 0,
-        plain: session.plain_search,
+        // Where other pods stand in the way, GPUs alone do not tell what could work.
+        plain: session.plain_search || problem.chunk.iter().any(|task| session.snapshot.task(*task).bond.is_some()),
     };
     let mark = session.ledger.mark();
     search.report.stop = search.run(session).err();

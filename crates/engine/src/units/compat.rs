@@ -36,6 +36,27 @@ pub fn memory_to_share(mib: i64, device_mib: i64) -> i64 {
     -(-mib * 100).div_euclid(device_mib) * HUNDREDTH
 }
 
+/// One pod in the unit of [`spread_weight`].
+pub const SPREAD_UNIT: i64 = 1 << 20;
+
+/// How much a pod more weighs where pods should be spread over so many domains: kube-scheduler's natural logarithm of
+/// two more than that, in fixed point, since nothing else here needs fractions of a logarithm.
+pub fn spread_weight(domains: usize) -> i64 {
+    const LN_2: i64 = 726_817;
+    let number = domains as u64 + 2;
+    let whole = number.ilog2();
+    // The mantissa, from 1 up to 2, in 32 binary digits; squaring it yields the next digit of its logarithm.
+    let mut mantissa = (u128::from(number) << 32) >> whole;
+    let mut log = i64::from(whole);
+    for _ in 0..20 {
+        mantissa = (mantissa * mantissa) >> 32;
+        let digit = mantissa >> 33;
+        mantissa >>= digit;
+        log = 2 * log + digit as i64;
+    }
+    (log * LN_2) >> 20
+}
+
 /// Queue memory is written in 10⁶ bytes, whatever its users call it.
 pub const QUEUE_MEMORY_UNIT: i64 = 1_000_000;
 
@@ -61,6 +82,15 @@ mod tests {
         assert_eq!(share_to_memory(570_000, 46_000), 26_219);
         assert_eq!(share_to_memory(290_000, 100), 28);
         assert_eq!(share_to_memory(500_000, 16_000), 8_000);
+    }
+
+    #[test]
+    fn spread_weights_are_logarithms() {
+        for domains in [0, 1, 2, 3, 6, 7, 100, 5_000] {
+            let exact = ((domains + 2) as f64).ln();
+            let fixed = spread_weight(domains) as f64 / SPREAD_UNIT as f64;
+            assert!((exact - fixed).abs() < 0.000_01, "{domains}: {fixed} instead of {exact}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod gangs;
 mod idle;
 mod limits;
 mod memory;
+mod neighbours;
 mod nodes;
 mod purpose;
 mod quotas;
@@ -53,13 +54,14 @@ struct Eviction<'a> {
 /// Finds what is wrong, in words.
 type Checker = fn(&Evidence<'_>) -> Vec<String>;
 
-const CHECKERS: [(&str, Checker); 11] = [
+const CHECKERS: [(&str, Checker); 12] = [
     ("queue books agree with the pods", books::check),
     ("no GPU is over-committed", devices::check),
     ("effects can be performed", effects::check),
     ("gangs start and stay whole", gangs::check),
     ("nobody waits beside free room", idle::check),
     ("no queue exceeds its limit", limits::check),
+    ("pods keep apart that must", neighbours::check),
     ("no node is over-committed", nodes::check),
     ("evictions serve somebody", purpose::check),
     ("work that cannot be preempted stays within quota", quotas::check),

@@ -136,6 +136,7 @@ fn reference(id: &Id) -> Option<Ref> {
         Kind::PriorityClass => Some(Ref::PriorityClass(id.name.clone())),
         Kind::Topology => Some(Ref::Topology(id.name.clone())),
         Kind::Queue => Some(Ref::Queue(id.name.clone())),
+        Kind::Namespace => Some(Ref::Namespace(id.name.clone())),
         Kind::PodGroup => Some(Ref::PodGroup(key())),
         Kind::Pod => Some(Ref::Pod(key())),
         Kind::Job | Kind::Deployment | Kind::ReplicaSet => None,

@@ -27,7 +27,8 @@ pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
             complete_pod(&mut item.value);
         }
         Kind::Job | Kind::Deployment | Kind::ReplicaSet => check_workload(item)?,
-        Kind::Node | Kind::PriorityClass | Kind::Topology | Kind::Queue | Kind::PodGroup => {}
+        Kind::Node => complete_node(&mut item.value, &item.id.name),
+        Kind::Namespace | Kind::PriorityClass | Kind::Topology | Kind::Queue | Kind::PodGroup => {}
     }
     let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
     if let Some(Object::PodGroup(group)) = object {
@@ -57,6 +58,13 @@ pub(crate) fn object_at<'a>(value: &'a mut Value, keys: &[&str]) -> Option<&'a m
         here = entry;
     }
     here.as_object_mut()
+}
+
+/// A kubelet labels its node with the name of the host.
+fn complete_node(node: &mut Value, name: &str) {
+    if let Some(labels) = object_at(node, &["metadata", "labels"]) {
+        labels.entry("kubernetes.io/hostname").or_insert_with(|| json!(name));
+    }
 }
 
 /// An API server takes the limit of a resource as its request where only the limit is written.

@@ -10,6 +10,8 @@ use crate::fault::{Fault, Place, nearest};
 /// A kind that is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// A room for names.
+    Namespace,
     /// A machine.
     Node,
     /// A named priority.
@@ -43,7 +45,8 @@ const fn row(kind: Kind, name: &'static str, api_version: &'static str, namespac
 
 /// In the order of [`Kind`], which is also the order in which objects of one moment are applied: what others
 /// refer to comes first, so the order of documents in a file does not matter.
-const KINDS: [Row; 9] = [
+const KINDS: [Row; 10] = [
+    row(Kind::Namespace, "Namespace", "v1", false),
     row(Kind::Node, "Node", "v1", false),
     row(Kind::PriorityClass, "PriorityClass", "scheduling.k8s.io/v1", false),
     row(Kind::Topology, "Topology", "kai.scheduler/v1alpha1", false),
@@ -171,10 +174,6 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         found.push(Content::Scenario(Document { place, value }));
         return Ok(());
     }
-    if kind == "Namespace" {
-        // Namespaces hold nothing that scheduling depends on.
-        return Ok(());
-    }
     if let (true, Some(Value::Array(items))) = (kind.ends_with("List"), value.get("items")) {
         for (index, item) in items.iter().enumerate() {
             let place = place.object(format!("{kind} items[{index}]"));
@@ -186,10 +185,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         let help = match nearest(&kind, Kind::names()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
-                format!(
-                    "remove it; understood are {}, Namespace, List and Scenario",
-                    Kind::names().collect::<Vec<_>>().join(", ")
-                )
+                format!("remove it; understood are {}, List and Scenario", Kind::names().collect::<Vec<_>>().join(", "))
             }
         };
         return Err(Fault::new(place.object(&kind), format!("the simulator does not know kind `{kind}`"), help));

@@ -207,9 +207,9 @@ pub struct Task {
     #[serde(default)]
     pub required_node_affinity: Vec<LabelRule>,
     #[serde(default)]
-    pub required_pod_affinity: Vec<serde_json::Value>,
+    pub required_pod_affinity: Vec<PodTerm>,
     #[serde(default)]
-    pub required_pod_anti_affinity: Vec<serde_json::Value>,
+    pub required_pod_anti_affinity: Vec<PodTerm>,
     #[serde(default)]
     pub resource_claims: Vec<serde_json::Value>,
     #[serde(default, rename = "qos_class")]
@@ -252,6 +252,14 @@ impl Kind {
     pub fn shares(self) -> bool {
         matches!(self, Self::Fraction | Self::GpuMemory)
     }
+}
+
+/// A required term of pod affinity or anti-affinity, about pods of the same namespace.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodTerm {
+    pub topology_key: String,
+    pub match_labels: BTreeMap<String, String>,
 }
 
 /// One expression of a required node affinity.

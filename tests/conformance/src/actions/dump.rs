@@ -164,7 +164,12 @@ fn extras(log: &mut String, task: &Task) {
     for rule in &task.required_node_affinity {
         let _ = write!(log, ", {} {} {:?}", rule.key, rule.op, rule.values);
     }
-    for rule in task.required_pod_affinity.iter().chain(&task.required_pod_anti_affinity).chain(&task.resource_claims) {
+    for (word, terms) in [("near", &task.required_pod_affinity), ("apart from", &task.required_pod_anti_affinity)] {
+        for term in terms {
+            let _ = write!(log, ", {word} {:?} by {}", term.match_labels, term.topology_key);
+        }
+    }
+    for rule in &task.resource_claims {
         let _ = write!(log, ", {rule}");
     }
 }

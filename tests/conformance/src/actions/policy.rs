@@ -32,6 +32,7 @@ pub(super) fn policy(case: &Case, repairs: Repairs) -> Result<Policy, Fault> {
             resource_type: on("resourcetype"),
             availability: on("nodeavailability"),
             gpu_sharing: on("gpusharingorder"),
+            pod_affinity: on("podaffinity"),
             nominated: on("nominatednode"),
         },
         device_order: if on("gpupack") {

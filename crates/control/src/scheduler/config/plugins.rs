@@ -28,7 +28,7 @@ const TABLE: [(&str, Switch); 24] = [
     ("nodeplacement", node_placement),
     ("nominatednode", |settings, _| settings.policy.scores.nominated = true),
     ("numa", not_yet),
-    ("podaffinity", not_yet),
+    ("podaffinity", |settings, _| settings.policy.scores.pod_affinity = true),
     ("predicates", |settings, _| settings.policy.filters = true),
     ("priority", |settings, _| settings.policy.order_by_priority = true),
     ("proportion", proportion),
@@ -87,6 +87,7 @@ fn switch_all_off(settings: &mut Settings) {
             resource_type: false,
             availability: false,
             gpu_sharing: false,
+            pod_affinity: false,
             nominated: false,
         },
         device_order: None,
@@ -180,7 +181,7 @@ mod tests {
     }
 
     /// KAI's default list, as its configuration prints it.
-    const DEFAULT: [&str; 20] = [
+    const DEFAULT: [&str; 21] = [
         "predicates",
         "proportion",
         "priority",
@@ -191,6 +192,7 @@ mod tests {
         "gpusharingorder",
         "gpupack",
         "resourcetype",
+        "podaffinity",
         "subgrouporder",
         "taskorder",
         "nominatednode",

@@ -144,8 +144,8 @@ impl<'t> Classes<'t> {
     fn first_failed(&self, key: &ClassKey<'_>, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule> {
         gpu_kind(key.kind, facts, legacy_mig)
             .or(facts.unfit)
-            .or_else(|| tainted(key.tolerations, facts).then_some(NodeRule::Taint))
-            .or_else(|| (!wanted(key, facts)).then_some(NodeRule::Affinity))
+            .or_else(|| (!tolerated(key.tolerations, facts)).then_some(NodeRule::Taint))
+            .or_else(|| (!wanted(key.selector, key.affinity, facts)).then_some(NodeRule::Affinity))
             .or_else(|| self.wrong_worker(key.kind, facts))
     }
 
@@ -172,15 +172,17 @@ fn gpu_kind(kind: Kind, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule>
     }
 }
 
-fn tainted(tolerations: &[Toleration], facts: &Facts<'_>) -> bool {
+/// Whether the tolerations cover all taints that keep pods away.
+pub(super) fn tolerated(tolerations: &[Toleration], facts: &Facts<'_>) -> bool {
     let mut taints = facts.node.taints.iter().filter(|taint| taint.repels());
-    taints.any(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+    taints.all(|taint| tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
-fn wanted(key: &ClassKey<'_>, facts: &Facts<'_>) -> bool {
+/// Whether node selector and required affinity choose the node.
+pub(super) fn wanted(selector: &BTreeMap<String, String>, affinity: Option<&[NodeTerm]>, facts: &Facts<'_>) -> bool {
     let labels = &facts.node.labels;
-    key.selector.iter().all(|(name, value)| labels.get(name) == Some(value))
-        && key.affinity.is_none_or(|terms| terms.iter().any(|term| term.holds(&facts.node.name, labels)))
+    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+        && affinity.is_none_or(|terms| terms.iter().any(|term| term.holds(&facts.node.name, labels)))
 }
 
 #[cfg(test)]

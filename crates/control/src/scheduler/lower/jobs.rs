@@ -11,6 +11,7 @@ use kai_engine::snapshot::Status;
 use kai_engine::units::{Span, Timestamp};
 
 use super::classes::{ClassTable, Classes};
+use super::relations::Relations;
 use super::roster::{Member, Members, Roster};
 use super::shapes::{ExtraColumn, Shapes};
 use super::signatures::Signatures;
@@ -31,6 +32,7 @@ struct Maker<'a, 'w> {
     classes: Classes<'a>,
     shapes: Shapes<'w>,
     signatures: &'a mut Signatures,
+    relations: Relations<'w>,
     builder: &'a mut Builder,
     names: &'a mut Names<'w>,
 }
@@ -66,6 +68,8 @@ pub(super) fn add<'w>(
 ) -> Added {
     let devices = devices(roster, builder, names);
     let legacy = legacy_mig_nodes(nodes, roster);
+    let relations = Relations::survey(world, nodes, roster, builder, names);
+    relations.add_bystanders(roster, builder, names);
     let mut maker = Maker {
         settings,
         nodes,
@@ -75,6 +79,7 @@ pub(super) fn add<'w>(
         classes: Classes::new(&mut tables.classes, legacy, settings.restrict_node_scheduling),
         shapes: Shapes::default(),
         signatures: &mut tables.signatures,
+        relations,
         builder,
         names,
     };
@@ -217,19 +222,17 @@ impl<'w> Maker<'_, 'w> {
         let mut members = job.leaves[index].clone();
         members.sort_by(|left, right| task_order(left.pod, right.pod, self.settings.task_order));
         let around = [constraint].into_iter().chain(above.iter().rev().copied()).collect();
-        leaves.push(self.signatures.leaf(around, &members));
+        let tasks: Vec<TaskRow> = members.iter().map(|member| self.task(member, job.plan.fault.is_some())).collect();
+        leaves.push(self.signatures.leaf(around, &members, &tasks));
         self.names.pod_sets.push(job.plan.leaves[index]);
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
-        PodSetRow {
-            min,
-            constraint: self.topologies.constraint(constraint, self.builder, self.names),
-            tasks: members.iter().map(|member| self.task(member, job.plan.fault.is_some())).collect(),
-        }
+        PodSetRow { min, constraint: self.topologies.constraint(constraint, self.builder, self.names), tasks }
     }
 
     fn task(&mut self, member: &Member<'w>, held_back: bool) -> TaskRow {
         let Member { pod, status, node, gpu_groups } = member;
         let ports = pod.host_ports.iter().map(|port| self.builder.port(*port)).collect();
+        let (bond, crowds) = self.relations.of(pod, self.builder);
         let devices = gpu_groups.iter().filter_map(|group| Some(self.devices[&((*node)?, *group)])).collect();
         TaskRow {
             shape: self.shapes.id(&pod.request, self.columns, self.builder),
@@ -238,6 +241,8 @@ impl<'w> Maker<'_, 'w> {
             node: *node,
             devices,
             ports: self.builder.port_set(ports),
+            bond,
+            crowds,
             nominated: pod.nominated_node.as_deref().and_then(|name| self.nodes.id(name)),
         }
     }

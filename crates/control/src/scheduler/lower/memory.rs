@@ -7,7 +7,8 @@
 //!
 //! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
 //! at: [`Memory::updated`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
-//! there are shared GPUs, host ports, topology constraints or pods outside of jobs that change.
+//! there are shared GPUs, host ports, topology constraints, pods that ask something of others, or pods outside of jobs that
+//! change.
 
 mod splice;
 
@@ -105,6 +106,7 @@ impl Memory {
         let plain = self.snapshot.devices.is_empty()
             && self.snapshot.port_sets.is_empty()
             && self.snapshot.constraints.is_empty()
+            && self.snapshot.crowds.is_empty()
             && self.jobs.iter().all(Option::is_some);
         if !plain {
             return Err(Unknown);
@@ -193,7 +195,11 @@ impl Memory {
             &mut names,
         );
         let fresh = builder.unchecked();
-        if !(fresh.devices.is_empty() && fresh.port_sets.is_empty() && fresh.constraints.is_empty()) {
+        let plain = fresh.devices.is_empty()
+            && fresh.port_sets.is_empty()
+            && fresh.constraints.is_empty()
+            && fresh.crowds.is_empty();
+        if !plain {
             return Err(Unknown);
         }
         let names = Ids {
@@ -426,6 +432,7 @@ impl Memory {
             columns: texts(&self.columns),
             constraints: self.constraints.iter().map(|(written, number)| (written, *number)).collect(),
             domains: self.domains.clone(),
+            ..Names::default()
         };
         Lowered {
             snapshot: Cow::Borrowed(&self.snapshot),

@@ -13,6 +13,7 @@ mod jobs;
 mod memory;
 mod nodes;
 mod queues;
+mod relations;
 mod roster;
 mod shapes;
 mod signatures;
@@ -21,6 +22,7 @@ mod topologies;
 mod tree;
 
 pub(crate) use memory::Memory;
+pub(crate) use relations::CrowdName;
 pub(crate) use tree::TreeFault;
 
 use std::borrow::Cow;
@@ -64,6 +66,9 @@ pub(crate) struct Names<'w> {
     /// Numbers of constraints as users wrote them; several may share one.
     pub(crate) constraints: BTreeMap<&'w TopologyConstraint, u32>,
     pub(crate) domains: Vec<topologies::DomainNames>,
+    pub(crate) crowds: Vec<CrowdName<'w>>,
+    /// Pods outside of jobs that others mind.
+    pub(crate) bystanders: Vec<&'w PodKey>,
 }
 
 /// A queue of the cluster, or the one that flattening puts above all others.

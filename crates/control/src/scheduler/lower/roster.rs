@@ -66,11 +66,16 @@ pub(super) enum Charge {
 }
 
 impl<'w> Roster<'w> {
-    /// Requests of all pods that matter.
-    pub(super) fn requests(&self) -> impl Iterator<Item = &'w Request> {
+    /// All pods that matter; those that share GPUs outside of jobs come twice.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &'w Pod> {
         let members = self.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&self.sharing);
         let loose = self.loose.iter().flatten().map(|loose| loose.pod);
-        members.map(|member| member.pod).chain(loose).map(|pod| &pod.request)
+        members.map(|member| member.pod).chain(loose)
+    }
+
+    /// Requests of all pods that matter.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &'w Request> {
+        self.pods().map(|pod| &pod.request)
     }
 }
 

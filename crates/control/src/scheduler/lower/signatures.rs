@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use kai_engine::builder::TaskRow;
+
 use super::roster::Member;
 use super::status::is_placed;
 use crate::objects::{HostPort, NodeTerm, Pod, Toleration, TopologyConstraint};
@@ -17,6 +19,8 @@ struct PodKey {
     class: Option<String>,
     priority: Option<i32>,
     ports: Vec<HostPort>,
+    /// What it asks of others and they of it, whatever it is written like.
+    bond: Option<u32>,
     other: String,
 }
 
@@ -33,11 +37,17 @@ pub(super) struct Signatures {
 
 impl Signatures {
     /// The number of a leaf; 0 if all its pods have a place.
-    pub(super) fn leaf(&mut self, constraints: Vec<Option<&TopologyConstraint>>, members: &[Member<'_>]) -> u32 {
+    pub(super) fn leaf(
+        &mut self,
+        constraints: Vec<Option<&TopologyConstraint>>,
+        members: &[Member<'_>],
+        tasks: &[TaskRow],
+    ) -> u32 {
         let mut pods: Vec<u32> = members
             .iter()
-            .filter(|member| !is_placed(member.status))
-            .map(|member| number(&mut self.pods, pod_key(member.pod)))
+            .zip(tasks)
+            .filter(|(member, _)| !is_placed(member.status))
+            .map(|(member, task)| number(&mut self.pods, pod_key(member.pod, task.bond)))
             .collect();
         if pods.is_empty() {
             return 0;
@@ -54,7 +64,7 @@ impl Signatures {
     }
 }
 
-fn pod_key(pod: &Pod) -> PodKey {
+fn pod_key(pod: &Pod, bond: Option<u32>) -> PodKey {
     PodKey {
         selector: pod.node_selector.clone(),
         affinity: pod.node_affinity.clone(),
@@ -62,6 +72,7 @@ fn pod_key(pod: &Pod) -> PodKey {
         class: pod.priority_class.clone(),
         priority: pod.priority,
         ports: pod.host_ports.clone(),
+        bond,
         other: pod.other_rules.clone(),
     }
 }

@@ -1,5 +1,6 @@
 //! One behaviour each, in the smallest cluster that shows it.
 
+mod bonds;
 mod claims;
 mod consolidate;
 mod devices;

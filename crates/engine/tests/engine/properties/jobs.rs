@@ -10,7 +10,7 @@ use proptest::sample::select;
 
 use super::generate::Taste;
 use super::room::Room;
-use crate::support::{Ask, Bounds, Cluster, Gpu, Grace, Group, Job, Member, Pod, Set};
+use crate::support::{Ask, Bounds, Cluster, Gpu, Grace, Group, Job, Member, Pod, Set, Wish, WishKind};
 
 /// A job before its pods have found nodes.
 #[derive(Clone, Debug)]
@@ -148,17 +148,44 @@ fn set(taste: Taste) -> impl Strategy<Value = Set> {
     // Gangs, elastic jobs, and now and then a minimum that nobody can reach.
     let min = prop_oneof![5 => Just(None), 5 => (0..3u32).prop_map(Some), 1 => Just(Some(4))];
     let ports = weighted(0.14 * taste.rare, prop_oneof![Just(vec![80]), Just(vec![80, 81])]);
-    (size, min, ask(taste), ports, bounds(), weighted(0.08 * taste.rare, 0..5usize)).prop_map(
-        |(size, min, ask, ports, bounds, nominated)| Set {
+    let others = (weighted(0.4, select(&["a", "b"][..])), wishes(taste));
+    (size, min, ask(taste), (ports, others), bounds(), weighted(0.08 * taste.rare, 0..5usize)).prop_map(
+        |(size, min, ask, (ports, (tag, wishes)), bounds, nominated)| Set {
             name: String::new(),
             min: min.unwrap_or(size as u32),
             bounds,
             ask,
             ports: ports.unwrap_or_default(),
+            tags: tag.into_iter().map(str::to_owned).collect(),
+            wishes,
             nominated: nominated.map(|index| format!("n{index}")),
             pods: vec![Pod::PENDING; size],
         },
     )
+}
+
+/// What pods ask of others, in the order in which text lists it.
+fn wishes(taste: Taste) -> impl Strategy<Value = Vec<Wish>> {
+    let kind = prop_oneof![
+        2 => Just(WishKind::Near),
+        4 => Just(WishKind::Apart),
+        1 => select(&[-3i64, 2][..]).prop_map(WishKind::Likes),
+        2 => (1..3u32, select(&[0u32, 0, 3][..])).prop_map(|(skew, domains)| WishKind::Even(skew, domains)),
+        1 => (1..3u32).prop_map(WishKind::RatherEven),
+    ];
+    let wish = (kind, select(&["a", "b"][..]), select(&["zone", "rack", "node"][..]))
+        .prop_map(|(kind, tag, level)| Wish { kind, tag: tag.to_owned(), level: level.to_owned() });
+    weighted(0.1 + 0.2 * taste.rare, vec(wish, 1..3)).prop_map(|wishes| {
+        let mut wishes = wishes.unwrap_or_default();
+        wishes.sort_by_key(|wish| match wish.kind {
+            WishKind::Near => 0,
+            WishKind::Apart => 1,
+            WishKind::Likes(_) => 2,
+            WishKind::Even(..) => 3,
+            WishKind::RatherEven(_) => 4,
+        });
+        wishes
+    })
 }
 
 fn ask(taste: Taste) -> impl Strategy<Value = Ask> {

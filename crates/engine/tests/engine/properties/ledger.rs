@@ -2,7 +2,8 @@
 //!
 //! Standings are shifted at random, sensible or not: the sums do not ask.
 
-use kai_engine::ids::{DeviceId, NodeId, PodSetId, PortId, TaskId};
+use kai_engine::bonds::Heads;
+use kai_engine::ids::{CrowdId, DeviceId, NodeId, PodSetId, PortId, TaskId};
 use kai_engine::ledger::{Counts, DeviceState, Ledger, Mark, Spot, Standing};
 use kai_engine::queues::QueueRow;
 use proptest::collection::vec;
@@ -40,6 +41,7 @@ struct Seen {
     devices: Vec<Vec<DeviceState>>,
     counts: Vec<Counts>,
     ports: Vec<bool>,
+    crowds: Vec<Vec<(u32, Heads)>>,
     queues: Vec<QueueRow>,
 }
 
@@ -64,6 +66,7 @@ impl Seen {
             devices: snapshot.nodes.ids().map(devices).collect(),
             counts: (0..snapshot.pod_sets.len()).map(|set| ledger.counts(PodSetId::at(set))).collect(),
             ports: ports.collect(),
+            crowds: (0..snapshot.crowds.len()).map(|crowd| ledger.crowd(CrowdId::at(crowd)).collect()).collect(),
             queues: ledger.book.rows.iter().map(queue).collect(),
         }
     }

@@ -5,6 +5,7 @@
 //! clusters are tried.
 
 mod after;
+mod bonds;
 mod evictions;
 mod generate;
 mod jobs;
@@ -75,6 +76,10 @@ truths! {
     waiting_jobs_say_why: placement::waiting_jobs_say_why [];
     // Without actions that make room, what is left over is too little for those who wait.
     room_is_used: placement::room_is_used [("actions", "allocate")];
+
+    pods_keep_apart: bonds::pods_keep_apart [];
+    // Evictions may undo later what a pod was placed for, so that only pure placement can be replayed.
+    bonds_are_obeyed: bonds::bonds_are_obeyed [("actions", "allocate")];
 
     limits_hold: queues::limits_hold [];
     fixed_work_stays_within_quota: queues::fixed_work_stays_within_quota [];

@@ -214,6 +214,7 @@ fn single_waiting_pod(after: &After<'_>, job: JobId) -> Option<TaskId> {
     let [task] = snapshot.job_tasks(job).collect::<Vec<_>>()[..] else { return None };
     let pod = snapshot.task(task);
     let is_plain = pod.ports.is_none()
+        && pod.bond.is_none()
         && root.constraint.is_none()
         && set.constraint.is_none()
         && snapshot.shape(pod.shape).gpu.shared_devices().is_none();

@@ -13,6 +13,7 @@ use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, share_of_gpu};
 use kai_engine::units::{GPU, Span, Timestamp, Triple};
 use kai_engine::{Policy, cycle};
 
+use super::bonds::Neighbours;
 use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Queue, Set};
 use super::settings;
 
@@ -39,6 +40,8 @@ pub(crate) struct Names {
     pub(crate) devices: Vec<(NodeId, u32)>,
     /// Domain names of each topology level.
     pub(crate) domains: Vec<Vec<String>>,
+    /// Who is counted where.
+    pub(crate) crowds: Vec<String>,
 }
 
 impl World {
@@ -95,6 +98,7 @@ struct Build<'c> {
     names: Names,
     classes: BTreeMap<ClassKey, ClassId>,
     signatures: BTreeMap<String, u32>,
+    neighbours: Neighbours,
 }
 
 impl<'c> Build<'c> {
@@ -111,6 +115,7 @@ impl<'c> Build<'c> {
             names: Names { columns: names, ..Names::default() },
             classes: BTreeMap::new(),
             signatures: BTreeMap::new(),
+            neighbours: Neighbours::default(),
         }
     }
 
@@ -233,7 +238,9 @@ impl<'c> Build<'c> {
 
     /// Jobs are alike if nothing but amounts tells their pods apart.
     fn signature(&mut self, job: &Job) -> u32 {
-        let of_set = |set: &Set| format!("{:?}{:?}{:?}", AskKind::of(&set.ask), set.bounds, set.ports);
+        let of_set = |set: &Set| {
+            format!("{:?}{:?}{:?}{:?}{:?}", AskKind::of(&set.ask), set.bounds, set.ports, set.tags, set.wishes)
+        };
         let of_sets: Vec<_> = sets(&job.root).into_iter().map(of_set).collect();
         let text = format!("{:?}{}{:?}{of_sets:?}", job.only, job.tolerates, job.root.bounds);
         let next = self.signatures.len() as u32;
@@ -274,6 +281,7 @@ impl<'c> Build<'c> {
         let port = |number: &u16| HostPort { number: *number, protocol: Protocol::Tcp, address: None };
         let ports = set.ports.iter().map(|number| self.builder.port(port(number))).collect();
         let ports = self.builder.port_set(ports);
+        let (bond, crowds) = self.neighbours.rows(self.cluster, job, set, &mut self.builder, &mut self.names);
         let mut tasks = Vec::new();
         for (index, pod) in set.pods.iter().enumerate() {
             self.names.pods.push(format!("{name}-{index}"));
@@ -284,6 +292,8 @@ impl<'c> Build<'c> {
                 node,
                 devices: numbers.iter().map(|number| self.device(node, *number)).collect(),
                 ports,
+                bond,
+                crowds,
                 nominated: set.nominated.as_ref().map(|name| self.node_id(name)),
                 ..TaskRow::pending(shape, class)
             });

@@ -10,11 +10,13 @@
 //! job right queue=team need=1 required=zone   a tree: at least one of the members below
 //!   set master gpu=2 only=a
 //!   set workers pods=4 min=2 gpumem=2x8000
+//! job web queue=team is=web apart=web@node near=db@zone likes=cache@rack*10 even=web@zone*1 rather-even=web@node
 //! ```
 //!
 //! What is left out has its default: pods wait, a job needs all of its pods, queues guarantee no GPUs and limit
 //! nothing, what is written first is oldest. Times are seconds before now. Pods are called `job-0` or `job.set-0`.
 
+mod bonds;
 mod build;
 mod cluster;
 mod parse;
@@ -23,7 +25,9 @@ mod settings;
 mod write;
 
 pub(crate) use build::{NOW, World};
-pub(crate) use cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set};
+pub(crate) use cluster::{
+    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set, Wish, WishKind,
+};
 pub(crate) use parse::parse;
 
 use expect_test::Expect;

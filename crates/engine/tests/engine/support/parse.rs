@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use kai_engine::units::{Ceiling, GPU, ONE};
 
-use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set};
+use super::cluster::{
+    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set, Wish, WishKind,
+};
 
 /// Reads a cluster.
 pub(crate) fn parse(text: &str) -> Cluster {
@@ -143,9 +145,32 @@ fn set(words: &mut Words) -> Set {
         bounds: bounds(words),
         ask: ask(words),
         ports: words.take("ports").map_or(Vec::new(), |text| text.split(',').map(number).collect()),
+        tags: words.take("is").map_or(Vec::new(), |text| text.split(',').map(str::to_owned).collect()),
+        wishes: wishes(words),
         nominated: words.take("nominated"),
         pods,
     }
+}
+
+fn wishes(words: &mut Words) -> Vec<Wish> {
+    let mut wishes = Vec::new();
+    for word in ["near", "apart", "likes", "even", "rather-even"] {
+        let text = words.take(word).unwrap_or_default();
+        for text in text.split(',').filter(|text| !text.is_empty()) {
+            let (tag, rest) = text.split_once('@').unwrap_or_else(|| panic!("{text} has no level: {}", words.line));
+            let (level, amount) = rest.split_once('*').unwrap_or((rest, "1"));
+            let (skew, domains) = amount.split_once('/').unwrap_or((amount, "0"));
+            let kind = match word {
+                "near" => WishKind::Near,
+                "apart" => WishKind::Apart,
+                "likes" => WishKind::Likes(number(amount)),
+                "even" => WishKind::Even(number(skew), number(domains)),
+                _ => WishKind::RatherEven(number(skew)),
+            };
+            wishes.push(Wish { kind, tag: tag.to_owned(), level: level.to_owned() });
+        }
+    }
+    wishes
 }
 
 fn ask(words: &mut Words) -> Ask {

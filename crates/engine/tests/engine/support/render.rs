@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
+use kai_engine::bonds::Friction;
 use kai_engine::ids::{NodeId, QueueId, TaskId};
 use kai_engine::outcome::{
     Decision, DeviceRef, JobNote, NodeObstacle, NodeTally, Nomination, Outcome, Place, PodSetShortage, QueueBlock,
@@ -223,6 +224,13 @@ fn obstacle(names: &Names, obstacle: NodeObstacle) -> String {
         NodeObstacle::Queue(queue, resource) => format!("{} full of {}", queue_name(names, queue), unit(resource)),
         NodeObstacle::PodSlots => "no pod slot".to_owned(),
         NodeObstacle::Ports => "port taken".to_owned(),
+        NodeObstacle::Bond(friction) => match friction {
+            Friction::NotNear(crowd) => format!("not near {}", names.crowds[crowd.index()]),
+            Friction::Apart(crowd) => format!("apart from {}", names.crowds[crowd.index()]),
+            Friction::Shunned(crowd) => format!("shunned by {}", names.crowds[crowd.index()]),
+            Friction::Uneven(crowd) => format!("uneven {}", names.crowds[crowd.index()]),
+            Friction::NoDomain(crowd) => format!("no domain for {}", names.crowds[crowd.index()]),
+        },
         NodeObstacle::OutsideDomain => "outside domain".to_owned(),
     }
 }

@@ -5,7 +5,9 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use kai_engine::units::{Ceiling, GPU, ONE};
 
-use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set};
+use super::cluster::{
+    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set, Wish, WishKind,
+};
 
 impl Display for Cluster {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -160,12 +162,36 @@ fn set(row: &Set) -> String {
     line.0.push_str(&ask(&row.ask));
     let ports: Vec<_> = row.ports.iter().map(u16::to_string).collect();
     line.pair_if(!ports.is_empty(), "ports", ports.join(","));
+    line.pair_if(!row.tags.is_empty(), "is", row.tags.join(","));
+    for alike in row.wishes.chunk_by(|left, right| wish_word(left) == wish_word(right)) {
+        line.pair(wish_word(&alike[0]), alike.iter().map(wish).collect::<Vec<_>>().join(","));
+    }
     line.option("nominated", row.nominated.as_ref());
     line.pair_if(row.pods.is_empty(), "pods", 0);
     for alike in row.pods.chunk_by(|left, right| left.status == right.status) {
         line.pair(word(&alike[0]), states(alike));
     }
     line.0
+}
+
+fn wish_word(row: &Wish) -> &'static str {
+    match row.kind {
+        WishKind::Near => "near",
+        WishKind::Apart => "apart",
+        WishKind::Likes(_) => "likes",
+        WishKind::Even(..) => "even",
+        WishKind::RatherEven(_) => "rather-even",
+    }
+}
+
+fn wish(row: &Wish) -> String {
+    let target = format!("{}@{}", row.tag, row.level);
+    match row.kind {
+        WishKind::Near | WishKind::Apart => target,
+        WishKind::Likes(weight) => format!("{target}*{weight}"),
+        WishKind::Even(skew, 0) | WishKind::RatherEven(skew) => format!("{target}*{skew}"),
+        WishKind::Even(skew, domains) => format!("{target}*{skew}/{domains}"),
+    }
 }
 
 fn word(pod: &Pod) -> &'static str {

@@ -16,6 +16,7 @@ use super::super::numbers::millionths;
 use super::super::policy::grace;
 use super::super::state::State;
 use super::classes::Classes;
+use super::neighbours::Neighbours;
 use super::nodes::profile;
 use super::{NOW, Names};
 use crate::verdict::Fault;
@@ -39,7 +40,8 @@ pub(super) fn add<'a>(
     let domains: Vec<_> = case.cluster.topologies.iter().map(|topology| domains(topology, nodes)).collect();
     let topologies = add_topologies(builder, case, nodes, &domains);
     let classes = Classes::new(case, state, nodes);
-    let mut lowering = Lowering { builder, case, state, names, topologies, classes, tasks: Vec::new() };
+    let neighbours = Neighbours::new(builder, case, nodes);
+    let mut lowering = Lowering { builder, case, state, names, topologies, classes, neighbours, tasks: Vec::new() };
     // Of jobs with equal age the one listed first is older, by microseconds.
     let mut jobs: Vec<(usize, &Job)> = case.cluster.jobs.iter().enumerate().collect();
     jobs.sort_by_key(|(_, job)| (&job.namespace, &job.uid));
@@ -56,6 +58,7 @@ struct Lowering<'a, 'b> {
     names: &'b Names<'a>,
     topologies: BTreeMap<&'a str, (TopologyId, &'a [String])>,
     classes: Classes<'a>,
+    neighbours: Neighbours<'a>,
     /// Tasks in the order of their ids.
     tasks: Vec<&'a Task>,
 }
@@ -105,7 +108,7 @@ impl<'a> Lowering<'a, '_> {
     fn pod_set(&mut self, job: &'a Job, set: &'a PodSet) -> Result<PodSetRow, Fault> {
         let mut tasks: Vec<&'a Task> = job.tasks.iter().filter(|task| task.pod_set == set.name).collect();
         tasks.sort_by_key(|task| task_order(self.case, task));
-        let rows = tasks.iter().map(|task| self.task(task)).collect::<Result<_, _>>()?;
+        let rows = tasks.iter().map(|task| self.task(job, task)).collect::<Result<_, _>>()?;
         // The builder numbers tasks in the order in which pod sets appear in the tree; so do we.
         self.tasks.extend(tasks);
         Ok(PodSetRow {
@@ -115,19 +118,21 @@ impl<'a> Lowering<'a, '_> {
         })
     }
 
-    fn task(&mut self, task: &Task) -> Result<TaskRow, Fault> {
+    fn task(&mut self, job: &'a Job, task: &'a Task) -> Result<TaskRow, Fault> {
         let standing = self.state.get(&task.uid);
         let shape = self.shape(&task.request)?;
         let class = self.classes.of(self.builder, task)?;
+        let (bond, crowds) = self.neighbours.of(self.builder, job, task);
+        let pending = TaskRow { bond, crowds, ..TaskRow::pending(shape, class) };
         if !standing.status.is_used() {
-            return Ok(TaskRow { status: engine_status(standing.status), ..TaskRow::pending(shape, class) });
+            return Ok(TaskRow { status: engine_status(standing.status), ..pending });
         }
         let node = self.names.nodes.get(standing.node.as_deref().unwrap_or_default()).copied();
         let devices = match node {
             Some(node) => standing.groups.iter().map(|label| self.names.devices[&(node, label.as_str())]).collect(),
             None => Vec::new(),
         };
-        Ok(TaskRow { status: engine_status(standing.status), node, devices, ..TaskRow::pending(shape, class) })
+        Ok(TaskRow { status: engine_status(standing.status), node, devices, ..pending })
     }
 
     fn shape(&mut self, request: &Request) -> Result<ShapeId, Fault> {

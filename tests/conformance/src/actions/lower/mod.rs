@@ -2,6 +2,7 @@
 
 mod classes;
 mod jobs;
+mod neighbours;
 mod nodes;
 mod queues;
 

@@ -1,0 +1,33 @@
+//! A namespace: its labels, by which pods of others may select it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Malformed;
+use super::reader::Reader;
+
+/// What matters of a `Namespace`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Every namespace carries its own name as this label.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+impl Namespace {
+    /// A namespace of which nothing is known but its name.
+    pub(crate) fn named(name: &str) -> Self {
+        let labels = BTreeMap::from([(NAME_LABEL.to_owned(), name.to_owned())]);
+        Self { name: name.to_owned(), labels }
+    }
+
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let mut namespace = Self::named(&root.object_name()?);
+        namespace.labels.extend(root.field("metadata").field("labels").texts()?);
+        Ok(namespace)
+    }
+}

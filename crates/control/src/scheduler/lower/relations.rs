@@ -1,0 +1,341 @@
+//! What pods ask of each other: selectors become crowds, terms become bonds.
+//!
+//! ```text
+//!   affinity terms, spread constraints ──▶ who is sought, by which node label ──▶ areas and crowds
+//!   each pod: which selectors find it, what it asks itself ──▶ the crowds it is part of, its bond
+//! ```
+//!
+//! Semantics are kube-scheduler's. A cluster in which nobody asks anything of others has none of this.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fixedbitset::FixedBitSet;
+use kai_engine::bonds::{Bond, Spread};
+use kai_engine::builder::Builder;
+use kai_engine::ids::{AreaId, CrowdId, NodeId};
+
+use super::classes::{tolerated, wanted};
+use super::roster::{Charge, Roster};
+use super::{Names, nodes};
+use crate::objects::{LabelSelector, Namespace, NodeTerm, Pod, PodTerm, SpreadRule, Toleration};
+use crate::world::{PodKey, World};
+
+/// Pods that a term or constraint selects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sought<'w> {
+    namespaces: Namespaces<'w>,
+    selector: Option<&'w LabelSelector>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Namespaces<'w> {
+    All,
+    Some(BTreeSet<&'w str>),
+}
+
+impl Sought<'_> {
+    fn finds(&self, pod: &Pod) -> bool {
+        let here = match &self.namespaces {
+            Namespaces::All => true,
+            Namespaces::Some(names) => names.contains(pod.key.namespace.as_str()),
+        };
+        here && self.selector.is_some_and(|selector| selector.selects(&pod.labels))
+    }
+}
+
+/// Number of a [`Sought`].
+type SoughtId = usize;
+
+/// Who is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    /// Pods that all of these find.
+    Found(Vec<SoughtId>),
+    /// Pods that want to be apart from these.
+    Avoiding(SoughtId),
+    /// Pods that like these so much.
+    Liking(SoughtId, i32),
+}
+
+/// Where they are counted: by a node label, on nodes that count; `None` is all of them.
+type Where<'w> = (&'w str, Option<FixedBitSet>);
+
+/// What a crowd is called.
+#[derive(Clone, Debug)]
+pub(crate) struct CrowdName<'w> {
+    /// The node label.
+    pub(crate) key: &'w str,
+    /// The pods' labels, as a selector.
+    pub(crate) selector: String,
+}
+
+/// A pod's terms: whom they seek and by which node label.
+#[derive(Clone, Debug, Default)]
+struct Terms<'w> {
+    near: Vec<(SoughtId, &'w str)>,
+    apart: Vec<(SoughtId, &'w str)>,
+    liked: Vec<(SoughtId, &'w str, i32)>,
+    spread: Vec<(SoughtId, Where<'w>, &'w SpreadRule)>,
+}
+
+impl<'w> Terms<'w> {
+    /// Those whom a pod must all be to count as near.
+    fn company(&self) -> Vec<SoughtId> {
+        let all: BTreeSet<SoughtId> = self.near.iter().map(|(sought, _)| *sought).collect();
+        all.into_iter().collect()
+    }
+
+    /// Everybody who has to be counted for these terms.
+    fn crowds(&self) -> Vec<(Who, Where<'w>)> {
+        let mut crowds = Vec::new();
+        crowds.extend(self.near.iter().map(|(_, key)| (Who::Found(self.company()), (*key, None))));
+        for (sought, key) in &self.apart {
+            crowds.push((Who::Found(vec![*sought]), (*key, None)));
+            crowds.push((Who::Avoiding(*sought), (*key, None)));
+        }
+        for (sought, key, weight) in &self.liked {
+            crowds.push((Who::Found(vec![*sought]), (*key, None)));
+            crowds.push((Who::Liking(*sought, *weight), (*key, None)));
+        }
+        crowds.extend(self.spread.iter().map(|(sought, place, _)| (Who::Found(vec![*sought]), place.clone())));
+        crowds
+    }
+}
+
+/// Everything that pods of the shard ask of each other.
+#[derive(Default)]
+pub(super) struct Relations<'w> {
+    sought: Vec<Sought<'w>>,
+    /// Selectors by a label that everything they select has.
+    by_label: BTreeMap<(&'w str, &'w str), Vec<SoughtId>>,
+    /// Selectors without such a label.
+    others: Vec<SoughtId>,
+    terms: BTreeMap<&'w PodKey, Terms<'w>>,
+    crowds: BTreeMap<(Who, Where<'w>), CrowdId>,
+}
+
+impl<'w> Relations<'w> {
+    /// Looks at everybody who is, or may get, on a node of the shard.
+    pub(super) fn survey(
+        world: &'w World,
+        nodes: &nodes::Selected<'w>,
+        roster: &Roster<'w>,
+        builder: &mut Builder,
+        names: &mut Names<'w>,
+    ) -> Self {
+        let mut relations = Self::default();
+        if roster.pods().all(|pod| pod.relations.is_none()) {
+            return relations;
+        }
+        let mut reader = TermReader::new(world, nodes, roster);
+        relations.terms = roster.pods().filter_map(|pod| Some((&pod.key, reader.terms(pod)?))).collect();
+        relations.sought = reader.sought;
+        for (id, sought) in relations.sought.iter().enumerate() {
+            match sought.selector.and_then(LabelSelector::pivot) {
+                Some(label) => relations.by_label.entry(label).or_default().push(id),
+                None => relations.others.push(id),
+            }
+        }
+        let wanted: BTreeSet<(Who, Where<'w>)> = relations.terms.values().flat_map(Terms::crowds).collect();
+        let mut areas: BTreeMap<Where<'w>, AreaId> = BTreeMap::new();
+        for (who, place) in wanted {
+            let area = *areas.entry(place.clone()).or_insert_with(|| builder.area(domains(&place, nodes)));
+            names.crowds.push(CrowdName { key: place.0, selector: relations.describe(&who) });
+            relations.crowds.insert((who, place), builder.crowd(area));
+        }
+        relations
+    }
+
+    /// Counts pods that belong to no job.
+    pub(super) fn add_bystanders(&self, roster: &Roster<'w>, builder: &mut Builder, names: &mut Names<'w>) {
+        if self.crowds.is_empty() {
+            return;
+        }
+        for (node, loose) in roster.loose.iter().enumerate() {
+            for loose in loose.iter().filter(|loose| loose.charge != Charge::Elsewhere) {
+                let crowds = self.part_of(loose.pod, &self.found(loose.pod));
+                if let Some(crowds) = builder.crowd_list(crowds) {
+                    builder.bystander(NodeId::at(node), crowds, loose.leaving);
+                    names.bystanders.push(&loose.pod.key);
+                }
+            }
+        }
+    }
+
+    /// The bond of a pod, and the crowds that it is part of.
+    pub(super) fn of(&self, pod: &'w Pod, builder: &mut Builder) -> (Option<u32>, Option<u32>) {
+        if self.crowds.is_empty() {
+            return (None, None);
+        }
+        let found = self.found(pod);
+        (builder.bond(self.bond(pod, &found)), builder.crowd_list(self.part_of(pod, &found)))
+    }
+
+    fn bond(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Bond {
+        let mut bond = Bond::default();
+        if let Some(terms) = self.terms.get(&pod.key) {
+            let crowd = |who: Who, key: &'w str| self.crowds[&(who, (key, None))];
+            let company = terms.company();
+            bond.near = terms.near.iter().map(|(_, key)| crowd(Who::Found(company.clone()), key)).collect();
+            bond.founds = company.iter().all(|sought| found.contains(sought));
+            bond.apart = terms.apart.iter().map(|(sought, key)| crowd(Who::Found(vec![*sought]), key)).collect();
+            let liked = terms.liked.iter();
+            let liked = liked.map(|(sought, key, weight)| (crowd(Who::Found(vec![*sought]), key), i64::from(*weight)));
+            bond.liked = liked.collect();
+            for (sought, place, rule) in &terms.spread {
+                let spread = Spread {
+                    crowd: self.crowds[&(Who::Found(vec![*sought]), place.clone())],
+                    skew_max: rule.skew_max,
+                    domains_min: rule.domains_min,
+                    counts_itself: found.contains(sought),
+                };
+                if rule.required { bond.even.push(spread) } else { bond.rather_even.push(spread) }
+            }
+        }
+        for ((who, _), crowd) in &self.crowds {
+            match who {
+                Who::Avoiding(sought) if found.contains(sought) => bond.shunned.push(*crowd),
+                Who::Liking(sought, weight) if found.contains(sought) => bond.liked.push((*crowd, i64::from(*weight))),
+                Who::Found(_) | Who::Avoiding(_) | Who::Liking(..) => {}
+            }
+        }
+        bond
+    }
+
+    fn part_of(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Vec<CrowdId> {
+        let own = self.terms.get(&pod.key);
+        let counts = |(who, (key, _)): &(Who, Where<'w>)| match who {
+            Who::Found(all) => all.iter().all(|sought| found.contains(sought)),
+            Who::Avoiding(sought) => own.is_some_and(|terms| terms.apart.contains(&(*sought, key))),
+            Who::Liking(sought, weight) => own.is_some_and(|terms| terms.liked.contains(&(*sought, key, *weight))),
+        };
+        self.crowds.iter().filter(|(key, _)| counts(key)).map(|(_, crowd)| *crowd).collect()
+    }
+
+    /// Which selectors find the pod.
+    fn found(&self, pod: &Pod) -> BTreeSet<SoughtId> {
+        let by_label = pod.labels.iter().filter_map(|(key, value)| self.by_label.get(&(key.as_str(), value.as_str())));
+        let candidates = by_label.flatten().chain(&self.others).copied();
+        candidates.filter(|id| self.sought[*id].finds(pod)).collect()
+    }
+
+    fn describe(&self, who: &Who) -> String {
+        let selector = |id: &SoughtId| match self.sought[*id].selector {
+            Some(selector) if selector.requirements.is_empty() => "any labels".to_owned(),
+            Some(selector) => selector.to_string(),
+            None => "no labels at all".to_owned(),
+        };
+        match who {
+            Who::Found(all) => all.iter().map(selector).collect::<Vec<_>>().join(" and "),
+            Who::Avoiding(sought) | Who::Liking(sought, _) => selector(sought),
+        }
+    }
+}
+
+/// What decides which nodes count for the spread constraints of a pod.
+type ReachKey<'w> = (&'w [SpreadRule], &'w BTreeMap<String, String>, Option<&'w [NodeTerm]>, &'w [Toleration]);
+
+/// Gives numbers to whom terms seek.
+struct TermReader<'a, 'w> {
+    nodes: &'a nodes::Selected<'w>,
+    namespaces: Vec<(&'w str, Namespace)>,
+    sought: Vec<Sought<'w>>,
+    known: BTreeMap<Sought<'w>, SoughtId>,
+    reach: BTreeMap<ReachKey<'w>, Vec<FixedBitSet>>,
+}
+
+impl<'a, 'w> TermReader<'a, 'w> {
+    fn new(world: &'w World, nodes: &'a nodes::Selected<'w>, roster: &Roster<'w>) -> Self {
+        let mut namespaces: BTreeMap<&'w str, Namespace> =
+            world.namespaces.iter().map(|(name, namespace)| (name.as_str(), namespace.clone())).collect();
+        for pod in roster.pods() {
+            let name = pod.key.namespace.as_str();
+            namespaces.entry(name).or_insert_with(|| Namespace::named(name));
+        }
+        let namespaces = namespaces.into_iter().collect();
+        Self { nodes, namespaces, sought: Vec::new(), known: BTreeMap::new(), reach: BTreeMap::new() }
+    }
+
+    /// `None` if the pod asks nothing of others.
+    fn terms(&mut self, pod: &'w Pod) -> Option<Terms<'w>> {
+        let written = pod.relations.as_deref()?;
+        let mut term = |term: &'w PodTerm| (self.whom(term, pod), term.topology_key.as_str());
+        let near = written.near.iter().map(&mut term).collect();
+        let apart = written.apart.iter().map(&mut term).collect();
+        let liked = written.liked.iter().map(|(weight, liked)| {
+            let (sought, key) = term(liked);
+            (sought, key, *weight)
+        });
+        let liked = liked.collect();
+        let reach = self.reach(&written.spread, pod);
+        let mut spread = Vec::new();
+        for (rule, nodes) in written.spread.iter().zip(reach) {
+            let sought = self.number(at_home(pod, rule.selector.as_ref()));
+            spread.push((sought, (rule.topology_key.as_str(), Some(nodes)), rule));
+        }
+        Some(Terms { near, apart, liked, spread })
+    }
+
+    fn number(&mut self, sought: Sought<'w>) -> SoughtId {
+        let next = self.sought.len();
+        *self.known.entry(sought).or_insert_with_key(|sought| {
+            self.sought.push(sought.clone());
+            next
+        })
+    }
+
+    fn whom(&mut self, term: &'w PodTerm, pod: &'w Pod) -> SoughtId {
+        let selector = term.selector.as_ref();
+        let sought = match &term.namespace_selector {
+            None if term.namespaces.is_empty() => at_home(pod, selector),
+            Some(all) if all.requirements.is_empty() => Sought { namespaces: Namespaces::All, selector },
+            by_label => {
+                let mut names: BTreeSet<&'w str> = term.namespaces.iter().map(String::as_str).collect();
+                let selected = |(_, namespace): &&(&'w str, Namespace)| {
+                    by_label.as_ref().is_some_and(|selector| selector.selects(&namespace.labels))
+                };
+                names.extend(self.namespaces.iter().filter(selected).map(|(name, _)| *name));
+                Sought { namespaces: Namespaces::Some(names), selector }
+            }
+        };
+        self.number(sought)
+    }
+
+    /// The nodes that count for each constraint: those with the labels of all constraints of its kind that its
+    /// policies do not leave out.
+    fn reach(&mut self, rules: &'w [SpreadRule], pod: &'w Pod) -> Vec<FixedBitSet> {
+        let key: ReachKey<'w> = (rules, &pod.node_selector, pod.node_affinity.as_deref(), &pod.tolerations);
+        let list = &self.nodes.list;
+        let count = |rule: &SpreadRule| {
+            let mut set = FixedBitSet::with_capacity(list.len());
+            set.extend(list.iter().enumerate().filter_map(|(index, facts)| {
+                let alike = rules.iter().filter(|other| other.required == rule.required);
+                let counts = alike.into_iter().all(|other| facts.node.labels.contains_key(&other.topology_key))
+                    && (!rule.honours_affinity || wanted(key.1, key.2, facts))
+                    && (!rule.honours_taints || tolerated(key.3, facts));
+                counts.then_some(index)
+            }));
+            set
+        };
+        self.reach.entry(key).or_insert_with(|| rules.iter().map(count).collect()).clone()
+    }
+}
+
+/// Pods of the pod's own namespace.
+fn at_home<'w>(pod: &'w Pod, selector: Option<&'w LabelSelector>) -> Sought<'w> {
+    Sought { namespaces: Namespaces::Some(BTreeSet::from([pod.key.namespace.as_str()])), selector }
+}
+
+/// The domain of each node, numbered by label value.
+fn domains((key, counted): &Where<'_>, nodes: &nodes::Selected<'_>) -> Vec<Option<u32>> {
+    let value = |(index, facts): (usize, &nodes::Facts<'_>)| {
+        let counts = counted.as_ref().is_none_or(|counted| counted.contains(index));
+        facts.node.labels.get(*key).filter(|_| counts).cloned()
+    };
+    let values: Vec<Option<String>> = nodes.list.iter().enumerate().map(value).collect();
+    let mut numbers: BTreeMap<&String, u32> = values.iter().flatten().map(|value| (value, 0)).collect();
+    for (number, next) in numbers.values_mut().zip(0..) {
+        *number = next;
+    }
+    values.iter().map(|value| value.as_ref().map(|value| numbers[value])).collect()
+}

@@ -1,0 +1,219 @@
+//! Which other pods, or the lack of which, keep a pod from nodes.
+
+use kai_engine::bonds::Friction;
+use kai_engine::ids::{CrowdId, TaskId};
+
+use super::amounts::count;
+use super::lower::{CrowdName, Lowered};
+use crate::world::PodKey;
+
+/// What stands in the way on a number of nodes.
+pub(super) fn phrase(lowered: &Lowered<'_>, friction: Friction, number: u32) -> String {
+    let nodes = count(number, "node", "nodes");
+    let (has, lacks, is) = if number == 1 { ("has", "lacks", "is") } else { ("have", "lack", "are") };
+    let CrowdName { key, selector } = &lowered.names.crowds[crowd(friction).index()];
+    match friction {
+        Friction::NotNear(_) => {
+            format!("{nodes} {has} no pod with {selector} in the same {key}, as its pod affinity asks for")
+        }
+        Friction::Apart(crowd) => {
+            format!(
+                "{nodes} {is} in the same {key} as {}, from which its pod anti-affinity keeps it apart",
+                somebody(lowered, crowd)
+            )
+        }
+        Friction::Shunned(crowd) => {
+            format!(
+                "{nodes} {is} in the same {key} as {}, whose pod anti-affinity keeps it away",
+                somebody(lowered, crowd)
+            )
+        }
+        Friction::Uneven(_) => format!(
+            "{nodes} {has} too many pods with {selector} in the same {key} already, by its topology spread constraint"
+        ),
+        Friction::NoDomain(_) => {
+            format!("{nodes} {lacks} the label {key}, by which it is to be placed among other pods")
+        }
+    }
+}
+
+/// What would help.
+pub(super) fn hint(lowered: &Lowered<'_>, task: TaskId, friction: Friction) -> Option<String> {
+    let CrowdName { key, selector } = &lowered.names.crowds[crowd(friction).index()];
+    match friction {
+        // One that is itself among them was looking for pods that were tried with it.
+        Friction::NotNear(crowd) if members(lowered, crowd).next().is_none() && !is_part_of(lowered, task, crowd) => {
+            Some(format!(
+                "No pod that runs has {selector}: compare spec.affinity.podAffinity with the labels of pods, and their \
+                 namespaces."
+            ))
+        }
+        Friction::NoDomain(_) => Some(format!("Label the nodes with {key}.")),
+        Friction::NotNear(_) | Friction::Apart(_) | Friction::Shunned(_) | Friction::Uneven(_) => None,
+    }
+}
+
+fn crowd(friction: Friction) -> CrowdId {
+    let (Friction::NotNear(crowd)
+    | Friction::Apart(crowd)
+    | Friction::Shunned(crowd)
+    | Friction::Uneven(crowd)
+    | Friction::NoDomain(crowd)) = friction;
+    crowd
+}
+
+fn is_part_of(lowered: &Lowered<'_>, task: TaskId, crowd: CrowdId) -> bool {
+    let snapshot = &lowered.snapshot;
+    let list = snapshot.task(task).crowds.map(|list| &snapshot.crowd_lists[list as usize]);
+    list.is_some_and(|list| list.binary_search(&crowd).is_ok())
+}
+
+/// Pods of a crowd that were on a node when the cycle began, those of jobs first.
+fn members<'a, 'w>(lowered: &'a Lowered<'w>, crowd: CrowdId) -> impl Iterator<Item = &'w PodKey> + use<'a, 'w> {
+    let snapshot = &lowered.snapshot;
+    let counts = move |list: u32| snapshot.crowd_lists[list as usize].binary_search(&crowd).is_ok();
+    let tasks = snapshot.tasks.iter().zip(&lowered.names.tasks);
+    let tasks = tasks.filter(move |(task, _)| task.node.is_some() && task.crowds.is_some_and(counts));
+    let bystanders = snapshot.bystanders.iter().zip(&lowered.names.bystanders);
+    let bystanders = bystanders.filter(move |(bystander, _)| counts(bystander.crowds));
+    tasks.map(|(_, key)| *key).chain(bystanders.map(|(_, key)| *key))
+}
+
+/// `pod lab/web-0 and 3 more`; pods that were placed in this very cycle are not named.
+fn somebody(lowered: &Lowered<'_>, crowd: CrowdId) -> String {
+    let mut members = members(lowered, crowd);
+    match (members.next(), members.count()) {
+        (None, _) => "another pod".to_owned(),
+        (Some(pod), 0) => format!("pod {pod}"),
+        (Some(pod), more) => format!("pod {pod} or one of {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::{Value, json};
+
+    use crate::objects::Object;
+    use crate::scheduler::picture::{NOW, draw, play, world};
+    use crate::scheduler::settings::{Settings, Usage};
+
+    fn check(text: &str, want: &Expect) {
+        want.assert_eq(&play(text, &Settings::default()));
+    }
+
+    #[test]
+    fn pods_apart_name_each_other() {
+        check(
+            "node a gpu=4 label:zone=x
+             node b gpu=4 label:zone=x
+             queue team
+             job web queue=team gpu=1 app=web on=a
+             job other queue=team gpu=1 app=other apart=web@zone
+             job shy queue=team gpu=1 app=shy apart=late@zone on=b
+             job late queue=team gpu=1 app=late",
+            &expect![[r"
+                late waits: PodSchedulingErrors: No node takes pod lab/late-0: 2 nodes are in the same zone as pod lab/shy-0, whose pod anti-affinity keeps it away.
+                late waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+                other waits: PodSchedulingErrors: No node takes pod lab/other-0: 2 nodes are in the same zone as pod lab/web-0, from which its pod anti-affinity keeps it apart.
+                other waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            "]],
+        );
+    }
+
+    #[test]
+    fn pods_of_other_schedulers_count() {
+        check(
+            "node a gpu=4 label:zone=x
+             node b gpu=4 label:zone=y
+             queue team
+             pod stranger app=db node=b
+             job web queue=team gpu=1 near=db@zone
+             job apart queue=team gpu=1 apart=db@zone
+             job lost queue=team gpu=1 near=nobody@zone",
+            &expect![[r"
+                bind web-0 b: fits; queue team now holds 2 GPUs of a fair share of 3
+                bind apart-0 a: fits; queue team now holds 2 GPUs of a fair share of 3
+                note apart: started yes, stale no
+                note web: started yes, stale no
+                lost waits: PodSchedulingErrors: No node takes pod lab/lost-0: 2 nodes have no pod with app=nobody in the same zone, as its pod affinity asks for. No pod that runs has app=nobody: compare spec.affinity.podAffinity with the labels of pods, and their namespaces.
+                lost waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            "]],
+        );
+    }
+
+    #[test]
+    fn uneven_domains_and_missing_labels_are_told() {
+        check(
+            "node a gpu=1 label:zone=x
+             node b gpu=4 label:zone=y
+             node c gpu=4
+             queue team
+             job web queue=team gpu=1 pods=4 min=1 app=web spread=web@zone*1",
+            &expect![[r"
+                bind web-0 a: fits together with 2 more pods; queue team now holds 3 GPUs of a fair share of 4
+                bind web-1 b: fits together with 2 more pods; queue team now holds 3 GPUs of a fair share of 4
+                bind web-2 b: fits together with 2 more pods; queue team now holds 3 GPUs of a fair share of 4
+                note web: started yes, stale no
+                web waits: PodSchedulingErrors: No node takes pod lab/web-3: 1 node has too many pods with app=web in the same zone already, by its topology spread constraint; 1 node lacks GPUs (short of 1 GPU); 1 node lacks the label zone, by which it is to be placed among other pods. Label the nodes with zone.
+                web waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+            "]],
+        );
+    }
+
+    #[test]
+    fn preferences_choose_among_nodes() {
+        check(
+            "node a gpu=4 label:zone=x
+             node b gpu=4 label:zone=y
+             queue team
+             job fill queue=team gpu=3 on=a
+             job db queue=team gpu=1 app=db on=b
+             job web queue=team gpu=1 likes=db@zone*10",
+            &expect![[r"
+                bind web-0 b: fits; queue team now holds 5 GPUs of a fair share of 5
+                note web: started yes, stale no
+            "]],
+        );
+    }
+
+    /// A pod elsewhere that the term would find if it looked there.
+    fn across_namespaces(term: &Value, want: &Expect) {
+        let mut world = world(
+            "node a gpu=4 label:zone=x
+             queue team
+             job web queue=team gpu=1",
+        );
+        let namespace = json!({"kind": "Namespace", "metadata": {"name": "store", "labels": {"tier": "data"}}});
+        let db = json!({"kind": "Pod", "metadata": {"name": "db", "namespace": "store", "labels": {"app": "db"}},
+            "spec": {"nodeName": "a"}, "status": {"phase": "Running"}});
+        let mut term = term.clone();
+        term["topologyKey"] = json!("zone");
+        term["labelSelector"] = json!({"matchLabels": {"app": "db"}});
+        let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        let web = json!({"kind": "Pod", "metadata": {"name": "web-0", "namespace": "lab", "annotations": {"pod-group-name": "web"}},
+            "spec": {"schedulerName": "kai-scheduler", "affinity": affinity}});
+        for object in [namespace, db, web] {
+            world.apply(Object::parse(&object).unwrap().unwrap());
+        }
+        let cycle = crate::scheduler::cycle(&world, &Settings::default(), &Usage::default(), NOW);
+        want.assert_eq(draw(&cycle).lines().next().unwrap_or_default());
+    }
+
+    #[test]
+    fn terms_look_where_they_say() {
+        let bound = expect!["bind web-0 a: fits; queue team now holds 0 CPU cores of a fair share of 0"];
+        let waits = expect![
+            "web waits: PodSchedulingErrors: No node takes pod lab/web-0: 1 node is in the same zone as pod store/db, from which its pod anti-affinity keeps it apart."
+        ];
+        across_namespaces(&json!({}), &bound);
+        across_namespaces(&json!({"namespaces": ["lab"]}), &bound);
+        across_namespaces(&json!({"namespaces": ["store"]}), &waits);
+        across_namespaces(&json!({"namespaceSelector": {}}), &waits);
+        across_namespaces(&json!({"namespaceSelector": {"matchLabels": {"tier": "data"}}}), &waits);
+        across_namespaces(&json!({"namespaceSelector": {"matchLabels": {"tier": "web"}}}), &bound);
+        let by_name = json!({"matchLabels": {"kubernetes.io/metadata.name": "lab"}});
+        across_namespaces(&json!({"namespaceSelector": by_name, "namespaces": ["store"]}), &waits);
+        across_namespaces(&json!({"namespaceSelector": by_name}), &bound);
+    }
+}
