@@ -9,6 +9,7 @@
 
 pub mod admission;
 pub mod binder;
+pub mod devices;
 mod duration;
 pub mod gpu_wiring;
 pub mod grouper;

@@ -68,6 +68,24 @@ impl Quantity {
         self.digits < 0
     }
 
+    /// Billionths, the smallest part that Kubernetes keeps, rounded up; cut to what an `i128` holds.
+    pub fn nanos(self) -> i128 {
+        let limit = if self.digits < 0 { i128::MIN } else { i128::MAX };
+        let tens = self.tens.saturating_add(9);
+        let Some(scaled) = self.digits.checked_mul(1 << self.twos) else { return limit };
+        let power = 10_i128.checked_pow(tens.unsigned_abs());
+        match (tens >= 0, power) {
+            (true, power) => power.and_then(|power| scaled.checked_mul(power)).unwrap_or(limit),
+            (false, Some(power)) => scaled / power + i128::from(scaled % power != 0) * scaled.signum(),
+            (false, None) => scaled.signum(),
+        }
+    }
+
+    /// So many billionths.
+    pub fn from_nanos(nanos: i128) -> Self {
+        Self { digits: nanos, tens: -9, twos: 0 }
+    }
+
     /// `self × 10^places`, rounded away from zero, cut to what an `i64` holds.
     fn scaled(self, places: i32) -> i64 {
         let limit = if self.digits < 0 { i64::MIN } else { i64::MAX };

@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::objects::{BindRequest, Namespace, Node, Object, Pod, PodGroup, PriorityClass, Queue, Topology};
+use crate::objects::{
+    BindRequest, DeviceClass, Namespace, Node, NodeResourceTopology, Object, Pod, PodGroup, PriorityClass, Queue,
+    ResourceClaim, ResourceSlice, Topology,
+};
 
 /// Identity of a namespaced object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +45,10 @@ pub enum Ref {
     Topology(String),
     BindRequest(Key),
     Namespace(String),
+    NodeResourceTopology(String),
+    DeviceClass(String),
+    ResourceSlice(String),
+    ResourceClaim(Key),
 }
 
 /// Typed object tables.
@@ -55,6 +62,11 @@ pub struct World {
     pub topologies: BTreeMap<String, Topology>,
     pub bind_requests: BTreeMap<Key, BindRequest>,
     pub namespaces: BTreeMap<String, Namespace>,
+    /// NUMA zones, by node.
+    pub numa_topologies: BTreeMap<String, NodeResourceTopology>,
+    pub device_classes: BTreeMap<String, DeviceClass>,
+    pub resource_slices: BTreeMap<String, ResourceSlice>,
+    pub resource_claims: BTreeMap<Key, ResourceClaim>,
     changes: Changes,
 }
 
@@ -106,6 +118,18 @@ impl World {
             Object::Namespace(namespace) => {
                 self.namespaces.insert(namespace.name.clone(), *namespace);
             }
+            Object::NodeResourceTopology(topology) => {
+                self.numa_topologies.insert(topology.name.clone(), *topology);
+            }
+            Object::DeviceClass(class) => {
+                self.device_classes.insert(class.name.clone(), *class);
+            }
+            Object::ResourceSlice(slice) => {
+                self.resource_slices.insert(slice.name.clone(), *slice);
+            }
+            Object::ResourceClaim(claim) => {
+                self.resource_claims.insert(claim.key.clone(), *claim);
+            }
         }
     }
 
@@ -123,6 +147,10 @@ impl World {
             Ref::Topology(name) => self.topologies.remove(name).is_some(),
             Ref::BindRequest(key) => self.bind_requests.remove(key).is_some(),
             Ref::Namespace(name) => self.namespaces.remove(name).is_some(),
+            Ref::NodeResourceTopology(name) => self.numa_topologies.remove(name).is_some(),
+            Ref::DeviceClass(name) => self.device_classes.remove(name).is_some(),
+            Ref::ResourceSlice(name) => self.resource_slices.remove(name).is_some(),
+            Ref::ResourceClaim(key) => self.resource_claims.remove(key).is_some(),
         }
     }
 
@@ -137,6 +165,12 @@ impl World {
             Ref::Topology(name) => Object::Topology(Box::new(self.topologies.get(name)?.clone())),
             Ref::BindRequest(key) => Object::BindRequest(Box::new(self.bind_requests.get(key)?.clone())),
             Ref::Namespace(name) => Object::Namespace(Box::new(self.namespaces.get(name)?.clone())),
+            Ref::NodeResourceTopology(name) => {
+                Object::NodeResourceTopology(Box::new(self.numa_topologies.get(name)?.clone()))
+            }
+            Ref::DeviceClass(name) => Object::DeviceClass(Box::new(self.device_classes.get(name)?.clone())),
+            Ref::ResourceSlice(name) => Object::ResourceSlice(Box::new(self.resource_slices.get(name)?.clone())),
+            Ref::ResourceClaim(key) => Object::ResourceClaim(Box::new(self.resource_claims.get(key)?.clone())),
         })
     }
 

@@ -52,9 +52,10 @@ impl Bounds {
 
     fn widen(&mut self, ledger: &Ledger<'_>, node: NodeId) {
         let free = ledger.idle(node).iter().zip(ledger.releasing(node)).map(|(idle, releasing)| idle + releasing);
-        for ((least, most), free) in self.least.iter_mut().zip(&mut self.most).zip(free) {
+        for (column, ((least, most), free)) in self.least.iter_mut().zip(&mut self.most).zip(free).enumerate() {
             *least = free.min(*least);
-            *most = free.max(*most);
+            // Of what devices provide, nobody knows here how much there is.
+            *most = if fit::left_to_claims(ledger, node, column) { i64::MAX } else { free.max(*most) };
         }
     }
 

@@ -17,7 +17,8 @@ use crate::ids::{
     TopologyId,
 };
 use crate::snapshot::{
-    Class, Column, Constraint, Device, Group, Job, Member, PodSet, Queue, Shape, Snapshot, Status, Task, Topology,
+    Claims, Class, Column, Constraint, Device, Extras, Group, Job, Member, NumaAsk, NumaNode, PodSet, Queue, Shape,
+    Snapshot, Status, Task, Topology,
 };
 use crate::units::compat::DEVICE_MEMORY_DEFAULT;
 use crate::units::{Span, Timestamp, Triple};
@@ -32,6 +33,7 @@ pub struct Builder {
     port_sets: BTreeMap<Vec<PortId>, u32>,
     crowd_lists: BTreeMap<Vec<CrowdId>, u32>,
     bonds: BTreeMap<Bond, u32>,
+    numa_asks: BTreeMap<NumaAsk, u32>,
 }
 
 /// A node. Vectors hold one amount per column.
@@ -199,6 +201,10 @@ pub struct TaskRow {
     pub crowds: Option<u32>,
     /// A node picked for it earlier by someone else.
     pub nominated: Option<NodeId>,
+    /// What it holds beyond amounts and shared GPUs.
+    pub extras: Extras,
+    /// Its resource claims: an index into the lists of [`Builder::claims`].
+    pub claims: Option<u32>,
 }
 
 impl TaskRow {
@@ -214,6 +220,8 @@ impl TaskRow {
             bond: None,
             crowds: None,
             nominated: None,
+            extras: Extras::default(),
+            claims: None,
         }
     }
 
@@ -236,6 +244,7 @@ impl Builder {
             port_sets: BTreeMap::new(),
             crowd_lists: BTreeMap::new(),
             bonds: BTreeMap::new(),
+            numa_asks: BTreeMap::new(),
         }
     }
 
@@ -390,6 +399,39 @@ impl Builder {
         self.snapshot.bystanders.push(Bystander { node, crowds, leaving });
     }
 
+    /// Says what is known of a node's NUMA zones, after the node was added.
+    pub fn zones(&mut self, node: NodeId, row: NumaNode) {
+        let nodes = &mut self.snapshot.numa.nodes;
+        nodes.resize(nodes.len().max(node.index() + 1), None);
+        nodes[node.index()] = Some(row);
+    }
+
+    /// The number of what a pod asks of NUMA zones; `None` if that is nothing.
+    pub fn numa_ask(&mut self, ask: NumaAsk) -> Option<u32> {
+        if ask.pod.is_empty() {
+            return None;
+        }
+        if let Some(known) = self.numa_asks.get(&ask) {
+            return Some(*known);
+        }
+        let index = u32::try_from(self.snapshot.numa.asks.len()).expect("distinct requests are few");
+        self.snapshot.numa.asks.push(ask.clone());
+        self.numa_asks.insert(ask, index);
+        Some(index)
+    }
+
+    /// Says which claims there are and which devices; once, after all nodes.
+    pub fn claims(&mut self, mut claims: Claims) {
+        claims.reach = vec![Vec::new(); self.snapshot.nodes.len()];
+        for (index, device) in claims.devices.iter().enumerate() {
+            for node in claims.node_sets[device.nodes as usize].ones() {
+                claims.reach[node].push(u32::try_from(index).expect("devices are few"));
+            }
+        }
+        claims.unsettled.grow(self.snapshot.nodes.len());
+        self.snapshot.claims = claims;
+    }
+
     /// Adds a job with its tree and pods; jobs come in name order.
     pub fn job(&mut self, row: JobRow) -> JobId {
         let id = JobId::at(self.snapshot.jobs.len());
@@ -436,6 +478,10 @@ impl Builder {
         let start = self.snapshot.tasks.len();
         for task in row.tasks {
             let devices = intern(&mut self.device_lists, &mut self.snapshot.device_lists, task.devices);
+            let extras = (!task.extras.is_empty()).then(|| {
+                self.snapshot.extras.push(task.extras);
+                u32::try_from(self.snapshot.extras.len() - 1).expect("fewer than tasks")
+            });
             self.snapshot.tasks.push(Task {
                 job,
                 pod_set: id,
@@ -448,6 +494,8 @@ impl Builder {
                 bond: task.bond,
                 crowds: task.crowds,
                 nominated: task.nominated,
+                extras,
+                claims: task.claims,
             });
         }
         let tasks = span(start, self.snapshot.tasks.len());
@@ -515,7 +563,7 @@ mod tests {
     }
 
     fn one_gpu() -> Shape {
-        Shape { need: vec![1000, 0, GPU, 1], gpu: GpuAsk::Whole, quota_gpu: GPU }
+        Shape { need: vec![1000, 0, GPU, 1], gpu: GpuAsk::Whole, quota_gpu: GPU, numa: None }
     }
 
     fn pods(builder: &mut Builder, count: usize) -> MemberRow {

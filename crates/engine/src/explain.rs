@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::bonds::View;
+use crate::claims;
 use crate::finder::{NodeSet, within_capacity};
 use crate::fit::{self, When};
 use crate::ids::{NodeId, TaskId};
 use crate::ledger::Ledger;
+use crate::numa;
 use crate::outcome::{NodeObstacle, NodeTally, Reason};
 use crate::policy::Policy;
 use crate::snapshot::{GPUS, NodeRule, PODS, Shape};
@@ -55,7 +57,8 @@ pub fn obstacle(
         return Some(shortage(ledger, shape, node));
     }
     if !policy.filters {
-        return None;
+        let numa = (policy.numa && !numa::fits(ledger, shape, node)).then_some(NodeObstacle::Numa);
+        return claim_refused(ledger, task, node).or(numa);
     }
     if let Some(rule) = rule(ledger, task, node) {
         return Some(NodeObstacle::Rule(rule));
@@ -77,11 +80,22 @@ pub fn obstacle(
             Some(_) => {}
         }
     }
+    if let Some(refused) = claim_refused(ledger, task, node) {
+        return Some(refused);
+    }
+    if policy.numa && !numa::fits(ledger, shape, node) {
+        return Some(NodeObstacle::Numa);
+    }
     let ports = row.ports.map_or(&[][..], |set| &snapshot.port_sets[set as usize]);
     if ports.iter().any(|port| ledger.port_taken(node, *port)) {
         return Some(NodeObstacle::Ports);
     }
     View::of(ledger, task).and_then(|bond| bond.when(node).err()).map(NodeObstacle::Bond)
+}
+
+fn claim_refused(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Option<NodeObstacle> {
+    ledger.snapshot.task(task).claims?;
+    claims::choose(ledger, task, node, When::Later).err().map(NodeObstacle::Claim)
 }
 
 fn rule(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Option<NodeRule> {
@@ -95,7 +109,7 @@ fn shortage(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> NodeObstacle {
     let missing = |column: usize| shape.need[column] - idle[column] - releasing[column];
     let shared = shape.gpu.shared_devices();
     for column in fit::columns_in_order(ledger.snapshot, shape) {
-        if missing(column) > 0 {
+        if missing(column) > 0 && !fit::left_to_claims(ledger, node, column) {
             return if column == PODS {
                 NodeObstacle::PodSlots
             } else {

@@ -11,9 +11,11 @@ use fixedbitset::FixedBitSet;
 use crate::bonds::View;
 use crate::bounds::{Bounds, Essence};
 use crate::capacity;
+use crate::claims;
 use crate::fit::{self, When};
 use crate::ids::{ClassId, NodeId, ShapeId, TaskId};
 use crate::ledger::Ledger;
+use crate::numa;
 use crate::policy::{Policy, Strategy};
 use crate::score::{self, Score};
 use crate::snapshot::{GPUS, GpuAsk, Shape, Task};
@@ -108,7 +110,8 @@ impl Finder {
         }
         let bond = View::of(ledger, task);
         let prefers = policy.scores.pod_affinity && bond.as_ref().is_some_and(View::prefers);
-        if self.plain || row.ports.is_some() || merit.is_some() || prefers || needs_range(policy, shape) {
+        let dear = row.ports.is_some() || row.claims.is_some();
+        if self.plain || dear || merit.is_some() || prefers || needs_range(policy, shape) {
             return Self::scan(ledger, policy, task, nodes, merit);
         }
         if policy.scores.nominated
@@ -202,7 +205,8 @@ impl Finder {
             if let Some(range) = &range {
                 score.placement = range.placement(ledger, node);
             }
-            if best.is_none_or(|(leader, _)| score > leader) {
+            // Looking for devices is dear, so only a node that would win is asked.
+            if best.is_none_or(|(leader, _)| score > leader) && claims::fits(ledger, task, node) {
                 best = Some((score, node));
             }
         }
@@ -212,10 +216,12 @@ impl Finder {
 
 /// Whether the pod may be placed on the node, now or later.
 pub fn accepts(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node: NodeId) -> bool {
-    welcome(ledger, policy, task, View::of(ledger, task).as_ref(), node).is_some()
+    let bond = View::of(ledger, task);
+    welcome(ledger, policy, task, bond.as_ref(), node).is_some() && claims::fits(ledger, task, node)
 }
 
-/// When other pods let the pod onto the node, if it may be placed there at all. Resources are looked at for later.
+/// When other pods let the pod onto the node, if it may be placed there at all; its claims are not looked at. Resources
+/// are looked at for later.
 fn welcome(
     ledger: &Ledger<'_>,
     policy: &Policy,
@@ -243,6 +249,7 @@ fn accepts_shape(ledger: &Ledger<'_>, policy: &Policy, row: &Task, node: NodeId)
         && (shape.gpu.shared_devices().is_none()
             || fit::choose_devices(ledger, shape, node, policy.device_order)
                 .is_some_and(|choice| !policy.filters || fit::slots_suffice(ledger, node, choice.fresh)))
+        && (!policy.numa || numa::fits(ledger, shape, node))
 }
 
 fn ports_free(ledger: &Ledger<'_>, set: u32, node: NodeId) -> bool {

@@ -24,7 +24,7 @@ pub fn fits(ledger: &Ledger<'_>, shape: &Shape, node: NodeId, when: When) -> boo
     let shared = shape.gpu.shared_devices();
     let columns = shape.need.iter().enumerate().all(|(column, need)| {
         // A node that is over-committed in anything takes no more; shared GPUs are looked at below.
-        (column == GPUS && shared.is_some()) || *need <= free(column)
+        (column == GPUS && shared.is_some()) || *need <= free(column) || left_to_claims(ledger, node, column)
     });
     if !columns {
         return false;
@@ -46,6 +46,12 @@ pub fn columns_in_order<'s>(snapshot: &'s Snapshot, shape: &Shape) -> impl Itera
     let rest = columns.filter(move |column| *column >= PODS && !is_mig(column));
     let whole = shape.gpu.shared_devices().is_none().then_some(GPUS);
     migs.chain(whole).chain([CPU, MEMORY]).chain(rest)
+}
+
+/// Whether devices of a resource claim serve the column on this node.
+pub fn left_to_claims(ledger: &Ledger<'_>, node: NodeId, column: usize) -> bool {
+    let snapshot = ledger.snapshot;
+    snapshot.columns[column] == Column::Backed && snapshot.row(&snapshot.nodes.allocatable, node)[column] == 0
 }
 
 /// Whether one GPU of the node could hold the request if it were empty.

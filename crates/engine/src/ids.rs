@@ -50,6 +50,8 @@ ids! {
     AreaId,
     /// Pods that some rule counts, by domain of one area.
     CrowdId,
+    /// A resource claim.
+    ClaimId,
 }
 
 /// A range of ids, as stored in columns.

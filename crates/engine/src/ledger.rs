@@ -4,21 +4,25 @@
 //! nodes and devices, what queues hold and how complete gangs are: all are sums over standings, and
 //! [`Ledger::recomputed`] computes them from nothing for the tests to compare.
 
+mod claims;
 mod crowds;
 mod devices;
+mod zones;
 
 use std::collections::BTreeMap;
 
+pub use claims::{Bound, Held};
 use crowds::Crowds;
 pub use devices::{DeviceLoad, DeviceState};
+pub use zones::ZoneShare;
 
 use crate::bonds::Heads;
 use crate::ids::{CrowdId, DeviceId, NodeId, PodSetId, PortId, TaskId};
 use crate::policy::{Policy, Repairs};
 use crate::queues::QueueBook;
 use crate::share;
-use crate::snapshot::{GPUS, GpuAsk, Snapshot, Status};
-use crate::units::{Triple, compat};
+use crate::snapshot::{Extras, GPUS, GpuAsk, Snapshot, Status};
+use crate::units::{GPU, Triple, compat};
 
 /// A place on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub struct Spot {
     pub node: NodeId,
     /// The shared GPUs there: a list of the ledger, see [`Ledger::devices_of`].
     pub devices: Option<u32>,
+    /// What else it has there: an entry of the ledger, see [`Ledger::extras_of`].
+    pub extras: Option<u32>,
 }
 
 /// Where a pod stands.
@@ -103,6 +109,7 @@ pub struct Mark {
     journal: usize,
     lists: usize,
     devices: usize,
+    extras: usize,
 }
 
 /// The working state of a cycle.
@@ -124,6 +131,9 @@ pub struct Ledger<'s> {
     devices: Vec<DeviceState>,
     node_devices: Vec<Vec<DeviceId>>,
     device_lists: Vec<Vec<DeviceId>>,
+    zones: zones::ZoneBook,
+    claims: claims::ClaimBook,
+    extras: Vec<Extras>,
     counts: Vec<Counts>,
     /// Evicted for good: not to be placed again in this cycle.
     gone: Vec<bool>,
@@ -183,7 +193,11 @@ impl<'s> Ledger<'s> {
         for task in snapshot.tasks.iter().filter(|task| task.status == Status::Pending) {
             counts[task.pod_set.index()].pending += 1;
         }
-        let idle: Vec<i64> = nodes.allocatable.iter().zip(&nodes.taken).map(|(all, taken)| all - taken).collect();
+        let mut idle: Vec<i64> = nodes.allocatable.iter().zip(&nodes.taken).map(|(all, taken)| all - taken).collect();
+        let claims = claims::ClaimBook::new(snapshot);
+        for node in claims.kept_gpus(snapshot) {
+            idle[node.index() * snapshot.columns.len() + GPUS] -= GPU;
+        }
         let quota = |node: NodeId, column: &[i64]| -> i64 {
             let row = snapshot.row(column, node).iter().zip(&snapshot.columns);
             row.map(|(amount, column)| column.quota_gpu(*amount)).sum()
@@ -203,6 +217,9 @@ impl<'s> Ledger<'s> {
             devices: snapshot.devices.iter().map(|device| DeviceState::new(device.node)).collect(),
             node_devices,
             device_lists: snapshot.device_lists.clone(),
+            zones: zones::ZoneBook::new(snapshot),
+            claims,
+            extras: snapshot.extras.clone(),
             counts,
             gone: vec![false; snapshot.tasks.len()],
             ports,
@@ -248,6 +265,20 @@ impl<'s> Ledger<'s> {
     /// The shared GPUs of a place.
     pub fn devices_of(&self, spot: Spot) -> &[DeviceId] {
         spot.devices.map_or(&[], |list| &self.device_lists[list as usize])
+    }
+
+    /// What a place has beyond amounts and shared GPUs.
+    pub fn extras_of(&self, spot: Spot) -> Option<&Extras> {
+        spot.extras.map(|at| &self.extras[at as usize])
+    }
+
+    /// Remembers what a [`Spot`] has beyond amounts and shared GPUs.
+    pub fn keep(&mut self, extras: Extras) -> Option<u32> {
+        if extras.is_empty() {
+            return None;
+        }
+        self.extras.push(extras);
+        Some(u32::try_from(self.extras.len() - 1).expect("fewer than 2³² placements"))
     }
 
     /// How many pods hold the port, or one that conflicts with it, on the node.
@@ -347,7 +378,12 @@ impl<'s> Ledger<'s> {
 
     /// A point to roll back to.
     pub fn mark(&self) -> Mark {
-        Mark { journal: self.journal.len(), lists: self.device_lists.len(), devices: self.devices.len() }
+        Mark {
+            journal: self.journal.len(),
+            lists: self.device_lists.len(),
+            devices: self.devices.len(),
+            extras: self.extras.len(),
+        }
     }
 
     /// Changes where a pod stands, and every sum with it.
@@ -367,6 +403,7 @@ impl<'s> Ledger<'s> {
             self.node_devices[device.node.index()].pop();
         }
         self.device_lists.truncate(mark.lists);
+        self.extras.truncate(mark.extras);
     }
 
     /// Pods shifted since the mark, each once, with where they stood at the mark.
@@ -448,7 +485,10 @@ impl<'s> Ledger<'s> {
             DeviceLoad::Leaving => (-sign, sign),
         };
         let start = spot.node.index() * self.snapshot.columns.len();
+        // GPUs that come as devices of claims are booked with these devices.
+        let granted = spot.extras.map_or(0, |at| self.gpus_granted(&self.extras[at as usize].grants));
         for (column, need) in shape.need.iter().enumerate() {
+            let need = if column == GPUS { &(*need - granted).max(0) } else { need };
             // A column that the node does not have is provided in another way, or not at all.
             if *need == 0 || self.snapshot.nodes.allocatable[start + column] == 0 {
                 continue;
@@ -479,6 +519,20 @@ impl<'s> Ledger<'s> {
                 self.free_gpus(spot.node, idle + after.0 - before.0, releasing + after.1 - before.1);
             }
         }
+        if let Some(at) = spot.extras {
+            let Extras { zones, grants } = &self.extras[at as usize];
+            for share in zones {
+                self.zones.load(self.snapshot, spot.node, *share, load, sign);
+            }
+            let mut whole = (0, 0);
+            for grant in grants {
+                let (idle, releasing) = self.claims.load(self.snapshot, task, at, grant, load, sign);
+                whole = (whole.0 + idle, whole.1 + releasing);
+            }
+            self.idle[start + GPUS] += whole.0;
+            self.releasing[start + GPUS] += whole.1;
+            self.free_gpus(spot.node, whole.0, whole.1);
+        }
         if let Some(set) = row.ports {
             for port in &self.snapshot.port_sets[set as usize] {
                 let count = self.ports.entry((spot.node, *port)).or_insert(0);
@@ -507,6 +561,7 @@ impl<'s> Ledger<'s> {
     pub fn recomputed(&self) -> Self {
         let mut fresh = Self::empty(self.snapshot, self.repairs);
         fresh.device_lists.clone_from(&self.device_lists);
+        fresh.extras.clone_from(&self.extras);
         fresh.devices = self.devices.iter().map(|device| DeviceState::new(device.node)).collect();
         fresh.node_devices.clone_from(&self.node_devices);
         for (index, standing) in self.standings.iter().enumerate() {
@@ -530,6 +585,8 @@ impl<'s> Ledger<'s> {
         assert_eq!(self.counts, fresh.counts, "gang counts drifted");
         assert_eq!(self.ports, fresh.ports, "host ports drifted");
         assert_eq!(self.crowds, fresh.crowds, "crowds drifted");
+        assert_eq!(self.zones, fresh.zones, "NUMA zones drifted");
+        assert_eq!(self.claims, fresh.claims, "claims drifted");
         assert_eq!(self.book, fresh.book, "queue counters drifted");
     }
 
@@ -546,7 +603,7 @@ impl<'s> Ledger<'s> {
 
 fn initial(snapshot: &Snapshot, id: TaskId) -> Standing {
     let task = snapshot.task(id);
-    let spot = task.node.map(|node| Spot { node, devices: task.devices });
+    let spot = task.node.map(|node| Spot { node, devices: task.devices, extras: task.extras });
     match (task.status, spot) {
         (Status::Pending | Status::Gated | Status::Succeeded | Status::Gone, _) => Standing::Waiting,
         (Status::Binding | Status::Bound | Status::Running, Some(spot)) => Standing::Held(spot),

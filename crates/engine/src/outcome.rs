@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::bonds::Friction;
+use crate::claims::Refusal;
 use crate::ids::{DeviceId, JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::policy::Action;
-use crate::snapshot::NodeRule;
+use crate::snapshot::{Grant, NodeRule, ZoneShare};
 use crate::units::{QueueResource, Span, Timestamp, Triple};
 
 /// The result of one cycle.
@@ -65,6 +66,10 @@ pub struct Place {
     pub node: NodeId,
     /// Shared devices.
     pub devices: Vec<DeviceRef>,
+    /// NUMA zones that its resources are expected to come from.
+    pub zones: Vec<ZoneShare>,
+    /// Devices of its resource claims.
+    pub grants: Vec<Grant>,
 }
 
 /// A shared GPU.
@@ -322,6 +327,10 @@ pub enum NodeObstacle {
     Ports,
     /// Another pod, or the lack of one.
     Bond(Friction),
+    /// Its NUMA zones cannot be aligned as the node's policy demands.
+    Numa,
+    /// It cannot serve the pod's resource claims.
+    Claim(Refusal),
     /// Not among the nodes offered (another domain).
     OutsideDomain,
 }

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use crate::bonds::View;
 use crate::capacity;
+use crate::claims;
 use crate::explain;
 use crate::finder::{DomainMerit, NodeSet};
 use crate::fit::{self, When};
 use crate::gang::Gang;
 use crate::ids::{GroupId, JobId, NodeId, PodSetId, TaskId};
 use crate::ledger::{Spot, Standing};
+use crate::numa::{self, Zones};
 use crate::order::jobs::requested;
 use crate::outcome::{NodeObstacle, NodeTally, Reason};
 use crate::session::Session;
-use crate::snapshot::{GpuAsk, Member};
+use crate::snapshot::{Extras, GpuAsk, Member};
 use crate::topology::{self, Choice};
 
 /// Pods to place, by pod set.
@@ -269,7 +271,11 @@ impl Session<'_> {
         let row = self.snapshot.task(task);
         let shape = self.snapshot.shape(row.shape);
         // What memory costs depends on the node, so that on some the pod's own queue may be in the way.
-        let alone = row.ports.is_some() || row.bond.is_some() || matches!(shape.gpu, GpuAsk::Memory { .. });
+        let alone = row.ports.is_some()
+            || row.bond.is_some()
+            || row.claims.is_some()
+            || shape.numa.is_some()
+            || matches!(shape.gpu, GpuAsk::Memory { .. });
         if alone || self.finder.plain || matches!(nodes, NodeSet::Only(_)) {
             return Arc::new(explain::tally(&self.ledger, self.policy, task, nodes));
         }
@@ -301,7 +307,7 @@ impl Session<'_> {
         let Some(node) = self.finder.best(&self.ledger, self.policy, task, nodes, merit) else { return false };
         let welcome =
             !self.policy.filters || View::of(&self.ledger, task).is_none_or(|bond| bond.when(node) == Ok(When::Now));
-        let (spot, now) = self.spot_on(task, node);
+        let (spot, now) = self.spot_on(task, node, attempt);
         let now = now && welcome;
         let standing = match self.ledger.standing(task) {
             // Back to where it was: it never left.
@@ -323,20 +329,70 @@ impl Session<'_> {
 
     fn same_devices(&self, from: Spot, to: Spot) -> bool {
         self.ledger.devices_of(from) == self.ledger.devices_of(to)
+            && self.ledger.extras_of(from) == self.ledger.extras_of(to)
     }
 
     /// The place on the node and whether it is free right now.
-    fn spot_on(&mut self, task: TaskId, node: NodeId) -> (Spot, bool) {
+    fn spot_on(&mut self, task: TaskId, node: NodeId, attempt: Attempt) -> (Spot, bool) {
         let shape = self.snapshot.shape(self.snapshot.task(task).shape);
-        if shape.gpu.shared_devices().is_none() {
-            return (Spot { node, devices: None }, fit::fits(&self.ledger, shape, node, When::Now));
+        let (devices, mut now) = if shape.gpu.shared_devices().is_none() {
+            (None, fit::fits(&self.ledger, shape, node, When::Now))
+        } else {
+            let choice = fit::choose_devices(&self.ledger, shape, node, self.policy.device_order)
+                .expect("the finder offers only nodes with enough devices");
+            let mut devices = choice.existing;
+            for _ in 0..choice.fresh {
+                devices.push(self.ledger.open_device(node));
+            }
+            (Some(self.ledger.list(devices)), choice.now)
+        };
+        // A what-if only promises, and what it evicted is as good as free.
+        let when = if now && attempt != Attempt::WhatIf { When::Now } else { When::Later };
+        let mut extras = Extras::default();
+        now &= self.choose_claims(task, node, when, &mut extras);
+        now &= self.choose_zones(task, node, when, &mut extras);
+        (Spot { node, devices, extras: self.ledger.keep(extras) }, now)
+    }
+
+    /// Chooses devices for resource claims; false if they are not free right now.
+    fn choose_claims(&self, task: TaskId, node: NodeId, when: When, extras: &mut Extras) -> bool {
+        if self.snapshot.task(task).claims.is_none() {
+            return true;
         }
-        let choice = fit::choose_devices(&self.ledger, shape, node, self.policy.device_order)
-            .expect("the finder offers only nodes with enough devices");
-        let mut devices = choice.existing;
-        for _ in 0..choice.fresh {
-            devices.push(self.ledger.open_device(node));
+        let at_once = if when == When::Now { claims::choose(&self.ledger, task, node, When::Now).ok() } else { None };
+        let now = at_once.is_some();
+        let choice = at_once
+            .or_else(|| claims::choose(&self.ledger, task, node, When::Later).ok())
+            .expect("the finder offers only nodes that can serve the claims");
+        extras.grants = choice.grants;
+        now && choice.now
+    }
+
+    /// Chooses NUMA zones; false if they are not free right now.
+    fn choose_zones(&self, task: TaskId, node: NodeId, when: When, extras: &mut Extras) -> bool {
+        let shape = self.snapshot.shape(self.snapshot.task(task).shape);
+        if !self.policy.numa || shape.numa.is_none() {
+            return true;
         }
-        (Spot { node, devices: Some(self.ledger.list(devices)) }, choice.now)
+        if let Standing::Leaving(from) = self.ledger.standing(task)
+            && from.node == node
+        {
+            // Where it was is as good as any, and it need not move.
+            let own = self.ledger.extras_of(from).map_or(&[][..], |extras| &extras.zones);
+            if numa::still_free(&self.ledger, node, own) {
+                extras.zones = own.to_vec();
+                return true;
+            }
+        }
+        let mut choice = numa::choose(&self.ledger, shape, node, when);
+        let mut now = true;
+        if choice == Zones::Refused {
+            now = false;
+            choice = numa::choose(&self.ledger, shape, node, When::Later);
+        }
+        if let Zones::From(shares) = choice {
+            extras.zones = shares;
+        }
+        now
     }
 }

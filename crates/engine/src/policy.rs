@@ -24,6 +24,8 @@ pub struct Policy {
     pub device_order: Option<DeviceOrder>,
     /// Topology constraints are obeyed.
     pub topology: bool,
+    /// NUMA zones are aligned as kubelets do it.
+    pub numa: bool,
     /// Protection of young jobs.
     pub min_runtime: Option<MinRuntime>,
     /// Generators of victim scenarios, in order.
@@ -261,6 +263,7 @@ impl Default for Policy {
             },
             device_order: Some(DeviceOrder::Pack),
             topology: true,
+            numa: false,
             min_runtime: Some(MinRuntime {
                 preempt_default: Span(0),
                 reclaim_default: Span(0),

@@ -6,6 +6,7 @@
 use crate::fit::{self, When};
 use crate::ids::NodeId;
 use crate::ledger::Ledger;
+use crate::numa;
 use crate::policy::{Policy, Scores, Strategy};
 use crate::snapshot::{CPU, Column, GPUS, GpuAsk, Shape};
 
@@ -42,8 +43,9 @@ const SUM_OF: [(Switch, Points); 3] = [
 
 /// Merit of a node for a request, whatever the pod's nomination or topology says.
 pub fn score(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> Score {
-    let points =
+    let sum: i64 =
         SUM_OF.iter().filter(|(is_on, _)| is_on(&policy.scores)).map(|(_, points)| points(ledger, shape, node)).sum();
+    let points = sum + if policy.numa { numa::points(ledger, shape, node) } else { 0 };
     Score { points, placement: placement(ledger, policy, shape, node) }
 }
 

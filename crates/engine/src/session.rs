@@ -172,7 +172,12 @@ impl<'s> Session<'s> {
         let name = |device: &crate::ids::DeviceId| {
             if device.0 < existing { DeviceRef::Existing(*device) } else { DeviceRef::Fresh(device.0 - existing) }
         };
-        Place { node: spot.node, devices: self.ledger.devices_of(spot).iter().map(name).collect() }
+        Place {
+            node: spot.node,
+            devices: self.ledger.devices_of(spot).iter().map(name).collect(),
+            zones: self.ledger.extras_of(spot).map_or_else(Vec::new, |extras| extras.zones.clone()),
+            grants: self.ledger.extras_of(spot).map_or_else(Vec::new, |extras| extras.grants.clone()),
+        }
     }
 
     /// The result. Decisions that later actions took back do not leave.

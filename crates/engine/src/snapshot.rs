@@ -3,9 +3,16 @@
 //! Everything that can be said about a pod without knowing what else runs is said here already: requests are
 //! interned as [`Shape`]s, rules about nodes as [`Class`]es. Names stay outside; ids follow name order.
 
+mod claims;
+
 use fixedbitset::FixedBitSet;
 
 use crate::bonds::{Area, Bond, Bystander, Crowd};
+pub use claims::{
+    Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, Pick, Selection,
+    Wanted,
+};
+
 use crate::ids::{
     ClassId, CrowdId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId, TopologyId,
 };
@@ -57,6 +64,12 @@ pub struct Snapshot {
     pub bonds: Vec<Bond>,
     /// Pods that belong to no job here and are part of a crowd.
     pub bystanders: Vec<Bystander>,
+    /// NUMA zones of nodes, and what pods ask of them.
+    pub numa: Numa,
+    /// What pods hold beyond amounts and shared GPUs; a task points at one.
+    pub extras: Vec<Extras>,
+    /// Resource claims and the devices that they may be given.
+    pub claims: Claims,
 }
 
 /// What one column of a resource vector counts.
@@ -79,6 +92,8 @@ pub enum Column {
     },
     /// Any other counted resource, in thousandths.
     Scalar,
+    /// The same where a device class provides it on nodes that have none of it otherwise.
+    Backed,
 }
 
 /// Index of the CPU column.
@@ -236,6 +251,10 @@ pub struct Task {
     pub crowds: Option<u32>,
     /// A node picked for it earlier by someone else.
     pub nominated: Option<NodeId>,
+    /// What it holds beyond amounts and shared GPUs: an index into [`Snapshot::extras`].
+    pub extras: Option<u32>,
+    /// Its resource claims: an index into [`Claims::lists`].
+    pub claims: Option<u32>,
 }
 
 /// Where a pod stands when the cycle begins.
@@ -272,6 +291,8 @@ pub struct Shape {
     pub gpu: GpuAsk,
     /// What it costs its queue, in millionths of a GPU. Nothing for a memory request: that depends on the node.
     pub quota_gpu: i64,
+    /// What it asks of NUMA zones: an index into [`Numa::asks`].
+    pub numa: Option<u32>,
 }
 
 /// GPU part of a request.
@@ -376,6 +397,10 @@ pub enum NodeRule {
     NotGpuWorker,
     /// Not labelled as a CPU worker.
     NotCpuWorker,
+    /// GPUs of the node are given out through resource claims only.
+    ClaimsOnly,
+    /// A resource claim of the pod cannot be used anywhere; the number is the caller's.
+    Claim(u32),
 }
 
 /// A shared GPU.
@@ -383,6 +408,104 @@ pub enum NodeRule {
 pub struct Device {
     /// The node it is in.
     pub node: NodeId,
+}
+
+/// NUMA zones of nodes, and what pods ask of them. Nothing where the scheduler is not told of zones.
+#[derive(Clone, Debug, Default)]
+pub struct Numa {
+    /// By node, `None` where nothing is known; empty if nothing is known of any.
+    pub nodes: Vec<Option<NumaNode>>,
+    /// Distinct requests.
+    pub asks: Vec<NumaAsk>,
+}
+
+/// The zones of a node and how its kubelet treats them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaNode {
+    /// Policy of the topology manager.
+    pub policy: Alignment,
+    /// What is aligned as one.
+    pub scope: NumaScope,
+    /// Zones in the order of their numbers.
+    pub zones: Vec<NumaZone>,
+}
+
+/// Policy of a kubelet's topology manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alignment {
+    /// Does not align.
+    None,
+    /// Aligns where it can.
+    BestEffort,
+    /// Refuses pods that could sit closer together on an empty node.
+    Restricted,
+    /// Refuses pods that need more than one zone.
+    SingleZone,
+}
+
+/// What a kubelet aligns as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumaScope {
+    /// Each container by itself.
+    Container,
+    /// The pod as a whole.
+    Pod,
+}
+
+/// One zone; vectors hold one amount per column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaZone {
+    /// What it has.
+    pub allocatable: Vec<i64>,
+    /// Held for good by pods that belong to no job here.
+    pub taken: Vec<i64>,
+    /// Held by pods that belong to no job here and are about to leave.
+    pub leaving: Vec<i64>,
+}
+
+/// What a pod asks of zones: pairs of column and amount, in column order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NumaAsk {
+    /// The pod as one.
+    pub pod: Vec<(u32, i64)>,
+    /// Its containers, in the order in which they start.
+    pub containers: Vec<NumaUnit>,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NumaUnit {
+    /// Pairs of column and amount.
+    pub need: Vec<(u32, i64)>,
+    /// Whether it runs beside those that follow; an ordinary init container does not.
+    pub stays: bool,
+}
+
+/// What a pod holds at its place beyond amounts and shared GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extras {
+    /// Amounts of NUMA zones, in order of zone and column.
+    pub zones: Vec<ZoneShare>,
+    /// Devices of its resource claims, one entry per claim in the pod's order.
+    pub grants: Vec<Grant>,
+}
+
+impl Extras {
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.zones.is_empty() && self.grants.is_empty()
+    }
+}
+
+/// An amount of one NUMA zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ZoneShare {
+    /// The zone, by its position on the node.
+    pub zone: u32,
+    /// The column.
+    pub column: u32,
+    /// How much.
+    pub amount: i64,
 }
 
 /// A tree of node domains, such as zones and racks.
@@ -496,7 +619,7 @@ impl Column {
         match self {
             Self::Gpu => amount,
             Self::Mig { slices, .. } => amount * i64::from(slices) * GPU,
-            Self::Cpu | Self::Memory | Self::Pods | Self::Scalar => 0,
+            Self::Cpu | Self::Memory | Self::Pods | Self::Scalar | Self::Backed => 0,
         }
     }
 }

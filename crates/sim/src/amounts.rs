@@ -1,8 +1,8 @@
 //! What pods ask for and hold, in numbers and in words.
 
 use kai_api::keys::node_label;
-use kai_control::World;
 use kai_control::objects::{Node, Phase, Pod, Request, Sharing};
+use kai_control::{Key, World};
 use kai_engine::units::{GPU, Triple, compat};
 
 /// Whether the pod holds resources of its node: it has one and is not over.
@@ -44,7 +44,24 @@ fn mig_slices(name: &str) -> i64 {
 /// CPU, memory and GPUs that the pod costs its queue on its node.
 pub(crate) fn charged(pod: &Pod, world: &World) -> Triple {
     let node = pod.node.as_ref().and_then(|name| world.nodes.get(name));
-    charged_on(&pod.request, node)
+    charged_on(&pod.request, node) + Triple::new(0, 0, claimed_gpus(pod, world))
+}
+
+/// Millionths of GPUs of the resource claims that the pod pays for: those of which it is the first to hold them.
+pub(crate) fn claimed_gpus(pod: &Pod, world: &World) -> i64 {
+    let names = |other: &Pod, name: &str| other.claims.iter().any(|claim| claim.claim.as_deref() == Some(name));
+    let mut sum = 0;
+    for name in pod.claims.iter().filter_map(|claim| claim.claim.as_deref()) {
+        let mut holders = world
+            .pods
+            .values()
+            .filter(|other| other.key.namespace == pod.key.namespace && is_allocated(other) && names(other, name));
+        if holders.next().is_none_or(|first| first.key == pod.key) {
+            let claim = world.resource_claims.get(&Key::new(&*pod.key.namespace, name));
+            sum += claim.map_or(0, |claim| i64::from(claim.spec.gpus().1)) * GPU;
+        }
+    }
+    sum
 }
 
 /// CPU, memory and GPUs that a request costs its queue on a node.

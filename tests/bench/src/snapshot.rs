@@ -123,7 +123,7 @@ fn shape(ask: Ask) -> Shape {
         Gpus::Half => (GpuAsk::Share { devices: 1, portion: GPU / 2 }, 0, share_of_gpu(GPU / 2, 1)),
         Gpus::Whole(count) => (GpuAsk::Whole, i64::from(count) * GPU, i64::from(count) * GPU),
     };
-    Shape { need: vec![ask.cpu_milli, ask.memory, whole, 1], gpu, quota_gpu }
+    Shape { need: vec![ask.cpu_milli, ask.memory, whole, 1], gpu, quota_gpu, numa: None }
 }
 
 /// A queue that is guaranteed so many GPUs and may take more, and any amount of the rest.

@@ -202,7 +202,7 @@ fn snapshot(input: &Input, topology: Topology) -> Snapshot {
             let quota_gpu = task.gpus * GPU;
             let gpu = if quota_gpu > 0 { GpuAsk::Whole } else { GpuAsk::None };
             let need = vec![task.cpu_milli, task.memory_bytes, quota_gpu, 1];
-            TaskRow::pending(builder.shape(Shape { need, gpu, quota_gpu }), class)
+            TaskRow::pending(builder.shape(Shape { need, gpu, quota_gpu, numa: None }), class)
         })
         .collect();
     let set = PodSetRow { min: u32::try_from(tasks.len()).expect("tasks are few"), constraint: None, tasks };

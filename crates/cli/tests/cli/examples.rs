@@ -18,6 +18,7 @@ macro_rules! examples {
 
 examples! {
     consolidation: "consolidation", "consolidation/expected.txt", ["examples/consolidation"];
+    devices: "devices", "devices/expected.txt", ["examples/devices"];
     elastic: "elastic", "elastic/expected.txt", ["examples/elastic"];
     fair_share: "fair-share", "fair-share/expected.txt", ["examples/fair-share"];
     fractions: "fractions", "fractions/expected.txt", ["examples/fractions"];
@@ -39,6 +40,7 @@ examples! {
 fn every_example_folder_is_tested_and_explained() {
     let tested = [
         "consolidation",
+        "devices",
         "elastic",
         "elastic-reclaim",
         "fair-share",

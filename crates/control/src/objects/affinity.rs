@@ -35,11 +35,15 @@ pub enum Operator {
 impl NodeTerm {
     /// `spec.affinity`: the required node terms, one of which must hold; `None` if nothing is required.
     pub(crate) fn read_required(affinity: &Reader<'_>) -> Result<Option<Vec<Self>>, Malformed> {
-        let required = affinity.field("nodeAffinity").field("requiredDuringSchedulingIgnoredDuringExecution");
-        if !required.exists() {
+        Self::read_selector(&affinity.field("nodeAffinity").field("requiredDuringSchedulingIgnoredDuringExecution"))
+    }
+
+    /// A node selector: terms of which one must hold; `None` if there is none.
+    pub(crate) fn read_selector(selector: &Reader<'_>) -> Result<Option<Vec<Self>>, Malformed> {
+        if !selector.exists() {
             return Ok(None);
         }
-        let terms = required.field("nodeSelectorTerms").items()?;
+        let terms = selector.field("nodeSelectorTerms").items()?;
         terms.iter().map(Self::read).collect::<Result<_, _>>().map(Some)
     }
 

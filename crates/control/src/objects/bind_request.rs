@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::reader::Reader;
-use super::{Malformed, Pod};
+use super::{ClaimAllocation, Malformed, Pod, ZoneAmount};
 use crate::world::Key;
 
 /// What matters of a `BindRequest`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BindRequest {
     pub key: Key,
     pub labels: BTreeMap<String, String>,
@@ -18,6 +18,9 @@ pub struct BindRequest {
     pub pod_uid: Option<String>,
     pub node: String,
     pub gpu_groups: Vec<String>,
+    pub numa_zones: Vec<ZoneAmount>,
+    /// Devices by the pod's own names for its claims.
+    pub claims: Vec<(String, ClaimAllocation)>,
     pub phase: BindPhase,
     pub failed_attempts: u32,
     pub backoff_limit: Option<u32>,
@@ -49,6 +52,8 @@ impl BindRequest {
             labels: root.field("metadata").field("labels").texts()?,
             node: spec.field("selectedNode").text_or_empty()?,
             gpu_groups: spec.field("selectedGPUGroups").text_list()?,
+            numa_zones: ZoneAmount::read_all(&spec.field("predictedNUMAZones"))?,
+            claims: claims(&spec.field("resourceClaimAllocations"))?,
             phase: match status.field("phase").text()? {
                 Some("Succeeded") => BindPhase::Succeeded,
                 Some("Failed") => BindPhase::Failed,
@@ -68,4 +73,13 @@ impl BindRequest {
     pub fn given_up(&self) -> bool {
         self.phase == BindPhase::Failed && self.backoff_limit.is_none_or(|limit| self.failed_attempts >= limit)
     }
+}
+
+fn claims(place: &Reader<'_>) -> Result<Vec<(String, ClaimAllocation)>, Malformed> {
+    let mut claims = Vec::new();
+    for item in place.items()? {
+        let allocation = ClaimAllocation::read(&item.field("allocation"))?;
+        claims.extend(allocation.map(|allocation| Ok((item.field("name").text_or_empty()?, allocation))).transpose()?);
+    }
+    Ok(claims)
 }

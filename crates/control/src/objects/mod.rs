@@ -5,8 +5,10 @@ mod tests;
 
 mod affinity;
 mod bind_request;
+mod device;
 mod namespace;
 mod node;
+mod numa;
 mod pod;
 mod pod_group;
 mod priority_class;
@@ -22,11 +24,17 @@ mod topology;
 
 pub use affinity::{NodeTerm, Operator, Requirement};
 pub use bind_request::{BindPhase, BindRequest};
+pub(crate) use device::names_gpus;
+pub use device::{
+    AllocatedDevice, Attribute, ClaimAllocation, ClaimSpec, Device, DeviceAlternative, DeviceClass, DeviceConstraint,
+    DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice, SliceNodes,
+};
 pub use kai_engine::builder::{HostPort, Protocol};
 pub use namespace::Namespace;
 pub use node::Node;
 pub(crate) use node::PRESSURES;
-pub use pod::{Owner, Phase, Pod};
+pub use numa::{NodeResourceTopology, Policy as NumaPolicy, Scope as NumaScope, Zone, ZoneAmount};
+pub use pod::{Owner, Phase, Pod, PodClaim};
 pub use pod_group::{PodGroup, SubGroup, TopologyConstraint};
 pub use priority_class::PriorityClass;
 pub use queue::{Queue, QueueAmounts};
@@ -55,6 +63,10 @@ pub enum Object {
     Topology(Box<Topology>),
     BindRequest(Box<BindRequest>),
     Namespace(Box<Namespace>),
+    NodeResourceTopology(Box<NodeResourceTopology>),
+    DeviceClass(Box<DeviceClass>),
+    ResourceSlice(Box<ResourceSlice>),
+    ResourceClaim(Box<ResourceClaim>),
 }
 
 impl Object {
@@ -70,6 +82,10 @@ impl Object {
             "Topology" => Self::Topology(Box::new(Topology::parse(value)?)),
             "BindRequest" => Self::BindRequest(Box::new(BindRequest::parse(value)?)),
             "Namespace" => Self::Namespace(Box::new(Namespace::parse(value)?)),
+            "NodeResourceTopology" => Self::NodeResourceTopology(Box::new(NodeResourceTopology::parse(value)?)),
+            "DeviceClass" => Self::DeviceClass(Box::new(DeviceClass::parse(value)?)),
+            "ResourceSlice" => Self::ResourceSlice(Box::new(ResourceSlice::parse(value)?)),
+            "ResourceClaim" => Self::ResourceClaim(Box::new(ResourceClaim::parse(value)?)),
             _ => return Ok(None),
         }))
     }
@@ -85,6 +101,10 @@ impl Object {
             Self::Topology(topology) => Ref::Topology(topology.name.clone()),
             Self::BindRequest(request) => Ref::BindRequest(request.key.clone()),
             Self::Namespace(namespace) => Ref::Namespace(namespace.name.clone()),
+            Self::NodeResourceTopology(topology) => Ref::NodeResourceTopology(topology.name.clone()),
+            Self::DeviceClass(class) => Ref::DeviceClass(class.name.clone()),
+            Self::ResourceSlice(slice) => Ref::ResourceSlice(slice.name.clone()),
+            Self::ResourceClaim(claim) => Ref::ResourceClaim(claim.key.clone()),
         }
     }
 }

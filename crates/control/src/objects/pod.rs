@@ -45,8 +45,20 @@ pub struct Pod {
     pub host_ports: Vec<HostPort>,
     /// What it asks of other pods, if anything.
     pub relations: Option<Box<Relations>>,
+    pub claims: Vec<PodClaim>,
+    /// Names of containers in the order in which they start, if any of them asks for devices.
+    pub containers: Vec<String>,
     /// Other rules that make two pods unlike each other (pod affinity, spread, volumes), in canonical text.
     pub other_rules: String,
+}
+
+/// A resource claim as a pod names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodClaim {
+    pub name: String,
+    /// The claim; `None` while it has not been made from its template.
+    pub claim: Option<String>,
+    pub from_template: bool,
 }
 
 /// Where a pod is in its life.
@@ -80,6 +92,7 @@ impl Pod {
         let key = PodKey::new(root.object_namespace()?, root.object_name()?);
         let annotations = metadata.field("annotations");
         let labels = metadata.field("labels").texts()?;
+        let request = Request::read(&spec, &annotations)?;
         Ok(Self {
             uid: metadata.field("uid").name()?.unwrap_or_else(|| key.to_string()),
             key,
@@ -103,11 +116,13 @@ impl Pod {
             unschedulable: unschedulable(&status)?,
             priority_class: spec.field("priorityClassName").name()?,
             priority: spec.field("priority").int32()?,
-            request: Request::read(&spec, &annotations)?,
+            containers: if request.resources.devices().is_empty() { Vec::new() } else { container_names(&spec)? },
+            request,
             node_selector: spec.field("nodeSelector").texts()?,
             node_affinity: NodeTerm::read_required(&spec.field("affinity"))?,
             tolerations: spec.field("tolerations").items()?.iter().map(Toleration::read).collect::<Result<_, _>>()?,
             host_ports: host_ports(&spec)?,
+            claims: claims(&spec, &status)?,
             other_rules: other_rules(&spec)?,
         })
     }
@@ -207,6 +222,31 @@ fn host_ports(spec: &Reader<'_>) -> Result<Vec<HostPort>, Malformed> {
     ports.sort_unstable();
     ports.dedup();
     Ok(ports)
+}
+
+fn container_names(spec: &Reader<'_>) -> Result<Vec<String>, Malformed> {
+    let mut all = spec.field("initContainers").items()?;
+    all.extend(spec.field("containers").items()?);
+    all.iter().map(|place| place.field("name").text_or_empty()).collect()
+}
+
+fn claims(spec: &Reader<'_>, status: &Reader<'_>) -> Result<Vec<PodClaim>, Malformed> {
+    let mut claims = Vec::new();
+    for place in spec.field("resourceClaims").items()? {
+        let name = place.field("name").text_or_empty()?;
+        let named = place.field("resourceClaimName").name()?;
+        let from_template = named.is_none();
+        let mut claim = named;
+        if from_template {
+            for made in status.field("resourceClaimStatuses").items()? {
+                if made.field("name").text()? == Some(&name) {
+                    claim = made.field("resourceClaimName").name()?;
+                }
+            }
+        }
+        claims.push(PodClaim { name, claim, from_template });
+    }
+    Ok(claims)
 }
 
 fn protocol(port: &Reader<'_>) -> Result<Protocol, Malformed> {

@@ -15,12 +15,18 @@ pub struct Request {
     pub sharing: Option<Sharing>,
     /// Asks for MIG by annotation, which can no longer be served.
     pub legacy_mig: bool,
+    /// Every container asks for CPU and memory and may have no more than that.
+    pub guaranteed: bool,
+    /// Requests of containers in the order in which they start, with whether each runs beside those that follow.
+    /// Empty if one container's request is all that the pod asks for.
+    pub containers: Vec<(Resources, bool)>,
 }
 
 impl Request {
     /// Reads `spec` and the annotations of a pod.
     pub(crate) fn read(spec: &Reader<'_>, annotations: &Reader<'_>) -> Result<Self, Malformed> {
-        let mut resources = containers(spec)?;
+        let containers = each_container(spec)?;
+        let mut resources = together(&containers);
         let pod_level = pod_level(spec, &resources)?;
         if let Some(amount) = pod_level.cpu {
             resources.cpu_milli = amount;
@@ -43,7 +49,14 @@ impl Request {
             resources.scalars.retain(|name, _| !name.starts_with(resource::MIG_PREFIX));
             resources.scalars.extend(legacy);
         }
-        Ok(Self { resources, sharing: sharing.filter(|_| !legacy_mig), legacy_mig })
+        let plain = containers.len() == 1 && containers[0].0.cpu_milli == resources.cpu_milli;
+        Ok(Self {
+            resources,
+            sharing: sharing.filter(|_| !legacy_mig),
+            legacy_mig,
+            guaranteed: guaranteed(spec)?,
+            containers: if plain { Vec::new() } else { containers },
+        })
     }
 
     pub fn is_mig(&self) -> bool {
@@ -55,25 +68,56 @@ impl Request {
     }
 }
 
-/// The larger of what runs together and what an init container needs, name by name.
-fn containers(spec: &Reader<'_>) -> Result<Resources, Malformed> {
-    let mut sidecars = Resources::default();
-    let mut starting = Resources::default();
+/// Requests of init containers, then of the others, with whether each runs on beside those that follow.
+fn each_container(spec: &Reader<'_>) -> Result<Vec<(Resources, bool)>, Malformed> {
+    let mut containers = Vec::new();
     for place in spec.field("initContainers").items()? {
-        let mut own = container(&place.field("resources"))?;
-        if place.field("restartPolicy").text()? == Some("Always") {
-            sidecars.add(&own);
+        let sidecar = place.field("restartPolicy").text()? == Some("Always");
+        containers.push((container(&place.field("resources"))?, sidecar));
+    }
+    for place in spec.field("containers").items()? {
+        containers.push((container(&place.field("resources"))?, true));
+    }
+    Ok(containers)
+}
+
+/// The larger of what runs together and what an init container needs, name by name.
+fn together(containers: &[(Resources, bool)]) -> Resources {
+    let mut steady = Resources::default();
+    let mut starting = Resources::default();
+    for (own, stays) in containers {
+        if *stays {
+            steady.add(own);
         } else {
-            own.add(&sidecars);
-            starting.raise_to(&own);
+            let mut beside = own.clone();
+            beside.add(&steady);
+            starting.raise_to(&beside);
         }
     }
-    let mut steady = sidecars;
-    for place in spec.field("containers").items()? {
-        steady.add(&container(&place.field("resources"))?);
-    }
     steady.raise_to(&starting);
-    Ok(steady)
+    steady
+}
+
+/// Whether Kubernetes would call the pod guaranteed: CPU and memory are limited everywhere, to what is requested.
+fn guaranteed(spec: &Reader<'_>) -> Result<bool, Malformed> {
+    let limited = |resources: &Reader<'_>| -> Result<bool, Malformed> {
+        let limits = Resources::read(&resources.field("limits"))?;
+        let requests = container(resources)?;
+        Ok(limits.cpu_milli > 0
+            && limits.memory_bytes > 0
+            && (limits.cpu_milli, limits.memory_bytes) == (requests.cpu_milli, requests.memory_bytes))
+    };
+    if spec.field("resources").exists() {
+        return limited(&spec.field("resources"));
+    }
+    let mut all = spec.field("containers").items()?;
+    all.extend(spec.field("initContainers").items()?);
+    for place in &all {
+        if !limited(&place.field("resources"))? {
+            return Ok(false);
+        }
+    }
+    Ok(!all.is_empty())
 }
 
 /// Requests of one container; a limit without a request is one too, as the API server would fill in.

@@ -61,6 +61,17 @@ impl Resources {
             .map(|(name, count)| (name.as_str(), *count))
     }
 
+    /// Devices asked for by name, in order of names.
+    pub(crate) fn devices(&self) -> Vec<(&str, i64)> {
+        let scalars = self.scalars.iter().filter(|(name, amount)| name.contains('/') && **amount > 0);
+        let mut devices: Vec<(&str, i64)> = scalars.map(|(name, amount)| (name.as_str(), amount / 1000)).collect();
+        if self.gpus > 0 {
+            devices.push((resource::NVIDIA_GPU, self.gpus));
+        }
+        devices.sort_unstable();
+        devices
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.cpu_milli += other.cpu_milli;
         self.memory_bytes += other.memory_bytes;

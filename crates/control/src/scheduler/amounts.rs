@@ -1,5 +1,6 @@
 //! Amounts as people read them: CPU in cores, memory in GB, GPUs plain, three decimals at most.
 
+use kai_api::keys::resource;
 use kai_engine::snapshot::{CPU, GPUS, MEMORY, PODS};
 use kai_engine::units::{Ceiling, GPU, QueueResource};
 
@@ -57,6 +58,22 @@ pub(super) fn column_amount(column: usize, name: &str, value: i64) -> String {
             _ => format!("{value} {name}"),
         },
     }
+}
+
+/// An amount of a snapshot column as Kubernetes writes it: the resource and the quantity.
+pub(super) fn as_quantity(column: usize, names: &[&str], value: i64) -> (String, String) {
+    let milli = |value: i64| if value % 1000 == 0 { (value / 1000).to_string() } else { format!("{value}m") };
+    let (name, quantity) = match column {
+        CPU => ("cpu", milli(value)),
+        MEMORY => ("memory", value.to_string()),
+        GPUS => (resource::NVIDIA_GPU, (value / GPU).to_string()),
+        PODS => ("pods", value.to_string()),
+        _ => match scalar_unit(names[column]) {
+            Some(ScalarUnit::Milli) => (names[column], milli(value)),
+            _ => (names[column], value.to_string()),
+        },
+    };
+    (name.to_owned(), quantity)
 }
 
 fn is_bytes(name: &str) -> bool {

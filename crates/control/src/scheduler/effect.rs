@@ -1,7 +1,10 @@
 //! What a cycle asks the shell to do and to say: plain data.
 
+use std::collections::BTreeMap;
+
 use kai_engine::policy::Action;
 use kai_engine::units::{Ceiling, Timestamp, Triple};
+use serde_json::Value;
 
 use crate::world::{GroupKey, Key, PodKey};
 
@@ -22,7 +25,15 @@ pub struct Cycle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Bind the pod to the node now.
-    Bind { pod: PodKey, job: GroupKey, node: String, received: Received, gpu_groups: Vec<GpuGroup>, why: String },
+    Bind {
+        pod: PodKey,
+        job: GroupKey,
+        node: String,
+        received: Received,
+        gpu_groups: Vec<GpuGroup>,
+        given: Given,
+        why: String,
+    },
     /// The pod will get this node once room is free there. Beyond the cycle only [`Effect::Nominate`] keeps it.
     Promise { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: String },
     /// Delete the pod.
@@ -58,6 +69,45 @@ pub struct GpuGroup {
     pub name: String,
     /// Opened by this cycle.
     pub fresh: bool,
+}
+
+/// What a bound pod gets beyond its node and GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// NUMA zones that its resources are expected to come from.
+    pub numa_zones: Vec<NumaZone>,
+    /// Devices of its resource claims.
+    pub claims: Vec<ClaimedDevices>,
+    /// Devices for extended resources that a device class provides.
+    pub extended: Option<ExtendedDevices>,
+}
+
+/// Devices of one resource claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedDevices {
+    /// The pod's own name for the claim.
+    pub name: String,
+    pub claim: Key,
+    /// An `AllocationResult` as the API writes it.
+    pub allocation: Value,
+}
+
+/// Devices for extended resources; the binder makes a claim of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedDevices {
+    /// An `AllocationResult` as the API writes it.
+    pub allocation: Value,
+    /// The requests of the claim to make, as the API writes them.
+    pub requests: Vec<Value>,
+    /// Container, resource and request that serves it.
+    pub mappings: Vec<(String, String, String)>,
+}
+
+/// Amounts of one NUMA zone: quantities by resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaZone {
+    pub zone: String,
+    pub amount: BTreeMap<String, String>,
 }
 
 /// What a bound pod gets.

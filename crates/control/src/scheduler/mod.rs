@@ -15,13 +15,18 @@ mod words;
 mod writes;
 
 #[cfg(test)]
+mod device_tests;
+#[cfg(test)]
 mod picture;
 #[cfg(test)]
 mod tests;
 
 pub use config::Configured;
-pub use effect::{Cycle, Effect, GpuGroup, PendingJob, Problem, QueueView, Received, ResourceType, Words};
-pub use settings::{Settings, TaskOrder, Usage};
+pub use effect::{
+    ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, GpuGroup, NumaZone, PendingJob, Problem, QueueView,
+    Received, ResourceType, Words,
+};
+pub use settings::{NumaSettings, Settings, TaskOrder, Usage};
 pub use writes::{About, Event, Reporter, Write};
 
 pub use kai_engine::Moment;
@@ -92,6 +97,10 @@ impl Scheduler {
     ) -> Cycle {
         let changes = world.take_changes();
         let settings = &self.settings;
+        if lower::Memory::cannot_hold(world, settings) {
+            self.memory = None;
+            return watched_cycle(world, settings, usage, now, passed);
+        }
         let updated = self.memory.take().and_then(|memory| memory.updated(world, settings, usage, now, &changes));
         let memory = updated.unwrap_or_else(|| lower::remember(world, settings, usage, now));
         let cycle = run(world, &memory.lowered(world, settings), settings, now, passed);

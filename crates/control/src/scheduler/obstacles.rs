@@ -1,7 +1,8 @@
 //! Why no node takes a pod: how many nodes for which reason, what the best one lacks, what would help.
 
 use kai_engine::Snapshot;
-use kai_engine::ids::TaskId;
+use kai_engine::claims::Refusal;
+use kai_engine::ids::{ClaimId, TaskId};
 use kai_engine::outcome::{NodeObstacle, NodeTally};
 use kai_engine::snapshot::{GPUS, GpuAsk, NodeRule};
 use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
@@ -9,6 +10,7 @@ use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 use super::amounts::{called, column_amount, count};
 use super::lower::Lowered;
 use super::relations;
+use crate::devices::{ClaimFault, SelectorError, Written};
 
 /// The most that any one node has, by column.
 pub(super) fn largest(snapshot: &Snapshot) -> Vec<i64> {
@@ -42,7 +44,8 @@ pub(super) fn sentence(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, tal
 
 fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: u32) -> String {
     let nodes = count(number, "node", "nodes");
-    let (is, has, lacks) = if number == 1 { ("is", "has", "lacks") } else { ("are", "have", "lack") };
+    let (is, has, lacks, its) =
+        if number == 1 { ("is", "has", "lacks", "its") } else { ("are", "have", "lack", "their") };
     match obstacle {
         NodeObstacle::Short { column, least } => {
             let column = *column as usize;
@@ -71,15 +74,42 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
             };
             format!("{nodes} {lacks} {what}")
         }
+        NodeObstacle::Rule(NodeRule::Claim(fault)) => {
+            let fault = lowered.devices.as_ref().and_then(|devices| devices.faults.get(*fault as usize));
+            fault.map_or_else(|| "a resource claim cannot be used".to_owned(), ClaimFault::words)
+        }
         NodeObstacle::Rule(rule) => format!("{nodes} {}", rule_phrase(*rule, is, has)),
         NodeObstacle::Queue(queue, resource) => {
             let queue = lowered.names.queues[queue.index()].shown();
             format!("on {nodes} queue {queue} would exceed what it may use of {}", called(*resource))
         }
         NodeObstacle::PodSlots => format!("{nodes} {has} no pod slot left"),
+        NodeObstacle::Numa => {
+            format!("{nodes} cannot align the pod's resources in {its} NUMA zones as {its} Topology Manager demands")
+        }
+        NodeObstacle::Claim(refusal) => claim_phrase(lowered, *refusal, &nodes, has),
         NodeObstacle::Ports => format!("{nodes} {has} a host port of the pod in use"),
         NodeObstacle::Bond(friction) => relations::phrase(lowered, *friction, number),
         NodeObstacle::OutsideDomain => format!("{nodes} {is} outside the topology domain"),
+    }
+}
+
+fn claim_phrase(lowered: &Lowered<'_>, refusal: Refusal, nodes: &str, has: &str) -> String {
+    let Some(devices) = &lowered.devices else { return format!("{nodes} cannot serve its resource claims") };
+    let name = |claim: ClaimId| match &devices.written[claim.index()] {
+        Written::Claim(claim) => format!("resource claim {}", claim.key),
+        Written::Extended(_) => "its extended resources".to_owned(),
+    };
+    match refusal {
+        Refusal::Elsewhere(claim) => format!("from {nodes} the devices of {} cannot be used", name(claim)),
+        Refusal::Devices(claim) => format!("{nodes} {has} too few free devices for {}", name(claim)),
+        Refusal::Steps(claim) => format!("on {nodes} the search for devices for {} was given up", name(claim)),
+        Refusal::Selector(selection) => match devices.inventory.error(selection) {
+            Some(SelectorError { origin, expression, device, problem }) => {
+                format!("on {nodes} the selector `{expression}` of {origin} fails, as for device {device}: {problem}")
+            }
+            None => format!("on {nodes} a selector of its resource claims fails"),
+        },
     }
 }
 
@@ -102,6 +132,8 @@ fn rule_phrase(rule: NodeRule, is: &str, has: &str) -> String {
         NodeRule::Affinity => format!("{is} not among those that its node selector or affinity asks for"),
         NodeRule::NotGpuWorker => format!("{is} not labelled as a GPU worker"),
         NodeRule::NotCpuWorker => format!("{is} not labelled as a CPU worker"),
+        NodeRule::ClaimsOnly => format!("{has} GPUs that only resource claims are given"),
+        NodeRule::Claim(_) => "cannot serve a resource claim of the pod".to_owned(),
     }
 }
 

@@ -9,18 +9,21 @@ use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
 use kai_engine::units::{GPU, QueueResource, Timestamp};
 
-use super::amounts::{bound, count};
-use super::effect::{Cycle, Effect, GpuGroup, PendingJob, QueueView, Received, ResourceType, Words};
+use super::amounts::{as_quantity, bound, count};
+use super::effect::{
+    ClaimedDevices, Cycle, Effect, Given, GpuGroup, NumaZone, PendingJob, QueueView, Received, ResourceType, Words,
+};
 use super::gpu_groups::fresh_name;
 use super::lower::Lowered;
 use super::words::{Speaker, standing};
+use crate::devices::Written;
 use crate::duration;
 use crate::objects::PodGroup;
 use crate::world::World;
 use kai_api::keys::reason;
 
 /// Everything that a cycle has to say.
-pub(super) fn raise(world: &World, lowered: &Lowered<'_>, outcome: &Outcome, now: Timestamp) -> Cycle {
+pub(super) fn raise<'w>(world: &'w World, lowered: &Lowered<'w>, outcome: &Outcome, now: Timestamp) -> Cycle {
     let raiser = Raiser {
         speaker: Speaker::new(world, lowered),
         world,
@@ -99,6 +102,7 @@ impl Raiser<'_, '_> {
                 node: self.lowered.names.nodes[spot.node.index()].to_owned(),
                 received: self.received(*task, spot),
                 gpu_groups: self.gpu_groups(spot),
+                given: self.given(*task, spot),
                 why: self.why_bound(*task),
             },
             Decision::Promise { task, spot } => Effect::Promise {
@@ -138,6 +142,47 @@ impl Raiser<'_, '_> {
             DeviceRef::Fresh(number) => GpuGroup { name: self.groups[number].clone(), fresh: true },
         };
         spot.devices.iter().map(name).collect()
+    }
+
+    fn given(&self, task: TaskId, spot: &Place) -> Given {
+        let mut given = Given { numa_zones: self.numa_zones(spot), ..Given::default() };
+        let pod = self.world.pods.get(self.lowered.names.tasks[task.index()]);
+        let (Some(devices), Some(pod)) = (&self.lowered.devices, pod) else { return given };
+        for grant in &spot.grants {
+            match &devices.written[grant.claim.index()] {
+                Written::Claim(claim) => {
+                    let key = &claim.key;
+                    let own = pod.claims.iter().find(|own| own.claim.as_deref() == Some(key.name.as_str()));
+                    // What it has been given already stays as it is, to the letter.
+                    let allocation = claim.allocation.as_ref().map(|allocation| allocation.raw.clone());
+                    given.claims.extend(own.map(|own| ClaimedDevices {
+                        name: own.name.clone(),
+                        claim: key.clone(),
+                        allocation:
+                            allocation.unwrap_or_else(|| devices.inventory.allocation(&claim.spec, grant, spot.node)),
+                    }));
+                }
+                Written::Extended(spec) if !grant.picks.is_empty() => {
+                    given.extended = Some(devices.inventory.extended(spec, grant, spot.node, pod));
+                }
+                Written::Extended(_) => {}
+            }
+        }
+        given
+    }
+
+    fn numa_zones(&self, spot: &Place) -> Vec<NumaZone> {
+        let mut zones: Vec<NumaZone> = Vec::new();
+        for share in &spot.zones {
+            let zone = self.lowered.names.zones[&spot.node][share.zone as usize];
+            let (resource, quantity) = as_quantity(share.column as usize, &self.lowered.names.columns, share.amount);
+            // Shares come in order of zones.
+            match zones.last_mut() {
+                Some(last) if last.zone == zone => _ = last.amount.insert(resource, quantity),
+                _ => zones.push(NumaZone { zone: zone.to_owned(), amount: BTreeMap::from([(resource, quantity)]) }),
+            }
+        }
+        zones
     }
 
     fn received(&self, task: TaskId, spot: &Place) -> Received {

@@ -1,6 +1,6 @@
 //! What the scheduler is told at start, other than the engine's policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{label, name, node_label};
 use kai_engine::policy::Policy;
@@ -33,6 +33,17 @@ pub struct Settings {
     pub task_order: TaskOrder,
     /// How past usage counts, if it does.
     pub usage: Option<UsageRule>,
+    /// NUMA zones are looked at, and how.
+    pub numa: Option<NumaSettings>,
+}
+
+/// How NUMA zones are looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaSettings {
+    /// Resources that are not aligned.
+    pub ignored: BTreeSet<String>,
+    /// Free is what zones have less what known pods hold; otherwise what the exporter says.
+    pub reconstruct_available: bool,
 }
 
 /// What decides which pods of a job come first, before their age.
@@ -69,6 +80,7 @@ impl Default for Settings {
             reservation_app_label: name::RESOURCE_RESERVATION.to_owned(),
             task_order: TaskOrder::default(),
             usage: None,
+            numa: None,
         }
     }
 }

@@ -4,14 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::jiff;
 use kai_api::keys::{annotation, eviction_event, label, name, reason, received};
-use kai_api::{BindRequest, BindRequestSpec, ReceivedGpu, SchedulingCondition, UnschedulableExplanation};
+use kai_api::{
+    BindRequest, BindRequestSpec, ContainerMapping, ExtendedResourceClaimAllocation, NumaZone, ReceivedGpu,
+    ResourceClaimAllocation, SchedulingCondition, UnschedulableExplanation,
+};
 use kai_engine::policy::Action;
 use kai_engine::units::Timestamp;
 
-use super::effect::{Cycle, Effect, PendingJob, Received, ResourceType};
+use super::effect::{ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, PendingJob, Received, ResourceType};
 use super::settings::Settings;
 use crate::objects::reader::write_time;
 use crate::objects::{Phase, PodGroup};
@@ -128,9 +132,9 @@ struct Report<'a> {
 impl Report<'_> {
     fn effect(&mut self, effect: &Effect) {
         match effect {
-            Effect::Bind { pod, node, received, gpu_groups, .. } => {
+            Effect::Bind { pod, node, received, gpu_groups, given, .. } => {
                 let groups = gpu_groups.iter().map(|group| group.name.clone()).collect();
-                self.bind(pod, node, *received, groups);
+                self.bind(pod, node, *received, groups, given);
             }
             Effect::Promise { pod, node, .. } => {
                 let message = format!("Pod {pod} was pipelined to node {node}");
@@ -168,7 +172,7 @@ impl Report<'_> {
         }
     }
 
-    fn bind(&mut self, pod: &PodKey, node: &str, got: Received, groups: Vec<String>) {
+    fn bind(&mut self, pod: &PodKey, node: &str, got: Received, groups: Vec<String>, given: &Given) {
         let Some(row) = self.world.pods.get(pod) else { return };
         let pool = Some(&self.settings.node_pool_label_key).filter(|key| !key.is_empty());
         let pool = pool.zip(self.settings.node_pool_value.as_ref());
@@ -189,6 +193,9 @@ impl Report<'_> {
                 .to_owned(),
                 received_gpu: Some(ReceivedGpu { count: i64::from(got.devices), portion: hundredths(got.portion) }),
                 selected_gpu_groups: groups,
+                resource_claim_allocations: given.claims.iter().map(claimed).collect(),
+                extended_resource_claim_allocation: given.extended.as_ref().map(extended),
+                predicted_numa_zones: given.numa_zones.iter().map(zone).collect(),
                 ..BindRequestSpec::default()
             },
         );
@@ -385,6 +392,33 @@ fn action_name(action: Action) -> &'static str {
 fn hundredths(millionths: i64) -> String {
     let rounded = (millionths + 5_000) / 10_000;
     format!("{}.{:02}", rounded / 100, rounded % 100)
+}
+
+fn claimed(devices: &ClaimedDevices) -> ResourceClaimAllocation {
+    ResourceClaimAllocation { name: devices.name.clone(), allocation: from_json(&devices.allocation) }
+}
+
+fn extended(devices: &ExtendedDevices) -> ExtendedResourceClaimAllocation {
+    let mapping = |(container, resource, request): &(String, String, String)| ContainerMapping {
+        container_name: container.clone(),
+        resource_name: resource.clone(),
+        request_name: request.clone(),
+    };
+    ExtendedResourceClaimAllocation {
+        allocation: from_json(&devices.allocation),
+        device_requests: devices.requests.iter().filter_map(from_json).collect(),
+        container_mappings: devices.mappings.iter().map(mapping).collect(),
+    }
+}
+
+fn zone(zone: &super::NumaZone) -> NumaZone {
+    let amount = zone.amount.iter().map(|(name, amount)| (name.clone(), Quantity(amount.clone()))).collect();
+    NumaZone { zone: zone.zone.clone(), amount }
+}
+
+/// What was written or read as the API has it can be read back.
+fn from_json<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> Option<T> {
+    serde_json::from_value(value.clone()).ok()
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(super) fn snapshot(snapshot: &Snapshot) {
     classes(snapshot);
     topologies(snapshot);
     bonds(snapshot);
+    zones(snapshot);
+    claims(snapshot);
     jobs(snapshot);
     tasks(snapshot);
 }
@@ -27,6 +29,37 @@ fn nodes(snapshot: &Snapshot) {
     }
     for device in &snapshot.devices {
         assert!(device.node.index() < snapshot.nodes.len(), "{:?} of a device does not exist", device.node);
+    }
+}
+
+fn zones(snapshot: &Snapshot) {
+    let width = snapshot.columns.len();
+    assert!(snapshot.numa.nodes.len() <= snapshot.nodes.len(), "zones of a node that does not exist");
+    for zone in snapshot.numa.nodes.iter().flatten().flat_map(|node| &node.zones) {
+        let vectors = [&zone.allocatable, &zone.taken, &zone.leaving];
+        assert!(vectors.iter().all(|vector| vector.len() == width), "a zone has one amount per column");
+    }
+}
+
+fn claims(snapshot: &Snapshot) {
+    let claims = &snapshot.claims;
+    for set in &claims.node_sets {
+        assert_eq!(set.len(), snapshot.nodes.len(), "a set of nodes has one bit per node");
+    }
+    for selection in &claims.selections {
+        let sets = [&selection.matching, &selection.failing];
+        assert!(sets.iter().all(|set| set.len() == claims.devices.len()), "a selection has one bit per device");
+    }
+    assert!(claims.attributes.iter().all(|column| column.len() == claims.devices.len()), "one value per device");
+    for (index, claim) in claims.claims.iter().enumerate() {
+        assert!((claim.ask as usize) < claims.asks.len(), "claim {index}: what it asks for does not exist");
+        assert!(!claim.kept || claim.allocated.is_some(), "claim {index} is kept but has nothing");
+        for pick in claim.allocated.iter().flat_map(|allocation| &allocation.picks) {
+            assert!((pick.device as usize) < claims.devices.len(), "claim {index}: {pick:?} does not exist");
+        }
+    }
+    for claim in claims.lists.iter().flatten() {
+        assert!(claim.index() < claims.claims.len(), "{claim:?} does not exist");
     }
 }
 
@@ -145,6 +178,16 @@ fn tasks(snapshot: &Snapshot) {
                 let node = snapshot.devices[device.index()].node;
                 assert_eq!(Some(node), task.node, "{id:?}: {device:?} is in another node");
             }
+        }
+        for share in task.extras.iter().flat_map(|at| &snapshot.extras[*at as usize].zones) {
+            let zones = task.node.and_then(|node| snapshot.numa.nodes.get(node.index())?.as_ref());
+            let exists = zones.is_some_and(|node| (share.zone as usize) < node.zones.len());
+            assert!(exists, "{id:?} holds {share:?} of a zone that its node does not have");
+        }
+        let granted = task.extras.iter().flat_map(|at| &snapshot.extras[*at as usize].grants);
+        let list = task.claims.map_or(&[][..], |list| &snapshot.claims.lists[list as usize]);
+        for grant in granted {
+            assert!(list.contains(&grant.claim), "{id:?} was granted {:?}, which it does not claim", grant.claim);
         }
         assert!(task.ports.is_none_or(|set| (set as usize) < snapshot.port_sets.len()), "{id:?}: ports do not exist");
         assert!(task.bond.is_none_or(|at| (at as usize) < snapshot.bonds.len()), "{id:?}: its bond does not exist");

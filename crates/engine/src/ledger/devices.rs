@@ -4,7 +4,7 @@ use crate::ids::NodeId;
 use crate::units::{GPU, compat};
 
 /// How a pod stands on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceLoad {
     /// Holds it.
     Held,

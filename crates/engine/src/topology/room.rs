@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::Tree;
 use crate::ids::{NodeId, TaskId};
 use crate::ledger::Ledger;
-use crate::snapshot::{GPUS, PODS};
+use crate::snapshot::{Column, GPUS, PODS};
 use crate::units::{GPU, Ratio};
 
 /// What the pods ask for.
@@ -28,7 +28,10 @@ impl Demand {
             for column in 0..width {
                 // Shares of GPUs are amounts, too.
                 let is_shared = column == GPUS && shape.gpu.shared_devices().is_some();
+                // Where a device class provides it, nodes may have none of it.
+                let backed = ledger.snapshot.columns[column] == Column::Backed;
                 let need = if is_shared { shape.quota_gpu } else { shape.need[column] };
+                let need = if backed { 0 } else { need };
                 sum[column] += need;
                 each[column] = each[column].max(need);
                 asking[column] += usize::from(need > 0);

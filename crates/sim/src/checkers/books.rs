@@ -6,7 +6,7 @@ use kai_control::scheduler::Effect;
 use kai_engine::units::Triple;
 
 use super::Evidence;
-use crate::amounts::charged_on;
+use crate::amounts::{charged_on, claimed_gpus};
 
 pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     if evidence.cycle.queues.is_empty() {
@@ -20,7 +20,8 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
             continue;
         };
         for queue in evidence.chain(&group.queue) {
-            *expected.entry(queue).or_default() += charged_on(&pod.request, evidence.world.nodes.get(node));
+            let claimed = Triple::new(0, 0, claimed_gpus(pod, evidence.world));
+            *expected.entry(queue).or_default() += charged_on(&pod.request, evidence.world.nodes.get(node)) + claimed;
         }
     }
     evidence

@@ -197,7 +197,8 @@ mod tests {
             devices: 1,
             portion: 1,
         };
-        Effect::Bind { pod, job, node, received, gpu_groups, why }
+        let given = kai_control::scheduler::Given::default();
+        Effect::Bind { pod, job, node, received, gpu_groups, given, why }
     }
 
     fn preempt(victim: &str, winner: &str) -> Effect {

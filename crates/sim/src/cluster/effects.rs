@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, label};
-use kai_control::scheduler::{Cycle, Effect, GpuGroup, ResourceType};
+use kai_control::scheduler::{Cycle, Effect, Given, GpuGroup, ResourceType};
 use kai_control::world::{Key, PodKey};
 use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
@@ -57,8 +57,9 @@ impl Cluster {
         performed: &mut Performed,
     ) -> Result<(), String> {
         match effect {
-            Effect::Bind { pod, node, received, gpu_groups, why, .. } => {
-                self.bind(pod, node, received.kind, gpu_groups)?;
+            Effect::Bind { pod, node, received, gpu_groups, given, why, .. } => {
+                self.bind(pod, node, received.kind, gpu_groups, given)?;
+                self.give_devices(pod, given);
                 self.note(Event::Bind, &pod_id(pod), Some(node), self.in_plain_names(why));
                 performed.bound.insert(pod.clone());
             }
@@ -118,7 +119,14 @@ impl Cluster {
         Ok(())
     }
 
-    fn bind(&mut self, pod: &PodKey, node: &str, kind: ResourceType, gpu_groups: &[GpuGroup]) -> Result<(), String> {
+    fn bind(
+        &mut self,
+        pod: &PodKey,
+        node: &str,
+        kind: ResourceType,
+        gpu_groups: &[GpuGroup],
+        given: &Given,
+    ) -> Result<(), String> {
         let id = pod_id(pod);
         let value = self.store.get(&id).ok_or_else(|| format!("{id} was bound, but does not exist"))?;
         if let Some(other) = node_of(value) {
@@ -142,6 +150,11 @@ impl Cluster {
             }
             if let Some(annotations) = object_at(value, &["metadata", "annotations"]) {
                 annotations.insert(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), json!(received));
+                if !given.numa_zones.is_empty() {
+                    let zones = given.numa_zones.iter().map(|zone| json!({"zone": zone.zone, "amount": zone.amount}));
+                    let zones = Value::Array(zones.collect()).to_string();
+                    annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), json!(zones));
+                }
             }
             write_gpu_groups(value, &groups);
         });

@@ -76,7 +76,9 @@ impl Cluster {
     pub(super) fn pod_done(&mut self, pod: &Id) {
         let Some(value) = self.store.get(pod).filter(|value| !is_leaving(value)) else { return };
         let node = node_of(value).map(str::to_owned);
+        let value = value.clone();
         self.set_phase(pod, "Succeeded");
+        self.leave_claims(pod, &value);
         self.note(Event::Finish, pod, node.as_deref(), "its work is done");
     }
 

@@ -9,6 +9,7 @@
 //! Every part acts on the store and notes what it did in the journal; nothing here decides about placement.
 
 mod agenda;
+mod claims;
 mod controllers;
 mod effects;
 mod grouping;
@@ -43,6 +44,8 @@ pub(crate) struct Cluster {
     to_reconcile: BTreeSet<Id>,
     /// Pods that nobody has grouped yet.
     to_group: BTreeSet<Id>,
+    /// Pods that wait for claims to be made from templates.
+    to_claim: BTreeSet<Id>,
     /// Pods that cannot be grouped, and why.
     ungrouped: BTreeMap<Id, String>,
     /// How many pods a controller has made, by its uid: the number of its next one.
@@ -67,6 +70,7 @@ impl Cluster {
             scenario: plan.scenario.clone(),
             to_reconcile: BTreeSet::new(),
             to_group: BTreeSet::new(),
+            to_claim: BTreeSet::new(),
             ungrouped: BTreeMap::new(),
             made: BTreeMap::new(),
             down: BTreeMap::new(),
@@ -86,6 +90,7 @@ impl Cluster {
         while let Some(id) = self.to_reconcile.pop_first() {
             self.reconcile(&id);
         }
+        self.make_claims();
         while let Some(id) = self.to_group.pop_first() {
             self.group(&id);
         }
@@ -96,6 +101,7 @@ impl Cluster {
         self.store.create(id.clone(), value, self.now);
         self.touched(&id);
         if id.kind == Kind::Pod {
+            self.to_claim.insert(id.clone());
             self.to_group.insert(id);
         }
     }
@@ -128,6 +134,8 @@ impl Cluster {
         let Some(value) = self.store.remove(id) else { return };
         self.to_reconcile.remove(id);
         self.to_group.remove(id);
+        self.to_claim.remove(id);
+        self.leave_claims(id, &value);
         self.ungrouped.remove(id);
         self.to_reconcile.extend(controller);
         let owned: Vec<Id> = self.store.owned_by(uid(&value)).cloned().collect();

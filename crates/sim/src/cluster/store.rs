@@ -133,13 +133,17 @@ fn reference(id: &Id) -> Option<Ref> {
     let key = || Key::new(id.namespace.clone(), id.name.clone());
     match id.kind {
         Kind::Node => Some(Ref::Node(id.name.clone())),
+        Kind::NodeResourceTopology => Some(Ref::NodeResourceTopology(id.name.clone())),
+        Kind::DeviceClass => Some(Ref::DeviceClass(id.name.clone())),
+        Kind::ResourceSlice => Some(Ref::ResourceSlice(id.name.clone())),
+        Kind::ResourceClaim => Some(Ref::ResourceClaim(key())),
         Kind::PriorityClass => Some(Ref::PriorityClass(id.name.clone())),
         Kind::Topology => Some(Ref::Topology(id.name.clone())),
         Kind::Queue => Some(Ref::Queue(id.name.clone())),
         Kind::Namespace => Some(Ref::Namespace(id.name.clone())),
         Kind::PodGroup => Some(Ref::PodGroup(key())),
         Kind::Pod => Some(Ref::Pod(key())),
-        Kind::Job | Kind::Deployment | Kind::ReplicaSet => None,
+        Kind::ResourceClaimTemplate | Kind::Job | Kind::Deployment | Kind::ReplicaSet => None,
     }
 }
 

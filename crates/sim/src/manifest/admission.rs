@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kai_control::objects::{Malformed, Object, PodGroup};
+use kai_control::objects::{Malformed, Object, PodGroup, ResourceClaimTemplate};
 use serde_json::{Map, Value, json};
 
 use super::fields::describe;
@@ -28,7 +28,18 @@ pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
         }
         Kind::Job | Kind::Deployment | Kind::ReplicaSet => check_workload(item)?,
         Kind::Node => complete_node(&mut item.value, &item.id.name),
-        Kind::Namespace | Kind::PriorityClass | Kind::Topology | Kind::Queue | Kind::PodGroup => {}
+        Kind::ResourceClaimTemplate => {
+            ResourceClaimTemplate::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
+        }
+        Kind::Namespace
+        | Kind::NodeResourceTopology
+        | Kind::DeviceClass
+        | Kind::ResourceSlice
+        | Kind::PriorityClass
+        | Kind::Topology
+        | Kind::Queue
+        | Kind::ResourceClaim
+        | Kind::PodGroup => {}
     }
     let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
     if let Some(Object::PodGroup(group)) = object {

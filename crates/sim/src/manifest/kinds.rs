@@ -14,12 +14,22 @@ pub enum Kind {
     Namespace,
     /// A machine.
     Node,
+    /// The NUMA zones of a machine.
+    NodeResourceTopology,
+    /// A kind of device.
+    DeviceClass,
+    /// Devices of a driver.
+    ResourceSlice,
     /// A named priority.
     PriorityClass,
     /// A level of the cluster's tree of nodes.
     Topology,
     /// A share of the cluster.
     Queue,
+    /// What resource claims of pods are made from.
+    ResourceClaimTemplate,
+    /// Devices asked for and given.
+    ResourceClaim,
     /// Pods that start together.
     PodGroup,
     /// Pods that run to completion.
@@ -45,12 +55,17 @@ const fn row(kind: Kind, name: &'static str, api_version: &'static str, namespac
 
 /// In the order of [`Kind`], which is also the order in which objects of one moment are applied: what others
 /// refer to comes first, so the order of documents in a file does not matter.
-const KINDS: [Row; 10] = [
+const KINDS: [Row; 15] = [
     row(Kind::Namespace, "Namespace", "v1", false),
     row(Kind::Node, "Node", "v1", false),
+    row(Kind::NodeResourceTopology, "NodeResourceTopology", "topology.node.k8s.io/v1alpha2", false),
+    row(Kind::DeviceClass, "DeviceClass", "resource.k8s.io/v1", false),
+    row(Kind::ResourceSlice, "ResourceSlice", "resource.k8s.io/v1", false),
     row(Kind::PriorityClass, "PriorityClass", "scheduling.k8s.io/v1", false),
     row(Kind::Topology, "Topology", "kai.scheduler/v1alpha1", false),
     row(Kind::Queue, "Queue", "scheduling.run.ai/v2", false),
+    row(Kind::ResourceClaimTemplate, "ResourceClaimTemplate", "resource.k8s.io/v1", true),
+    row(Kind::ResourceClaim, "ResourceClaim", "resource.k8s.io/v1", true),
     row(Kind::PodGroup, "PodGroup", "scheduling.run.ai/v2alpha2", true),
     row(Kind::Job, "Job", "batch/v1", true),
     row(Kind::Deployment, "Deployment", "apps/v1", true),

@@ -33,6 +33,7 @@ pub struct Config {
     pub use_scheduling_signatures: bool,
     pub staleness_grace_seconds: i64,
     pub last_start_age_seconds: i64,
+    pub queue_label_key: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -82,7 +83,26 @@ pub struct Node {
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
-    pub numa: Option<serde_json::Value>,
+    pub numa: Option<Numa>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Numa {
+    pub policy: String,
+    pub scope: String,
+    /// In the order of their numbers.
+    pub zones: Vec<Zone>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Zone {
+    pub id: String,
+    pub allocatable: BTreeMap<String, i64>,
+    /// Recomputed from the tasks on the node.
+    #[serde(default, rename = "available")]
+    _available: BTreeMap<String, i64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -211,11 +231,22 @@ pub struct Task {
     #[serde(default)]
     pub required_pod_anti_affinity: Vec<PodTerm>,
     #[serde(default)]
-    pub resource_claims: Vec<serde_json::Value>,
-    #[serde(default, rename = "qos_class")]
-    _qos_class: Option<String>,
-    #[serde(default, rename = "numa_observed_placement")]
-    _numa_observed_placement: Option<serde_json::Value>,
+    pub resource_claims: Vec<TaskClaim>,
+    #[serde(default)]
+    pub qos_class: Option<String>,
+    /// Amounts by zone and name.
+    #[serde(default)]
+    pub numa_observed_placement: BTreeMap<String, BTreeMap<String, i64>>,
+}
+
+/// A claim as a task names it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskClaim {
+    pub name: String,
+    pub claim_name: String,
+    #[serde(default)]
+    pub template: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -370,7 +401,7 @@ pub struct WantedNode {
     #[serde(default)]
     pub releasing_gpus: Option<i64>,
     #[serde(default)]
-    pub numa_zones_available: Option<serde_json::Value>,
+    pub numa_zones_available: Option<BTreeMap<String, BTreeMap<String, i64>>>,
 }
 
 /// Calls that leave the scheduler in one round.

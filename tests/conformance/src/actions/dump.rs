@@ -169,8 +169,8 @@ fn extras(log: &mut String, task: &Task) {
             let _ = write!(log, ", {word} {:?} by {}", term.match_labels, term.topology_key);
         }
     }
-    for rule in &task.resource_claims {
-        let _ = write!(log, ", {rule}");
+    for claim in &task.resource_claims {
+        let _ = write!(log, ", claim {}", claim.claim_name);
     }
 }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use kai_engine::ids::{JobId, TaskId};
 use kai_engine::outcome::Reason;
-use kai_engine::snapshot::{GpuAsk, LevelRef};
+use kai_engine::snapshot::{GpuAsk, LevelRef, Shape};
 use kai_engine::units::compat::memory_to_share;
 use kai_engine::units::{GPU, Span};
 
 use super::case::{Case, Counters, FitError, Wanted};
 use super::lower::NOW;
 use super::session::Session;
-use super::{devices, held};
+use super::{devices, held, numa};
 use crate::verdict::Difference;
 
 /// The written expectations, on a session after its actions; `last` is the session that ran actions last.
@@ -88,9 +88,11 @@ impl Judge<'_> {
         }
         self.amounts(name, wanted, tasks);
         self.last_start(name, wanted, job);
-        // An empty list asks for no placement at all.
-        if let Some(zones) = wanted.numa_zones.as_ref().filter(|zones| !zones.is_empty()) {
-            self.differs(name, format!("NUMA zones {zones:?}"), "no zones: NUMA is not placed");
+        for uid in tasks.iter().filter(|_| wanted.numa_zones.is_some()) {
+            let (expected, got) = (wanted.numa_zones.clone().unwrap_or_default(), numa::occupied(self.session, uid));
+            if expected != got {
+                self.differs(format!("{uid} NUMA zones"), format!("{expected:?}"), format!("{got:?}"));
+            }
         }
         if let Some(error) = &wanted.fit_error {
             self.fit_error(name, error);
@@ -101,9 +103,16 @@ impl Judge<'_> {
         let ids: Vec<TaskId> = tasks.iter().filter_map(|uid| self.session.task(uid)).map(|(_, id)| id).collect();
         let snapshot = &self.session.lowered.snapshot;
         let shapes = || ids.iter().map(|id| snapshot.shape(snapshot.task(*id).shape));
-        let requested: i64 = shapes()
-            .map(|shape| if matches!(shape.gpu, GpuAsk::Whole | GpuAsk::Share { .. }) { shape.quota_gpu } else { 0 })
-            .sum();
+        // GPUs through claims are not counted here.
+        let claimed = |id: &TaskId| {
+            let claims = self.session.lowered.claims.as_ref();
+            let claimed = claims.and_then(|claims| claims.of(&self.session.lowered.tasks[id.index()].uid));
+            claimed.map_or(0, |claimed| i64::from(claimed.quota_gpus) * GPU)
+        };
+        let asked = |shape: &Shape| {
+            if matches!(shape.gpu, GpuAsk::Whole | GpuAsk::Share { .. }) { shape.quota_gpu } else { 0 }
+        };
+        let requested: i64 = shapes().map(asked).sum::<i64>() - ids.iter().map(claimed).sum::<i64>();
         let accepted: i64 = ids.iter().map(|id| self.accepted(*id)).sum();
         let cpu: i64 = shapes().map(|shape| shape.need[kai_engine::snapshot::CPU]).sum();
         let memory: i64 = shapes().map(|shape| shape.need[kai_engine::snapshot::MEMORY]).sum();
@@ -213,8 +222,11 @@ impl Judge<'_> {
                     self.differs(format!("{name} {what} GPUs"), expected, got);
                 }
             }
-            if let Some(zones) = &wanted.numa_zones_available {
-                self.differs(format!("{name} NUMA zones"), zones, "no zones: NUMA is not placed");
+            if let Some(expected) = &wanted.numa_zones_available {
+                let got = numa::available(self.session, name);
+                if *expected != got {
+                    self.differs(format!("{name} NUMA zones"), format!("{expected:?}"), format!("{got:?}"));
+                }
             }
         }
     }

@@ -1,11 +1,13 @@
 //! Whole scheduling cycles: lower a recorded cluster, run the engine round by round, judge each round.
 
 mod case;
+mod claims;
 mod devices;
 mod dump;
 mod held;
 mod judge;
 mod lower;
+mod numa;
 pub(crate) mod numbers;
 mod policy;
 mod session;

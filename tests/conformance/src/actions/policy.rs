@@ -41,6 +41,8 @@ pub(super) fn policy(case: &Case, repairs: Repairs) -> Result<Policy, Fault> {
             on("gpuspread").then_some(DeviceOrder::Spread)
         },
         topology: on("topology"),
+        // Not listed in a case: it is on exactly where zones are known.
+        numa: case.cluster.nodes.iter().any(|node| node.numa.is_some()),
         min_runtime: arguments("minruntime").map(min_runtime).transpose()?,
         generators: config.plugins.iter().filter_map(|plugin| generator(&plugin.name)).collect(),
         depth: depth(&config.queue_depth_per_action)?,

@@ -11,10 +11,12 @@ use super::case::{Case, Counters, Job, Status};
 use super::lower::{Lowered, NOW, lower};
 use super::policy::policy;
 use super::state::State;
+use super::{claims, numa};
 use crate::verdict::{Difference, Fault};
 
 /// A cluster before and after the actions of one round.
 pub(super) struct Session<'a> {
+    case: &'a Case,
     pub(super) lowered: Lowered<'a>,
     pub(super) before: &'a State,
     pub(super) after: State,
@@ -28,6 +30,7 @@ impl<'a> Session<'a> {
     /// Opens a session and runs no action.
     pub(super) fn open(case: &'a Case, before: &'a State) -> Result<Self, Fault> {
         Ok(Self {
+            case,
             lowered: lower(case, before)?,
             before,
             after: before.clone(),
@@ -49,6 +52,7 @@ impl<'a> Session<'a> {
         let decisions = std::mem::take(&mut self.outcome.decisions);
         let mut placed = BTreeSet::new();
         let mut evicted = BTreeSet::new();
+        let mut granted = Vec::new();
         for decision in &decisions {
             let (task, fresh) = match decision {
                 Decision::Bind { task, spot } => {
@@ -66,6 +70,9 @@ impl<'a> Session<'a> {
                     (task, evicted.insert(*task))
                 }
             };
+            if let Decision::Bind { spot, .. } | Decision::Promise { spot, .. } = decision {
+                granted.push((spot.node, &spot.grants[..]));
+            }
             if !fresh {
                 let uid = &self.lowered.tasks[task.index()].uid;
                 self.contradictions.push(Difference::new(uid.as_str(), "one decision of a kind", "two"));
@@ -76,6 +83,9 @@ impl<'a> Session<'a> {
             let uid = &self.lowered.tasks[task.index()].uid;
             self.after.standings.get_mut(uid).expect("the state holds every task").status = Status::Releasing;
         }
+        if let (Some(objects), Some(claims)) = (&self.lowered.objects, &self.lowered.claims) {
+            claims::after(self.case, objects, claims, &self.lowered.nodes, &granted, &mut self.after);
+        }
         self.outcome.decisions = decisions;
     }
 
@@ -85,12 +95,13 @@ impl<'a> Session<'a> {
             DeviceRef::Fresh(number) => format!("{FRESH}{round}-{number}"),
         };
         let groups = place.devices.iter().map(label).collect();
-        let node = self.lowered.nodes[place.node.index()].name.clone();
+        let node = self.lowered.nodes[place.node.index()];
         let uid = &self.lowered.tasks[task.index()].uid;
         let standing = self.after.standings.get_mut(uid).expect("the state holds every task");
         standing.status = status;
-        standing.node = Some(node);
+        standing.node = Some(node.name.clone());
         standing.groups = groups;
+        standing.zones = numa::placement(node, &place.zones);
     }
 
     /// The job with this uid.

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::case::{Case, Status};
+use super::claims::{self, Statuses};
+use super::numa::Placement;
 
 /// Standings of all tasks, by uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) standings: BTreeMap<String, Standing>,
+    pub(super) claims: Statuses,
 }
 
 /// One task.
@@ -18,6 +21,8 @@ pub(super) struct Standing {
     pub(super) node: Option<String>,
     /// Labels of the shared devices it holds.
     pub(super) groups: Vec<String>,
+    /// What it holds of NUMA zones.
+    pub(super) zones: Placement,
 }
 
 impl fmt::Display for Standing {
@@ -31,7 +36,7 @@ impl fmt::Display for Standing {
 
 impl Standing {
     fn waiting() -> Self {
-        Self { status: Status::Pending, node: None, groups: Vec::new() }
+        Self { status: Status::Pending, node: None, groups: Vec::new(), zones: Placement::new() }
     }
 }
 
@@ -41,9 +46,10 @@ impl State {
         let standings = case.tasks().map(|(_, task)| {
             // Device labels of a task that shares nothing are leftovers of the recording.
             let groups = if task.request.kind.shares() { task.gpu_groups.clone() } else { Vec::new() };
-            (task.uid.clone(), Standing { status: task.status, node: task.node.clone(), groups })
+            let zones = task.numa_observed_placement.clone();
+            (task.uid.clone(), Standing { status: task.status, node: task.node.clone(), groups, zones })
         });
-        Self { standings: standings.collect() }
+        Self { standings: standings.collect(), claims: claims::statuses(case) }
     }
 
     pub(super) fn get(&self, uid: &str) -> &Standing {

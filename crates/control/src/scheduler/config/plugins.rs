@@ -2,6 +2,8 @@
 //!
 //! A list replaces the default list as a whole. Tiers mean nothing beyond their order.
 
+use std::collections::BTreeSet;
+
 use kai_engine::policy::{
     DeviceOrder, Generator, MinRuntime, Placement, Policy, Proportion, ReclaimMethod, Scores, Strategy,
 };
@@ -11,7 +13,7 @@ use super::suggestion;
 use crate::duration;
 use crate::objects::Malformed;
 use crate::objects::reader::Reader;
-use crate::scheduler::settings::{Settings, TaskOrder};
+use crate::scheduler::settings::{NumaSettings, Settings, TaskOrder};
 
 type Switch = fn(&mut Settings, &mut Arguments<'_>);
 
@@ -27,7 +29,7 @@ const TABLE: [(&str, Switch); 24] = [
     ("nodeavailability", |settings, _| settings.policy.scores.availability = true),
     ("nodeplacement", node_placement),
     ("nominatednode", |settings, _| settings.policy.scores.nominated = true),
-    ("numa", not_yet),
+    ("numa", numa),
     ("podaffinity", |settings, _| settings.policy.scores.pod_affinity = true),
     ("predicates", |settings, _| settings.policy.filters = true),
     ("priority", |settings, _| settings.policy.order_by_priority = true),
@@ -77,6 +79,7 @@ pub(super) fn read(tiers: &Reader<'_>, settings: &mut Settings, warnings: &mut V
 
 fn switch_all_off(settings: &mut Settings) {
     settings.task_order = TaskOrder { kubeflow: false, ray: false, label: false };
+    settings.numa = None;
     settings.policy = Policy {
         filters: false,
         proportion: None,
@@ -92,6 +95,7 @@ fn switch_all_off(settings: &mut Settings) {
         },
         device_order: None,
         topology: false,
+        numa: false,
         min_runtime: None,
         generators: Vec::new(),
         ..settings.policy.clone()
@@ -123,8 +127,14 @@ impl Arguments<'_> {
     }
 }
 
-fn not_yet(_: &mut Settings, arguments: &mut Arguments<'_>) {
-    arguments.warnings.push(format!("plugin {} has no effect yet", arguments.plugin));
+fn numa(settings: &mut Settings, arguments: &mut Arguments<'_>) {
+    let list =
+        |text: &str| Some(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect());
+    settings.policy.numa = true;
+    settings.numa = Some(NumaSettings {
+        ignored: arguments.value(&["ignoreList"], BTreeSet::new(), list),
+        reconstruct_available: arguments.value(&["reconstructAvailable"], true, |text| text.parse().ok()),
+    });
 }
 
 fn millionths(text: &str) -> Option<i64> {

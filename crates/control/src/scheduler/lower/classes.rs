@@ -17,6 +17,8 @@ use crate::objects::{NodeTerm, Pod, Request, Sharing, Toleration};
 enum Kind {
     Cpu,
     WholeGpu,
+    /// GPUs through resource claims alone.
+    Claimed,
     Fraction,
     GpuMemory,
     Mig,
@@ -24,13 +26,14 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(request: &Request) -> Self {
+    fn of(request: &Request, claim: ClaimRule) -> Self {
         match request.sharing {
             _ if request.legacy_mig => Self::LegacyMig,
             Some(Sharing::Fraction { .. }) => Self::Fraction,
             Some(Sharing::Memory { .. }) => Self::GpuMemory,
             None if request.is_mig() => Self::Mig,
             None if request.resources.gpus > 0 => Self::WholeGpu,
+            None if claim.needs_gpu => Self::Claimed,
             None => Self::Cpu,
         }
     }
@@ -43,6 +46,16 @@ struct ClassKey<'w> {
     selector: &'w BTreeMap<String, String>,
     affinity: Option<&'w [NodeTerm]>,
     tolerations: &'w [Toleration],
+    claim: ClaimRule,
+}
+
+/// What a pod's resource claims mean for nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ClaimRule {
+    /// One of them asks for GPUs.
+    pub(super) needs_gpu: bool,
+    /// One of them cannot be used anywhere, for the reason of this number.
+    pub(super) fault: Option<u32>,
 }
 
 /// Classes of all pods so far, kept as long as no node changes. They are numbered in the order in which they were met.
@@ -60,6 +73,7 @@ struct OwnKey {
     selector: BTreeMap<String, String>,
     affinity: Option<Vec<NodeTerm>>,
     tolerations: Vec<Toleration>,
+    claim: ClaimRule,
 }
 
 impl OwnKey {
@@ -69,6 +83,7 @@ impl OwnKey {
             selector: key.selector.clone(),
             affinity: key.affinity.map(<[NodeTerm]>::to_vec),
             tolerations: key.tolerations.to_vec(),
+            claim: key.claim,
         }
     }
 
@@ -78,6 +93,7 @@ impl OwnKey {
             selector: &self.selector,
             affinity: self.affinity.as_deref(),
             tolerations: &self.tolerations,
+            claim: self.claim,
         }
     }
 }
@@ -100,12 +116,13 @@ impl<'t> Classes<'t> {
         Self { table, ids: Vec::new(), numbers: Vec::new(), legacy_mig_nodes, restricted }
     }
 
-    pub(super) fn id(&mut self, pod: &Pod, nodes: &Selected<'_>, builder: &mut Builder) -> ClassId {
+    pub(super) fn id(&mut self, pod: &Pod, claim: ClaimRule, nodes: &Selected<'_>, builder: &mut Builder) -> ClassId {
         let key = ClassKey {
-            kind: Kind::of(&pod.request),
+            kind: Kind::of(&pod.request, claim),
             selector: &pod.node_selector,
             affinity: pod.node_affinity.as_deref(),
             tolerations: &pod.tolerations,
+            claim,
         };
         let number = match self.table.known.binary_search_by(|(known, _)| known.borrowed().cmp(&key)) {
             Ok(at) => self.table.known[at].1,
@@ -142,7 +159,9 @@ impl<'t> Classes<'t> {
     }
 
     fn first_failed(&self, key: &ClassKey<'_>, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule> {
-        gpu_kind(key.kind, facts, legacy_mig)
+        let fault = key.claim.fault.map(NodeRule::Claim);
+        fault
+            .or_else(|| gpu_kind(key.kind, facts, legacy_mig))
             .or(facts.unfit)
             .or_else(|| (!tolerated(key.tolerations, facts)).then_some(NodeRule::Taint))
             .or_else(|| (!wanted(key.selector, key.affinity, facts)).then_some(NodeRule::Affinity))
@@ -166,7 +185,12 @@ fn gpu_kind(kind: Kind, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule>
         (Kind::Mig, Mig::Off) => Some(NodeRule::MigOnly),
         (Kind::Mig, _) if legacy_mig => Some(NodeRule::LegacyMigNeighbour),
         (Kind::Mig | Kind::Fraction | Kind::GpuMemory, Mig::Single) => Some(NodeRule::MigSingle),
-        (Kind::WholeGpu | Kind::Fraction | Kind::GpuMemory, Mig::Mixed) => Some(NodeRule::MigMixed),
+        (Kind::Fraction | Kind::GpuMemory, _) if facts.claimed_gpus > 0 => Some(NodeRule::SharingUnsupported),
+        // A plain request is served through a claim only where a device class says so.
+        (Kind::WholeGpu, _) if facts.claimed_gpus > 0 && facts.node.allocatable.gpus == 0 && !facts.gpus_backed => {
+            Some(NodeRule::ClaimsOnly)
+        }
+        (Kind::WholeGpu | Kind::Claimed | Kind::Fraction | Kind::GpuMemory, Mig::Mixed) => Some(NodeRule::MigMixed),
         (Kind::GpuMemory, _) if facts.device_memory.is_none() => Some(NodeRule::DeviceMemoryUnknown),
         _ => None,
     }
@@ -225,11 +249,13 @@ mod tests {
         let pod = Pod::parse(&pod).unwrap();
         let mut table = ClassTable::default();
         let classes = Classes::new(&mut table, FixedBitSet::with_capacity(nodes.list.len()), restricted);
+        let claim = ClaimRule::default();
         let key = ClassKey {
-            kind: Kind::of(&pod.request),
+            kind: Kind::of(&pod.request, claim),
             selector: &pod.node_selector,
             affinity: pod.node_affinity.as_deref(),
             tolerations: &pod.tolerations,
+            claim,
         };
         let class = classes.sort(&key, &nodes);
         let list = |set: &FixedBitSet| -> String {

@@ -7,10 +7,12 @@ use fixedbitset::FixedBitSet;
 use kai_api::keys::{label, priority};
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{DeviceId, NodeId, QueueId};
-use kai_engine::snapshot::Status;
+use kai_engine::snapshot::{Extras, Status};
 use kai_engine::units::{Span, Timestamp};
 
-use super::classes::{ClassTable, Classes};
+use super::claims::Devices;
+use super::classes::{ClaimRule, ClassTable, Classes};
+use super::numa::Zones;
 use super::relations::Relations;
 use super::roster::{Member, Members, Roster};
 use super::shapes::{ExtraColumn, Shapes};
@@ -24,6 +26,7 @@ use crate::world::World;
 
 /// Everything that turning a job into rows needs.
 struct Maker<'a, 'w> {
+    world: &'w World,
     settings: &'a Settings,
     nodes: &'a nodes::Selected<'w>,
     columns: &'a [ExtraColumn<'w>],
@@ -33,6 +36,8 @@ struct Maker<'a, 'w> {
     shapes: Shapes<'w>,
     signatures: &'a mut Signatures,
     relations: Relations<'w>,
+    zones: Zones<'w>,
+    claims: Option<&'a Devices<'w>>,
     builder: &'a mut Builder,
     names: &'a mut Names<'w>,
 }
@@ -63,6 +68,8 @@ pub(super) fn add<'w>(
     queues: &BTreeMap<&'w str, QueueId>,
     topologies: Topologies<'w>,
     tables: &mut Tables,
+    zones: Zones<'w>,
+    claims: Option<&Devices<'w>>,
     builder: &mut Builder,
     names: &mut Names<'w>,
 ) -> Added {
@@ -71,6 +78,7 @@ pub(super) fn add<'w>(
     let relations = Relations::survey(world, nodes, roster, builder, names);
     relations.add_bystanders(roster, builder, names);
     let mut maker = Maker {
+        world,
         settings,
         nodes,
         columns,
@@ -80,6 +88,8 @@ pub(super) fn add<'w>(
         shapes: Shapes::default(),
         signatures: &mut tables.signatures,
         relations,
+        zones,
+        claims,
         builder,
         names,
     };
@@ -223,20 +233,23 @@ impl<'w> Maker<'_, 'w> {
         members.sort_by(|left, right| task_order(left.pod, right.pod, self.settings.task_order));
         let around = [constraint].into_iter().chain(above.iter().rev().copied()).collect();
         let tasks: Vec<TaskRow> = members.iter().map(|member| self.task(member, job.plan.fault.is_some())).collect();
-        leaves.push(self.signatures.leaf(around, &members, &tasks));
+        leaves.push(self.signatures.leaf(around, &members, &tasks, self.world));
         self.names.pod_sets.push(job.plan.leaves[index]);
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
         PodSetRow { min, constraint: self.topologies.constraint(constraint, self.builder, self.names), tasks }
     }
 
     fn task(&mut self, member: &Member<'w>, held_back: bool) -> TaskRow {
-        let Member { pod, status, node, gpu_groups } = member;
+        let Member { pod, status, node, gpu_groups, .. } = member;
         let ports = pod.host_ports.iter().map(|port| self.builder.port(*port)).collect();
         let (bond, crowds) = self.relations.of(pod, self.builder);
         let devices = gpu_groups.iter().filter_map(|group| Some(self.devices[&((*node)?, *group)])).collect();
+        let claimed = self.claims.and_then(|claims| claims.of(&pod.key));
+        let fault = claimed.and_then(|claimed| self.claims?.fault(claimed));
+        let needs_gpu = claimed.is_some_and(|claimed| claimed.needs_gpu);
         TaskRow {
-            shape: self.shapes.id(&pod.request, self.columns, self.builder),
-            class: self.classes.id(pod, self.nodes, self.builder),
+            shape: self.shapes.id(&pod.request, self.columns, &self.zones, claimed, self.builder),
+            class: self.classes.id(pod, ClaimRule { needs_gpu, fault }, self.nodes, self.builder),
             status: if held_back && *status == Status::Pending { Status::Gated } else { *status },
             node: *node,
             devices,
@@ -244,6 +257,11 @@ impl<'w> Maker<'_, 'w> {
             bond,
             crowds,
             nominated: pod.nominated_node.as_deref().and_then(|name| self.nodes.id(name)),
+            extras: Extras {
+                zones: self.zones.held_by(member, self.columns),
+                grants: claimed.map_or_else(Vec::new, |claimed| claimed.grants.clone()),
+            },
+            claims: claimed.and_then(|claimed| claimed.list),
         }
     }
 }

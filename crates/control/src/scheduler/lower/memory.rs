@@ -7,8 +7,8 @@
 //!
 //! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
 //! at: [`Memory::updated`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
-//! there are shared GPUs, host ports, topology constraints, pods that ask something of others, or pods outside of jobs that
-//! change.
+//! there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, pods that ask something of others,
+//! or pods outside of jobs that change.
 
 mod splice;
 
@@ -24,6 +24,7 @@ use kai_engine::units::Timestamp;
 use self::splice::{IdRows, Ids, Source, Splicer, Step, source_sizes};
 use super::jobs::{self, Tables};
 use super::nodes::{self, Traits};
+use super::numa::Zones;
 use super::shapes::{ExtraColumn, FIXED_NAMES};
 use super::topologies::{DomainNames, Topologies};
 use super::{Lowered, Names, TreeFault, queues, roster};
@@ -65,6 +66,14 @@ pub(crate) struct Memory {
 struct Unknown;
 
 impl Memory {
+    /// Whether there are resource claims or NUMA zones, which are lowered from nothing each time.
+    pub(crate) fn cannot_hold(world: &World, settings: &Settings) -> bool {
+        settings.numa.is_some()
+            || !world.resource_slices.is_empty()
+            || !world.resource_claims.is_empty()
+            || world.pods.values().any(|pod| !pod.claims.is_empty())
+    }
+
     /// Remembers what was lowered from nothing.
     pub(super) fn of(
         lowered: Lowered<'_>,
@@ -73,7 +82,7 @@ impl Memory {
         world: &World,
         settings: &Settings,
     ) -> Self {
-        let Lowered { snapshot, names, faults, effects, problems } = lowered;
+        let Lowered { snapshot, names, faults, effects, problems, .. } = lowered;
         let snapshot = snapshot.into_owned();
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
         let signatures = (0..=snapshot.jobs.iter().map(|job| job.signature).max().unwrap_or(0)).collect();
@@ -107,6 +116,7 @@ impl Memory {
             && self.snapshot.port_sets.is_empty()
             && self.snapshot.constraints.is_empty()
             && self.snapshot.crowds.is_empty()
+            && !Self::cannot_hold(world, settings)
             && self.jobs.iter().all(Option::is_some);
         if !plain {
             return Err(Unknown);
@@ -191,6 +201,8 @@ impl Memory {
             &queue_ids,
             topologies,
             &mut self.tables,
+            Zones::default(),
+            None,
             &mut builder,
             &mut names,
         );
@@ -251,7 +263,8 @@ impl Memory {
         let mut concern = |pod: &Pod, groups: &mut BTreeSet<GroupKey>| {
             // Nodes, columns and ports depend on pods of this kind as well.
             let request = &pod.request;
-            if request.legacy_mig || !request.resources.scalars.is_empty() || !pod.host_ports.is_empty() {
+            let plain = !request.legacy_mig && request.resources.scalars.is_empty();
+            if !plain || !pod.host_ports.is_empty() || !pod.claims.is_empty() {
                 return Err(Unknown);
             }
             groups.insert(claim(pod, settings).ok_or(Unknown)?);
@@ -375,6 +388,14 @@ impl Memory {
             port_conflicts,
             topologies,
             constraints,
+            areas,
+            crowds,
+            crowd_lists,
+            bonds,
+            bystanders,
+            numa,
+            extras,
+            claims,
         } = old;
         self.snapshot = Snapshot {
             columns,
@@ -386,6 +407,14 @@ impl Memory {
             port_conflicts,
             topologies,
             constraints,
+            areas,
+            crowds,
+            crowd_lists,
+            bonds,
+            bystanders,
+            numa,
+            extras,
+            claims,
             ..out
         };
         self.classes = classes.order;
@@ -440,6 +469,7 @@ impl Memory {
             faults: self.faults.clone(),
             effects: self.effects.clone(),
             problems: self.problems.clone(),
+            devices: None,
         }
     }
 }

@@ -8,10 +8,12 @@
 //! Everything is visited in name order, so equal worlds give equal snapshots. What cannot be used is left out
 //! and reported, never guessed at.
 
+mod claims;
 mod classes;
 mod jobs;
 mod memory;
 mod nodes;
+mod numa;
 mod queues;
 mod relations;
 mod roster;
@@ -21,6 +23,7 @@ mod status;
 mod topologies;
 mod tree;
 
+pub(crate) use claims::Devices;
 pub(crate) use memory::Memory;
 pub(crate) use relations::CrowdName;
 pub(crate) use tree::TreeFault;
@@ -30,6 +33,7 @@ use std::collections::BTreeMap;
 
 use kai_engine::Snapshot;
 use kai_engine::builder::Builder;
+use kai_engine::ids::NodeId;
 use kai_engine::units::Timestamp;
 
 use self::jobs::Tables;
@@ -49,6 +53,8 @@ pub(crate) struct Lowered<'w> {
     /// Things to do that follow from the objects alone.
     pub(crate) effects: Vec<Effect>,
     pub(crate) problems: Vec<Problem>,
+    /// Resource claims, if there are any.
+    pub(crate) devices: Option<Devices<'w>>,
 }
 
 /// What the ids of a snapshot stand for; every list is indexed by id.
@@ -69,6 +75,8 @@ pub(crate) struct Names<'w> {
     pub(crate) crowds: Vec<CrowdName<'w>>,
     /// Pods outside of jobs that others mind.
     pub(crate) bystanders: Vec<&'w PodKey>,
+    /// Names of NUMA zones, for nodes that have some.
+    pub(crate) zones: BTreeMap<NodeId, Vec<&'w str>>,
 }
 
 /// A queue of the cluster, or the one that flattening puts above all others.
@@ -125,9 +133,13 @@ fn lower_into<'w>(
     tables: &mut Tables,
 ) -> (Lowered<'w>, Vec<u32>) {
     let queues = queues::select(world, settings);
-    let nodes = nodes::select(world, settings);
+    let mut nodes = nodes::select(world, settings);
+    let inventory = claims::inventory(world, &nodes);
+    if let Some(inventory) = &inventory {
+        nodes.count_devices(inventory);
+    }
     let roster = roster::call(world, settings, &nodes, now);
-    let columns = shapes::columns(&nodes, &roster);
+    let columns = shapes::columns(&nodes, &roster, inventory.as_ref());
 
     let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());
     let mut names = Names {
@@ -139,16 +151,31 @@ fn lower_into<'w>(
     problems.extend(roster.problems.iter().cloned());
     let queue_ids = queues::add(queues.rows, usage, now, &mut builder, &mut names);
     nodes::add(&nodes, &roster, &columns, settings, &mut builder);
+    let devices = inventory.map(|inventory| claims::add(world, settings, &nodes, &roster, inventory, &mut builder));
+    let zones = numa::add(world, settings, &nodes, &roster, &columns, &mut builder);
+    names.zones.clone_from(zones.names());
     let topologies = Topologies::add(world, &nodes, &mut builder, &mut names);
-    let added =
-        jobs::add(world, settings, &nodes, &roster, &columns, &queue_ids, topologies, tables, &mut builder, &mut names);
+    let added = jobs::add(
+        world,
+        settings,
+        &nodes,
+        &roster,
+        &columns,
+        &queue_ids,
+        topologies,
+        tables,
+        zones,
+        devices.as_ref(),
+        &mut builder,
+        &mut names,
+    );
     for (job, fault) in &added.faults {
         let key = names.jobs[*job].expect("only real groups have trees");
         problems.push(Problem { object: format!("pod group {key}"), words: fault.words() });
     }
     problems.sort_by(|left, right| left.object.cmp(&right.object));
     let snapshot = Cow::Owned(builder.finish());
-    let lowered = Lowered { snapshot, names, faults: added.faults, effects: roster.effects, problems };
+    let lowered = Lowered { snapshot, names, faults: added.faults, effects: roster.effects, problems, devices };
     (lowered, added.classes)
 }
 

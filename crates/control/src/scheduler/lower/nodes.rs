@@ -9,6 +9,7 @@ use kai_engine::units::{GPU, Triple};
 use super::in_shard;
 use super::roster::{Charge, Loose, Roster};
 use super::shapes::{ExtraColumn, quota_gpu, vector};
+use crate::devices::Inventory;
 use crate::objects::{Node, PRESSURES};
 use crate::scheduler::settings::Settings;
 use crate::world::World;
@@ -20,6 +21,14 @@ pub(super) struct Selected<'w> {
 }
 
 impl<'w> Selected<'w> {
+    /// Notes the GPUs that nodes give out through resource claims.
+    pub(super) fn count_devices(&mut self, inventory: &Inventory<'_>) {
+        for (index, facts) in self.list.iter_mut().enumerate() {
+            facts.traits.claimed_gpus = inventory.gpus(NodeId::at(index));
+            facts.traits.gpus_backed = inventory.backs(resource::NVIDIA_GPU);
+        }
+    }
+
     pub(super) fn id(&self, name: &str) -> Option<NodeId> {
         let found = self.list.binary_search_by(|facts| facts.node.name.as_str().cmp(name));
         found.ok().map(NodeId::at)
@@ -62,6 +71,10 @@ pub(super) struct Traits {
     pub(super) unfit: Option<NodeRule>,
     pub(super) cpu_worker: bool,
     pub(super) gpu_worker: bool,
+    /// GPUs that it gives out through resource claims.
+    pub(super) claimed_gpus: u32,
+    /// Whether a plain request for GPUs can be served through a claim.
+    pub(super) gpus_backed: bool,
 }
 
 /// How the GPUs of a node are split.
@@ -92,6 +105,8 @@ fn facts<'w>(node: &'w Node, settings: &Settings) -> Facts<'w> {
         unfit: unfit(node),
         cpu_worker: node.labels.contains_key(&settings.cpu_worker_label_key),
         gpu_worker: node.labels.contains_key(&settings.gpu_worker_label_key),
+        claimed_gpus: 0,
+        gpus_backed: false,
     };
     Facts { node, traits }
 }
@@ -139,7 +154,8 @@ pub(super) fn add(
     builder: &mut Builder,
 ) {
     for (facts, loose) in nodes.list.iter().zip(&roster.loose) {
-        let allocatable = vector(&facts.node.allocatable, columns);
+        let mut allocatable = vector(&facts.node.allocatable, columns);
+        allocatable[GPUS] += i64::from(facts.claimed_gpus) * GPU;
         let mut row = NodeRow {
             ready: facts.node.is_ready(),
             device_memory: facts.device_memory.unwrap_or(DEVICE_MEMORY_DEFAULT),

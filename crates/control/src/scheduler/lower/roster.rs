@@ -44,6 +44,8 @@ pub(super) struct Member<'w> {
     pub(super) node: Option<NodeId>,
     /// Names of the shared GPUs it holds; empty unless it has a node.
     pub(super) gpu_groups: Vec<&'w str>,
+    /// The bind under way.
+    pub(super) request: Option<&'w BindRequest>,
 }
 
 /// A pod outside of jobs that takes up room on a node.
@@ -135,7 +137,7 @@ pub(super) fn call_some<'w>(
 
 /// What a pod is that belongs to no job, if it takes up room.
 fn loose<'w>(member: &Member<'w>, settings: &Settings) -> Option<(NodeId, Loose<'w>)> {
-    let Member { pod, status, node, gpu_groups } = member;
+    let Member { pod, status, node, gpu_groups, .. } = member;
     let node = node.filter(|_| status::holds_room(*status))?;
     let app = pod.labels.get(label::APP).map(String::as_str);
     let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
@@ -230,7 +232,7 @@ fn member<'w>(
         Some(request) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
         _ => pod.gpu_groups(),
     };
-    Member { pod, status, node, gpu_groups }
+    Member { pod, status, node, gpu_groups, request }
 }
 
 /// Bind requests under way, by pod. Those that can no longer succeed are to be deleted; their pods wait again.

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::keys::resource;
 use kai_engine::builder::Builder;
 use kai_engine::ids::ShapeId;
-use kai_engine::snapshot::{Column, GpuAsk, Shape};
+use kai_engine::snapshot::{Column, GPUS, GpuAsk, Shape};
 use kai_engine::units::GPU;
 use kai_engine::units::compat::share_of_gpu;
 
 use super::nodes::{self, fixed_columns};
+use super::numa::Zones;
 use super::roster::Roster;
+use crate::devices::{Consumed, Inventory};
 use crate::objects::resources::mig_profile;
 use crate::objects::{Request, Resources, Sharing};
 
@@ -26,7 +28,11 @@ pub(super) struct ExtraColumn<'w> {
 /// A column for each resource that a pod asks for, and for each MIG profile of a node since those are capacity.
 ///
 /// What nodes offer and nobody wants is left out: it can refuse no pod.
-pub(super) fn columns<'w>(nodes: &nodes::Selected<'w>, roster: &Roster<'w>) -> Vec<ExtraColumn<'w>> {
+pub(super) fn columns<'w>(
+    nodes: &nodes::Selected<'w>,
+    roster: &Roster<'w>,
+    inventory: Option<&Inventory<'_>>,
+) -> Vec<ExtraColumn<'w>> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for facts in &nodes.list {
         names.extend(facts.node.allocatable.migs().map(|(name, _)| name));
@@ -35,13 +41,16 @@ pub(super) fn columns<'w>(nodes: &nodes::Selected<'w>, roster: &Roster<'w>) -> V
         let asked = request.resources.scalars.iter().filter(|(_, amount)| **amount > 0);
         names.extend(asked.map(|(name, _)| name.as_str()));
     }
-    names.into_iter().map(|name| ExtraColumn { name, kind: kind(name) }).collect()
+    let backed = |name: &str| inventory.is_some_and(|inventory| inventory.backs(name));
+    names.into_iter().map(|name| ExtraColumn { name, kind: kind(name, backed(name)) }).collect()
 }
 
-fn kind(name: &str) -> Column {
+fn kind(name: &str, backed: bool) -> Column {
     if name.starts_with(resource::MIG_PREFIX) {
         let (slices, memory) = mig_profile(name);
         Column::Mig { slices, memory }
+    } else if backed {
+        Column::Backed
     } else {
         Column::Scalar
     }
@@ -69,12 +78,32 @@ pub(super) fn quota_gpu(request: &Request) -> i64 {
 /// Shapes by request, so that each distinct request is turned into a vector once.
 #[derive(Default)]
 pub(super) struct Shapes<'w> {
-    known: BTreeMap<&'w Request, ShapeId>,
+    known: BTreeMap<(&'w Request, ClaimedGpus), ShapeId>,
 }
 
+/// What claims add to a request: GPUs, GPUs that its queue pays for, and whether it is about GPUs at all.
+type ClaimedGpus = (u32, u32, bool);
+
 impl<'w> Shapes<'w> {
-    pub(super) fn id(&mut self, request: &'w Request, columns: &[ExtraColumn<'w>], builder: &mut Builder) -> ShapeId {
-        *self.known.entry(request).or_insert_with(|| builder.shape(shape(request, columns)))
+    pub(super) fn id(
+        &mut self,
+        request: &'w Request,
+        columns: &[ExtraColumn<'w>],
+        zones: &Zones<'_>,
+        claimed: Option<&Consumed>,
+        builder: &mut Builder,
+    ) -> ShapeId {
+        let claimed = claimed.map_or((0, 0, false), |claimed| (claimed.gpus, claimed.quota_gpus, claimed.needs_gpu));
+        *self.known.entry((request, claimed)).or_insert_with(|| {
+            let mut shape = shape(request, columns);
+            shape.numa = zones.ask(request, columns, builder);
+            shape.need[GPUS] += i64::from(claimed.0) * GPU;
+            shape.quota_gpu += i64::from(claimed.1) * GPU;
+            if claimed.2 && shape.gpu == GpuAsk::None {
+                shape.gpu = GpuAsk::Whole;
+            }
+            builder.shape(shape)
+        })
     }
 }
 
@@ -86,5 +115,5 @@ fn shape(request: &Request, columns: &[ExtraColumn<'_>]) -> Shape {
         None if request.resources.gpus > 0 => GpuAsk::Whole,
         None => GpuAsk::None,
     };
-    Shape { need: vector(&request.resources, columns), gpu, quota_gpu: quota_gpu(request) }
+    Shape { need: vector(&request.resources, columns), gpu, quota_gpu: quota_gpu(request), numa: None }
 }

@@ -8,9 +8,15 @@ use kai_engine::builder::TaskRow;
 
 use super::roster::Member;
 use super::status::is_placed;
-use crate::objects::{HostPort, NodeTerm, Pod, Toleration, TopologyConstraint};
+use crate::objects::{
+    DeviceConstraint, DeviceRequest, HostPort, NodeTerm, Pod, PodClaim, Toleration, TopologyConstraint,
+};
+use crate::world::{Key, World};
 
 /// Two pods with equal keys are held to the same rules.
+/// A claim of its own counts by its content, a shared one by its name.
+type ClaimKey = (Option<String>, Vec<DeviceRequest>, Vec<DeviceConstraint>);
+
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodKey {
     selector: BTreeMap<String, String>,
@@ -21,6 +27,7 @@ struct PodKey {
     ports: Vec<HostPort>,
     /// What it asks of others and they of it, whatever it is written like.
     bond: Option<u32>,
+    claims: Vec<ClaimKey>,
     other: String,
 }
 
@@ -42,12 +49,13 @@ impl Signatures {
         constraints: Vec<Option<&TopologyConstraint>>,
         members: &[Member<'_>],
         tasks: &[TaskRow],
+        world: &World,
     ) -> u32 {
         let mut pods: Vec<u32> = members
             .iter()
             .zip(tasks)
             .filter(|(member, _)| !is_placed(member.status))
-            .map(|(member, task)| number(&mut self.pods, pod_key(member.pod, task.bond)))
+            .map(|(member, task)| number(&mut self.pods, pod_key(member.pod, task.bond, world)))
             .collect();
         if pods.is_empty() {
             return 0;
@@ -64,7 +72,7 @@ impl Signatures {
     }
 }
 
-fn pod_key(pod: &Pod, bond: Option<u32>) -> PodKey {
+fn pod_key(pod: &Pod, bond: Option<u32>, world: &World) -> PodKey {
     PodKey {
         selector: pod.node_selector.clone(),
         affinity: pod.node_affinity.clone(),
@@ -73,7 +81,16 @@ fn pod_key(pod: &Pod, bond: Option<u32>) -> PodKey {
         priority: pod.priority,
         ports: pod.host_ports.clone(),
         bond,
+        claims: pod.claims.iter().map(|claim| claim_key(pod, claim, world)).collect(),
         other: pod.other_rules.clone(),
+    }
+}
+
+fn claim_key(pod: &Pod, claim: &PodClaim, world: &World) -> ClaimKey {
+    let made = claim.claim.as_ref().and_then(|name| world.resource_claims.get(&Key::new(&*pod.key.namespace, &**name)));
+    match made.filter(|_| claim.from_template) {
+        Some(made) => (None, made.spec.requests.clone(), made.spec.constraints.clone()),
+        None => (claim.claim.clone(), Vec::new(), Vec::new()),
     }
 }
 

@@ -6,6 +6,7 @@ mod consolidate;
 mod devices;
 mod gangs;
 mod nodes;
+mod numa;
 mod preempt;
 mod queues;
 mod reclaim;

@@ -112,7 +112,7 @@ impl<'w> After<'w> {
         let row = self.snapshot.task(task);
         let devices = row.devices.map_or(&[][..], |list| &self.snapshot.device_lists[list as usize]);
         let devices = devices.iter().map(|device| DeviceRef::Existing(*device)).collect();
-        row.node.map(|node| Place { node, devices })
+        row.node.map(|node| Place { node, devices, zones: Vec::new(), grants: Vec::new() })
     }
 
     /// Where it runs once everything that was decided has happened.

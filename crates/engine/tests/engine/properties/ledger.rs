@@ -76,14 +76,14 @@ fn spot(ledger: &mut Ledger<'_>, task: TaskId, node: usize, fresh: bool) -> Spot
     let snapshot = ledger.snapshot;
     let node = NodeId::at(node % snapshot.nodes.len());
     let Some(wanted) = snapshot.shape(snapshot.task(task).shape).gpu.shared_devices() else {
-        return Spot { node, devices: None };
+        return Spot { node, devices: None, extras: None };
     };
     let mut devices = if fresh { Vec::new() } else { ledger.devices_on(node).to_vec() };
     devices.truncate(wanted as usize);
     while devices.len() < wanted as usize {
         devices.push(ledger.open_device(node));
     }
-    Spot { node, devices: Some(ledger.list(devices)) }
+    Spot { node, devices: Some(ledger.list(devices)), extras: None }
 }
 
 fn shift(ledger: &mut Ledger<'_>, task: TaskId, kind: usize, nodes: [usize; 2], fresh: bool) {

@@ -6,6 +6,7 @@
 
 mod after;
 mod bonds;
+mod claims;
 mod evictions;
 mod generate;
 mod jobs;

@@ -231,7 +231,7 @@ fn could_take(after: &After<'_>, job: JobId, task: TaskId, node: NodeId) -> bool
     // As if it were promised the place.
     let place = |other: TaskId| {
         let stuck = after.status(other) == Status::StuckInReleasing;
-        let own = (other == task).then(|| Place { node, devices: Vec::new() });
+        let own = (other == task).then(|| Place { node, devices: Vec::new(), zones: Vec::new(), grants: Vec::new() });
         own.or_else(|| after.place_after(other)).or_else(|| after.place_before(other).filter(|_| stuck))
     };
     fits(after, "later", true, &place).is_ok() && super::queues::may_grow(after, job, after.cost(task, node))

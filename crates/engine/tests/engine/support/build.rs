@@ -276,6 +276,7 @@ impl<'c> Build<'c> {
             need: self.need(&set.ask),
             gpu: gpu_ask(&set.ask),
             quota_gpu: quota_gpu(&set.ask),
+            numa: None,
         });
         let class = self.class(job, &set.ask);
         let port = |number: &u16| HostPort { number: *number, protocol: Protocol::Tcp, address: None };

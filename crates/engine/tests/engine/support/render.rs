@@ -232,5 +232,7 @@ fn obstacle(names: &Names, obstacle: NodeObstacle) -> String {
             Friction::NoDomain(crowd) => format!("no domain for {}", names.crowds[crowd.index()]),
         },
         NodeObstacle::OutsideDomain => "outside domain".to_owned(),
+        NodeObstacle::Numa => "NUMA zones".to_owned(),
+        NodeObstacle::Claim(refusal) => format!("{refusal:?}"),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
+use kai_control::devices::Consumed;
 use kai_engine::builder::Builder;
 use kai_engine::ids::ClassId;
 use kai_engine::snapshot::{Class, NodeRule};
@@ -18,6 +19,8 @@ struct Key {
     kind: Kind,
     legacy_mig: bool,
     affinity: Vec<LabelRule>,
+    /// A claim cannot be used anywhere.
+    faulty_claim: bool,
 }
 
 /// Facts of a node that rules ask for.
@@ -58,9 +61,18 @@ impl<'a> Classes<'a> {
         }
     }
 
-    pub(super) fn of(&mut self, builder: &mut Builder, task: &Task) -> Result<ClassId, Fault> {
-        let key =
-            Key { kind: task.request.kind, legacy_mig: task.legacy_mig, affinity: task.required_node_affinity.clone() };
+    pub(super) fn of(
+        &mut self,
+        builder: &mut Builder,
+        task: &Task,
+        claimed: Option<&Consumed>,
+    ) -> Result<ClassId, Fault> {
+        let key = Key {
+            kind: task.request.kind,
+            legacy_mig: task.legacy_mig,
+            affinity: task.required_node_affinity.clone(),
+            faulty_claim: claimed.is_some_and(|claimed| claimed.fault.is_some()),
+        };
         if let Some(id) = self.known.get(&key) {
             return Ok(*id);
         }
@@ -102,11 +114,15 @@ fn first_refusal(key: &Key, facts: &Facts<'_>) -> Result<Option<NodeRule>, Fault
 }
 
 fn resource_type(key: &Key, facts: &Facts<'_>) -> Option<NodeRule> {
+    if key.faulty_claim {
+        return Some(NodeRule::Claim(0));
+    }
     if key.legacy_mig {
         return Some(NodeRule::LegacyMig);
     }
     // A pod without GPUs may run beside any of them.
     match (key.kind, facts.mig) {
+        (Kind::Gpu, _) if facts.dra_gpus && facts.node.allocatable.gpus == 0 => Some(NodeRule::ClaimsOnly),
         (Kind::Fraction | Kind::GpuMemory, _) if facts.dra_gpus => Some(NodeRule::SharingUnsupported),
         (Kind::Mig, Mig::Off) => Some(NodeRule::MigOnly),
         (Kind::Mig, _) if facts.holds_legacy_mig => Some(NodeRule::LegacyMigNeighbour),

@@ -6,15 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{ShapeId, TopologyId};
 use kai_engine::snapshot::{
-    CPU, Constraint, GPUS, GpuAsk, LevelRef, MEMORY, PODS, Shape, Status as EngineStatus, Topology,
+    CPU, Constraint, Extras, GPUS, GpuAsk, LevelRef, MEMORY, PODS, Shape, Status as EngineStatus, Topology,
 };
 use kai_engine::units::compat::share_of_gpu;
 use kai_engine::units::{GPU, Span, Timestamp};
 
-use super::super::case::{self, Case, Job, Kind, Node, PodSet, Request, Status, SubGroups, Task, TopologyConstraint};
+use super::super::case::{self, Case, Job, Kind, Node, PodSet, Status, SubGroups, Task, TopologyConstraint};
 use super::super::numbers::millionths;
 use super::super::policy::grace;
 use super::super::state::State;
+use super::super::{claims, numa};
 use super::classes::Classes;
 use super::neighbours::Neighbours;
 use super::nodes::profile;
@@ -36,12 +37,14 @@ pub(super) fn add<'a>(
     state: &State,
     names: &Names<'a>,
     nodes: &[&'a Node],
+    claims: Option<&claims::Lowered>,
 ) -> Result<Added<'a>, Fault> {
     let domains: Vec<_> = case.cluster.topologies.iter().map(|topology| domains(topology, nodes)).collect();
     let topologies = add_topologies(builder, case, nodes, &domains);
     let classes = Classes::new(case, state, nodes);
     let neighbours = Neighbours::new(builder, case, nodes);
-    let mut lowering = Lowering { builder, case, state, names, topologies, classes, neighbours, tasks: Vec::new() };
+    let tasks = Vec::new();
+    let mut lowering = Lowering { builder, case, state, names, topologies, classes, neighbours, nodes, claims, tasks };
     // Of jobs with equal age the one listed first is older, by microseconds.
     let mut jobs: Vec<(usize, &Job)> = case.cluster.jobs.iter().enumerate().collect();
     jobs.sort_by_key(|(_, job)| (&job.namespace, &job.uid));
@@ -59,6 +62,8 @@ struct Lowering<'a, 'b> {
     topologies: BTreeMap<&'a str, (TopologyId, &'a [String])>,
     classes: Classes<'a>,
     neighbours: Neighbours<'a>,
+    nodes: &'b [&'a Node],
+    claims: Option<&'b claims::Lowered>,
     /// Tasks in the order of their ids.
     tasks: Vec<&'a Task>,
 }
@@ -120,10 +125,12 @@ impl<'a> Lowering<'a, '_> {
 
     fn task(&mut self, job: &'a Job, task: &'a Task) -> Result<TaskRow, Fault> {
         let standing = self.state.get(&task.uid);
-        let shape = self.shape(&task.request)?;
-        let class = self.classes.of(self.builder, task)?;
+        let shape = self.shape(task)?;
+        let claimed = self.claims.and_then(|claims| claims.of(&task.uid));
+        let class = self.classes.of(self.builder, task, claimed)?;
         let (bond, crowds) = self.neighbours.of(self.builder, job, task);
-        let pending = TaskRow { bond, crowds, ..TaskRow::pending(shape, class) };
+        let claims = claimed.and_then(|claimed| claimed.list);
+        let pending = TaskRow { bond, crowds, claims, ..TaskRow::pending(shape, class) };
         if !standing.status.is_used() {
             return Ok(TaskRow { status: engine_status(standing.status), ..pending });
         }
@@ -132,10 +139,14 @@ impl<'a> Lowering<'a, '_> {
             Some(node) => standing.groups.iter().map(|label| self.names.devices[&(node, label.as_str())]).collect(),
             None => Vec::new(),
         };
-        Ok(TaskRow { status: engine_status(standing.status), node, devices, ..pending })
+        let zones = node.map_or_else(Vec::new, |node| numa::shares(self.nodes[node.index()], &standing.zones));
+        let grants = claimed.map_or_else(Vec::new, |claimed| claimed.grants.clone());
+        let extras = Extras { zones, grants };
+        Ok(TaskRow { status: engine_status(standing.status), node, devices, extras, ..pending })
     }
 
-    fn shape(&mut self, request: &Request) -> Result<ShapeId, Fault> {
+    fn shape(&mut self, task: &Task) -> Result<ShapeId, Fault> {
+        let request = &task.request;
         let mut need = vec![0; self.builder.width()];
         need[CPU] = request.cpu_milli;
         need[MEMORY] = request.memory_bytes;
@@ -159,7 +170,16 @@ impl<'a> Lowering<'a, '_> {
             }
             Kind::GpuMemory => GpuAsk::Memory { devices, mib: request.gpu_memory_mib },
         };
-        Ok(self.builder.shape(Shape { need, gpu, quota_gpu }))
+        let mut shape = Shape { need, gpu, quota_gpu, numa: None };
+        if let Some(claimed) = self.claims.and_then(|claims| claims.of(&task.uid)) {
+            shape.need[GPUS] += i64::from(claimed.gpus) * GPU;
+            shape.quota_gpu += i64::from(claimed.quota_gpus) * GPU;
+            shape.gpu = if claimed.needs_gpu && gpu == GpuAsk::None { GpuAsk::Whole } else { gpu };
+        }
+        if self.nodes.iter().any(|node| node.numa.is_some()) {
+            shape.numa = self.builder.numa_ask(numa::ask(task, &shape));
+        }
+        Ok(self.builder.shape(shape))
     }
 
     fn constraint(&mut self, constraint: Option<&TopologyConstraint>) -> Option<u32> {

@@ -11,11 +11,13 @@ use std::collections::BTreeMap;
 use kai_engine::Snapshot;
 use kai_engine::builder::Builder;
 use kai_engine::ids::{DeviceId, NodeId, QueueId};
-use kai_engine::units::Timestamp;
+use kai_engine::snapshot::GPUS;
+use kai_engine::units::{GPU, Timestamp};
 
 use self::jobs::Added;
 use super::case::{Case, Job, Node, Task};
 use super::state::State;
+use super::{claims, numa};
 use crate::verdict::Fault;
 
 /// The moment of every round: ages in a case are relative, so any moment will do.
@@ -36,6 +38,9 @@ pub(super) struct Lowered<'a> {
     pub(super) devices: Vec<&'a str>,
     /// Domain names by topology, level and number.
     pub(super) domains: Vec<Vec<Vec<String>>>,
+    /// Objects of dynamic resource allocation, if the case has any.
+    pub(super) objects: Option<claims::Objects>,
+    pub(super) claims: Option<claims::Lowered>,
 }
 
 /// Ids by name, while rows are made.
@@ -57,14 +62,22 @@ pub(super) fn lower<'a>(case: &'a Case, state: &'a State) -> Result<Lowered<'a>,
         devices: BTreeMap::new(),
         profiles,
     };
-    for node in &nodes {
-        builder.node(nodes::row(node, &names.profiles));
+    let objects = case.cluster.dra.as_ref().map(|_| claims::Objects::of(case, &state.claims)).transpose()?;
+    let claims = objects.as_ref().map(|objects| objects.lower(case, state, &nodes));
+    for (index, node) in nodes.iter().enumerate() {
+        let mut row = nodes::row(node, &names.profiles);
+        row.allocatable[GPUS] += claims.as_ref().map_or(0, |claims| i64::from(claims.gpus[index]) * GPU);
+        let id = builder.node(row);
+        numa::add(&mut builder, node, id)?;
+    }
+    if let Some(claims) = &claims {
+        builder.claims(claims.columns.clone());
     }
     let queues = queues::add(&mut builder, case, &mut names);
     add_devices(&mut builder, state, &mut names)?;
-    let Added { jobs, tasks, domains } = jobs::add(&mut builder, case, state, &names, &nodes)?;
+    let Added { jobs, tasks, domains } = jobs::add(&mut builder, case, state, &names, &nodes, claims.as_ref())?;
     let devices = names.devices.iter().map(|((_, label), _)| *label).collect();
-    Ok(Lowered { snapshot: builder.finish(), nodes, queues, jobs, tasks, devices, domains })
+    Ok(Lowered { snapshot: builder.finish(), nodes, queues, jobs, tasks, devices, domains, objects, claims })
 }
 
 /// One device per node and label, in that order, so that device ids follow labels within a node.

@@ -1,0 +1,66 @@
+//! What is taken of NUMA zones: sums over standings, like everything else in the ledger.
+
+use super::{DeviceLoad, Ledger};
+use crate::fit::When;
+use crate::ids::NodeId;
+use crate::snapshot::Snapshot;
+
+pub use crate::snapshot::ZoneShare;
+
+/// Amounts taken of every zone and column, for nodes whose zones are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ZoneBook {
+    /// Where the rows of each node begin; nothing if no node has zones.
+    start: Vec<usize>,
+    loads: Vec<Load>,
+}
+
+/// Amounts by how pods stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Load {
+    held: i64,
+    promised: i64,
+    leaving: i64,
+}
+
+impl ZoneBook {
+    pub(super) fn new(snapshot: &Snapshot) -> Self {
+        let mut start = Vec::new();
+        let mut rows = 0;
+        for node in &snapshot.numa.nodes {
+            start.push(rows);
+            rows += node.as_ref().map_or(0, |node| node.zones.len()) * snapshot.columns.len();
+        }
+        Self { start, loads: vec![Load::default(); rows] }
+    }
+
+    fn at(&self, snapshot: &Snapshot, node: NodeId, zone: u32, column: u32) -> usize {
+        self.start[node.index()] + zone as usize * snapshot.columns.len() + column as usize
+    }
+
+    pub(super) fn load(&mut self, snapshot: &Snapshot, node: NodeId, share: ZoneShare, load: DeviceLoad, sign: i64) {
+        let at = self.at(snapshot, node, share.zone, share.column);
+        let row = &mut self.loads[at];
+        let amount = sign * share.amount;
+        match load {
+            DeviceLoad::Held => row.held += amount,
+            DeviceLoad::Promised => row.promised += amount,
+            DeviceLoad::Leaving => row.leaving += amount,
+        }
+    }
+}
+
+impl Ledger<'_> {
+    /// What a zone has left of a column.
+    pub fn zone_free(&self, node: NodeId, zone: u32, column: u32, when: When) -> i64 {
+        let Some(Some(row)) = self.snapshot.numa.nodes.get(node.index()) else { return 0 };
+        let row = &row.zones[zone as usize];
+        let load = self.zones.loads[self.zones.at(self.snapshot, node, zone, column)];
+        let column = column as usize;
+        let stays = row.allocatable[column] - row.taken[column] - load.held - load.promised;
+        match when {
+            When::Later => stays,
+            When::Now => stays - load.leaving - row.leaving[column],
+        }
+    }
+}
