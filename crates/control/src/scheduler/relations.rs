@@ -114,9 +114,9 @@ mod tests {
              job late queue=team gpu=1 app=late",
             &expect![[r"
                 late waits: PodSchedulingErrors: No node takes pod lab/late-0: 2 nodes are in the same zone as pod lab/shy-0, whose pod anti-affinity keeps it away.
-                late waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+                late waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods: 3 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
                 other waits: PodSchedulingErrors: No node takes pod lab/other-0: 2 nodes are in the same zone as pod lab/web-0, from which its pod anti-affinity keeps it apart.
-                other waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+                other waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods: 3 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
             "]],
         );
     }
@@ -137,7 +137,7 @@ mod tests {
                 note apart: started yes, stale no
                 note web: started yes, stale no
                 lost waits: PodSchedulingErrors: No node takes pod lab/lost-0: 2 nodes have no pod with app=nobody in the same zone, as its pod affinity asks for. No pod that runs has app=nobody: compare spec.affinity.podAffinity with the labels of pods, and their namespaces.
-                lost waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+                lost waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods: 3 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
             "]],
         );
     }

@@ -263,8 +263,7 @@ mod tests {
             tiers[0].plugins[0].arguments.kValue of plugin proportion cannot be `much` and keeps its default
             tiers[0].plugins[0].arguments.reclaimerSaturationMultiplier of plugin proportion cannot be `0.5` and keeps its default
             tiers[0].plugins[1].arguments.defaultReclaimMinRuntime of plugin minruntime cannot be `-5m` and keeps its default
-            proportoin is not a plugin and is skipped; did you mean proportion?
-            plugin numa has no effect yet"]]
+            proportoin is not a plugin and is skipped; did you mean proportion?"]]
         .assert_eq(&configured.warnings.join("\n"));
     }
 }

@@ -207,9 +207,7 @@ fn a_victim_may_return_to_the_domain_it_was_the_only_one_in() {
          job low queue=team gpu=2 pods=2 min=1 is=web apart=web@node running=a,b prio=10 started=1000
          job high queue=team gpu=4 prio=60",
         expect![[r"
-            evict low-1 for high (preempt)
             evict low-0 for high (preempt)
-            promise low-0 b
             promise high-0 a"]],
     );
 }
