@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_api::PodGroupResources;
-use kai_api::keys::{annotation, node_label, priority, received, resource};
+use kai_api::keys::{annotation, node_label, received, resource};
 use serde_json::Value;
 
 use crate::objects::{PodGroup, PriorityClass};
@@ -132,11 +132,8 @@ pub fn resources<'p>(
 
 /// Whether others may evict the group: as it says, else by its priority.
 pub fn is_preemptible(group: &PodGroup, classes: &BTreeMap<String, PriorityClass>) -> bool {
-    group.preemptible.unwrap_or_else(|| {
-        let named = group.priority_class.as_ref().and_then(|name| classes.get(name));
-        let class = named.or_else(|| classes.values().find(|class| class.global_default));
-        class.map_or(priority::DEFAULT, |class| class.value) < priority::NON_PREEMPTIBLE_MIN
-    })
+    let named = group.priority_class.as_ref().and_then(|name| classes.get(name));
+    group.is_preemptible(named.map_or_else(|| PriorityClass::standard(classes), |class| class.value))
 }
 
 #[cfg(test)]
@@ -222,5 +219,7 @@ mod tests {
         assert!(is_preemptible(&group(json!({"priorityClassName": "unknown"})), &classes));
         let with_default = BTreeMap::from([class("all", 200, true)]);
         assert!(!is_preemptible(&group(json!({"priorityClassName": "unknown"})), &with_default));
+        let with_two = BTreeMap::from([class("all", 200, true), class("some", 10, true)]);
+        assert!(is_preemptible(&group(json!({"priorityClassName": "unknown"})), &with_two));
     }
 }

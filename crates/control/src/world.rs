@@ -88,90 +88,50 @@ impl World {
     /// Adds the object, or replaces the one of the same name.
     pub fn apply(&mut self, object: Object) {
         let reference = object.reference();
-        let before = self.get(&reference);
-        if before.as_ref() == Some(&object) {
-            return;
-        }
-        self.note(reference, before);
-        match object {
-            Object::Node(node) => {
-                self.nodes.insert(node.name.clone(), *node);
+        let before = match object {
+            Object::Node(row) => put(&mut self.nodes, row.name.clone(), *row, Object::Node),
+            Object::Pod(row) => put(&mut self.pods, row.key.clone(), *row, Object::Pod),
+            Object::Queue(row) => put(&mut self.queues, row.name.clone(), *row, Object::Queue),
+            Object::PodGroup(row) => put(&mut self.pod_groups, row.key.clone(), *row, Object::PodGroup),
+            Object::PriorityClass(row) => {
+                put(&mut self.priority_classes, row.name.clone(), *row, Object::PriorityClass)
             }
-            Object::Pod(pod) => {
-                self.pods.insert(pod.key.clone(), *pod);
+            Object::Topology(row) => put(&mut self.topologies, row.name.clone(), *row, Object::Topology),
+            Object::BindRequest(row) => put(&mut self.bind_requests, row.key.clone(), *row, Object::BindRequest),
+            Object::Namespace(row) => put(&mut self.namespaces, row.name.clone(), *row, Object::Namespace),
+            Object::NodeResourceTopology(row) => {
+                put(&mut self.numa_topologies, row.name.clone(), *row, Object::NodeResourceTopology)
             }
-            Object::Queue(queue) => {
-                self.queues.insert(queue.name.clone(), *queue);
-            }
-            Object::PodGroup(group) => {
-                self.pod_groups.insert(group.key.clone(), *group);
-            }
-            Object::PriorityClass(class) => {
-                self.priority_classes.insert(class.name.clone(), *class);
-            }
-            Object::Topology(topology) => {
-                self.topologies.insert(topology.name.clone(), *topology);
-            }
-            Object::BindRequest(request) => {
-                self.bind_requests.insert(request.key.clone(), *request);
-            }
-            Object::Namespace(namespace) => {
-                self.namespaces.insert(namespace.name.clone(), *namespace);
-            }
-            Object::NodeResourceTopology(topology) => {
-                self.numa_topologies.insert(topology.name.clone(), *topology);
-            }
-            Object::DeviceClass(class) => {
-                self.device_classes.insert(class.name.clone(), *class);
-            }
-            Object::ResourceSlice(slice) => {
-                self.resource_slices.insert(slice.name.clone(), *slice);
-            }
-            Object::ResourceClaim(claim) => {
-                self.resource_claims.insert(claim.key.clone(), *claim);
-            }
+            Object::DeviceClass(row) => put(&mut self.device_classes, row.name.clone(), *row, Object::DeviceClass),
+            Object::ResourceSlice(row) => put(&mut self.resource_slices, row.name.clone(), *row, Object::ResourceSlice),
+            Object::ResourceClaim(row) => put(&mut self.resource_claims, row.key.clone(), *row, Object::ResourceClaim),
+        };
+        if let Ok(before) = before {
+            self.note(reference, before);
         }
     }
 
     /// Removes an object; `false` if there was none.
     pub fn delete(&mut self, which: &Ref) -> bool {
-        if let Some(before) = self.get(which) {
-            self.note(which.clone(), Some(before));
+        let before = match which {
+            Ref::Node(name) => take(&mut self.nodes, name, Object::Node),
+            Ref::Pod(key) => take(&mut self.pods, key, Object::Pod),
+            Ref::Queue(name) => take(&mut self.queues, name, Object::Queue),
+            Ref::PodGroup(key) => take(&mut self.pod_groups, key, Object::PodGroup),
+            Ref::PriorityClass(name) => take(&mut self.priority_classes, name, Object::PriorityClass),
+            Ref::Topology(name) => take(&mut self.topologies, name, Object::Topology),
+            Ref::BindRequest(key) => take(&mut self.bind_requests, key, Object::BindRequest),
+            Ref::Namespace(name) => take(&mut self.namespaces, name, Object::Namespace),
+            Ref::NodeResourceTopology(name) => take(&mut self.numa_topologies, name, Object::NodeResourceTopology),
+            Ref::DeviceClass(name) => take(&mut self.device_classes, name, Object::DeviceClass),
+            Ref::ResourceSlice(name) => take(&mut self.resource_slices, name, Object::ResourceSlice),
+            Ref::ResourceClaim(key) => take(&mut self.resource_claims, key, Object::ResourceClaim),
+        };
+        let existed = before.is_some();
+        if existed {
+            self.note(which.clone(), before);
         }
-        match which {
-            Ref::Node(name) => self.nodes.remove(name).is_some(),
-            Ref::Pod(key) => self.pods.remove(key).is_some(),
-            Ref::Queue(name) => self.queues.remove(name).is_some(),
-            Ref::PodGroup(key) => self.pod_groups.remove(key).is_some(),
-            Ref::PriorityClass(name) => self.priority_classes.remove(name).is_some(),
-            Ref::Topology(name) => self.topologies.remove(name).is_some(),
-            Ref::BindRequest(key) => self.bind_requests.remove(key).is_some(),
-            Ref::Namespace(name) => self.namespaces.remove(name).is_some(),
-            Ref::NodeResourceTopology(name) => self.numa_topologies.remove(name).is_some(),
-            Ref::DeviceClass(name) => self.device_classes.remove(name).is_some(),
-            Ref::ResourceSlice(name) => self.resource_slices.remove(name).is_some(),
-            Ref::ResourceClaim(key) => self.resource_claims.remove(key).is_some(),
-        }
-    }
-
-    /// A copy of an object.
-    fn get(&self, which: &Ref) -> Option<Object> {
-        Some(match which {
-            Ref::Node(name) => Object::Node(Box::new(self.nodes.get(name)?.clone())),
-            Ref::Pod(key) => Object::Pod(Box::new(self.pods.get(key)?.clone())),
-            Ref::Queue(name) => Object::Queue(Box::new(self.queues.get(name)?.clone())),
-            Ref::PodGroup(key) => Object::PodGroup(Box::new(self.pod_groups.get(key)?.clone())),
-            Ref::PriorityClass(name) => Object::PriorityClass(Box::new(self.priority_classes.get(name)?.clone())),
-            Ref::Topology(name) => Object::Topology(Box::new(self.topologies.get(name)?.clone())),
-            Ref::BindRequest(key) => Object::BindRequest(Box::new(self.bind_requests.get(key)?.clone())),
-            Ref::Namespace(name) => Object::Namespace(Box::new(self.namespaces.get(name)?.clone())),
-            Ref::NodeResourceTopology(name) => {
-                Object::NodeResourceTopology(Box::new(self.numa_topologies.get(name)?.clone()))
-            }
-            Ref::DeviceClass(name) => Object::DeviceClass(Box::new(self.device_classes.get(name)?.clone())),
-            Ref::ResourceSlice(name) => Object::ResourceSlice(Box::new(self.resource_slices.get(name)?.clone())),
-            Ref::ResourceClaim(key) => Object::ResourceClaim(Box::new(self.resource_claims.get(key)?.clone())),
-        })
+        existed
     }
 
     fn note(&mut self, which: Ref, before: Option<Object>) {
@@ -189,4 +149,25 @@ impl World {
     pub(crate) fn take_changes(&mut self) -> Changes {
         std::mem::replace(&mut self.changes, Changes::These(BTreeMap::new()))
     }
+}
+
+/// The row that was there already.
+struct Unchanged;
+
+/// Puts a row into its table and returns what it replaces.
+fn put<K: Ord, V: PartialEq>(
+    table: &mut BTreeMap<K, V>,
+    key: K,
+    row: V,
+    object: fn(Box<V>) -> Object,
+) -> Result<Option<Object>, Unchanged> {
+    if table.get(&key) == Some(&row) {
+        return Err(Unchanged);
+    }
+    Ok(table.insert(key, row).map(|old| object(Box::new(old))))
+}
+
+/// Takes a row out of its table.
+fn take<K: Ord, V>(table: &mut BTreeMap<K, V>, key: &K, object: fn(Box<V>) -> Object) -> Option<Object> {
+    table.remove(key).map(|old| object(Box::new(old)))
 }

@@ -7,6 +7,7 @@ use super::Answer;
 use crate::gpu_wiring::{self, NUM_OF_GPUS, PORTION, VISIBLE_DEVICES};
 use crate::objects::Malformed;
 use crate::objects::reader::Reader;
+use crate::objects::request::has_gpu_limit;
 use crate::quantity::Quantity;
 
 /// Which rules apply to pods.
@@ -108,7 +109,7 @@ fn sharing(pod: &Value, namespace: &str, rules: &PodRules) -> Result<(), Refusal
     let memory = annotations.field(annotation::GPU_MEMORY).text()?;
     let devices = annotations.field(annotation::GPU_FRACTION_NUM_DEVICES).text()?;
     let shares = fraction.is_some() || memory.is_some();
-    let limit = has_gpu_limit(pod);
+    let limit = has_gpu_limit(&root.field("spec"))?;
     let rule = |why: &str, hint: &'static str| Err(Refusal::Rule(why.to_owned(), hint));
     if shares && !rules.gpu_sharing {
         let own = root.field("metadata").field("name").text_or_empty()?;
@@ -270,11 +271,6 @@ fn scheduler_of(pod: &Value) -> &str {
 fn shares_gpu(pod: &Value) -> bool {
     let annotations = &pod["metadata"]["annotations"];
     !annotations[annotation::GPU_FRACTION].is_null() || !annotations[annotation::GPU_MEMORY].is_null()
-}
-
-fn has_gpu_limit(pod: &Value) -> bool {
-    let containers = gpu_wiring::LISTS.iter().flat_map(|name| list(pod, name));
-    containers.into_iter().any(|container| !container["resources"]["limits"][resource::NVIDIA_GPU].is_null())
 }
 
 fn requests_gpu(container: &Value) -> bool {

@@ -162,14 +162,14 @@ impl Binder {
 
     pub fn apply_request(&mut self, request: &Value) -> Result<Key, String> {
         let row = RequestRow::read(request)?;
-        let key = row.key.clone();
+        let key = row.order.key.clone();
         self.requests.insert(key.clone(), row);
         Ok(key)
     }
 
     /// The shared GPUs it named, to be looked after.
     pub fn delete_request(&mut self, key: &Key) -> Vec<String> {
-        self.requests.remove(key).map_or_else(Vec::new, |row| row.groups)
+        self.requests.remove(key).map_or_else(Vec::new, |row| row.order.gpu_groups)
     }
 
     /// The shared GPUs whose users changed.
@@ -223,10 +223,11 @@ impl Binder {
     /// Requests that wait for this pod or shared GPU to change.
     pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> Vec<Key> {
         let named = |row: &&RequestRow| {
-            (row.key.namespace == pod.namespace && row.pod == pod.name)
-                || row.groups.iter().any(|group| groups.contains(group))
+            let order = &row.order;
+            (order.key.namespace == pod.namespace && order.pod == pod.name)
+                || order.gpu_groups.iter().any(|group| groups.contains(group))
         };
-        self.requests.values().filter(|row| row.open()).filter(named).map(|row| row.key.clone()).collect()
+        self.requests.values().filter(|row| row.open()).filter(named).map(|row| row.order.key.clone()).collect()
     }
 
     /// All shared GPUs that anybody names.
@@ -236,6 +237,6 @@ impl Binder {
 
     /// Requests not carried out yet.
     pub fn open_requests(&self) -> impl Iterator<Item = &Key> {
-        self.requests.values().filter(|row| row.open()).map(|row| &row.key)
+        self.requests.values().filter(|row| row.open()).map(|row| &row.order.key)
     }
 }

@@ -35,7 +35,8 @@ impl Binder {
             return users.iter().filter(|pod| pod.phase == "Running" && !pod.deleting).map(|pod| delete(pod)).collect();
         }
         // The label of a user may not be there yet.
-        let expected = self.requests.values().any(|row| row.open() && row.groups.iter().any(|own| own == group));
+        let expected =
+            self.requests.values().any(|row| row.open() && row.order.gpu_groups.iter().any(|own| own == group));
         if used || expected {
             return Vec::new();
         }
@@ -44,12 +45,14 @@ impl Binder {
 
     /// An autoscaler is about to bring nodes: a reservation now could take a GPU from the pod it is asked for.
     pub(super) fn scaling_up(&self) -> bool {
-        self.pods.values().any(|pod| pod.key.namespace == self.settings.scale_adjust_namespace && pod.unscheduled)
+        let namespace = &self.settings.scale_adjust_namespace;
+        let from_there = self.pods.range(PodKey::new(namespace, "")..);
+        from_there.take_while(|(key, _)| key.namespace == *namespace).any(|(_, pod)| pod.unscheduled)
     }
 
     pub(super) fn reservation_pod(&self, request: &RequestRow, group: &str, user: &Unbound) -> Value {
         let settings = &self.settings;
-        let key = reservation_key(&settings.reservation_namespace, &request.node, group);
+        let key = reservation_key(&settings.reservation_namespace, &request.order.node, group);
         let mut amounts: BTreeMap<&str, &str> = settings
             .reservation_resources
             .iter()
@@ -82,7 +85,7 @@ impl Binder {
                 "annotations": {annotation::DO_NOT_DISRUPT: "true"},
             },
             "spec": {
-                "nodeName": request.node,
+                "nodeName": request.order.node,
                 "serviceAccountName": settings.reservation_service_account,
                 "containers": [container],
             },

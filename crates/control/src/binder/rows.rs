@@ -2,32 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use kai_api::keys::{annotation, label, phase, received};
+use kai_api::keys::{annotation, received};
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 
 use super::Settings;
 use crate::gpu_wiring::{self, Maps};
+use crate::objects::pod::gpu_groups;
 use crate::objects::reader::parse_time;
+use crate::objects::{BindPhase, BindRequest};
 use crate::world::{Key, PodKey};
 
 /// What matters of a `BindRequest`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRow {
-    pub key: Key,
+    /// What the scheduler reads of it, too.
+    pub order: BindRequest,
     pub created: Timestamp,
-    pub pod: String,
-    pub pod_uid: Option<String>,
-    pub node: String,
     pub received: String,
     pub portion: String,
-    pub groups: Vec<String>,
     /// Devices by the pod's own name of the claim.
     pub allocations: Vec<(String, Value)>,
     pub numa_zones: Option<Value>,
-    pub backoff_limit: Option<u32>,
-    pub phase: String,
-    pub failed_attempts: u32,
     pub deleting: bool,
 }
 
@@ -82,37 +78,23 @@ pub struct VolumeClaimRow {
 
 impl RequestRow {
     pub(super) fn read(request: &Value) -> Result<Self, String> {
-        let key = key_of(request)?;
-        let (spec, status) = (&request["spec"], &request["status"]);
-        let whole = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let spec = &request["spec"];
         Ok(Self {
+            order: BindRequest::parse(request).map_err(|malformed| malformed.to_string())?,
             created: time_of(request),
-            pod: text(&spec["podName"]).unwrap_or_else(|| key.name.clone()),
-            pod_uid: text(&request["metadata"]["ownerReferences"][0]["uid"]),
-            node: text(&spec["selectedNode"]).unwrap_or_default(),
             received: text(&spec["receivedResourceType"]).unwrap_or_else(|| received::REGULAR.to_owned()),
             portion: text(&spec["receivedGPU"]["portion"]).unwrap_or_default(),
-            groups: texts(&spec["selectedGPUGroups"]),
             allocations: items(&spec["resourceClaimAllocations"])
                 .map(|item| (text(&item["name"]).unwrap_or_default(), item["allocation"].clone()))
                 .collect(),
             numa_zones: Some(&spec["predictedNUMAZones"]).filter(|zones| zones.is_array()).cloned(),
-            backoff_limit: whole(&spec["backoffLimit"]),
-            phase: text(&status["phase"]).unwrap_or_default(),
-            failed_attempts: whole(&status["failedAttempts"]).unwrap_or(0),
             deleting: !request["metadata"]["deletionTimestamp"].is_null(),
-            key,
         })
     }
 
     /// Still to be carried out.
     pub fn open(&self) -> bool {
-        !self.deleting && self.phase != phase::SUCCEEDED && !self.given_up()
-    }
-
-    /// Failed as often as it may.
-    pub fn given_up(&self) -> bool {
-        self.phase == phase::FAILED && self.backoff_limit.is_none_or(|limit| self.failed_attempts >= limit)
+        !self.deleting && self.order.phase != BindPhase::Succeeded && !self.order.given_up()
     }
 
     pub(super) fn is_fraction(&self) -> bool {
@@ -174,16 +156,10 @@ impl VolumeClaimRow {
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 fn groups(labels: &Value) -> Vec<String> {
-    let mut found: Vec<String> = labels
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| *key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX))
-        .filter_map(|(_, group)| text(group))
-        .collect();
-    found.sort_unstable();
-    found.dedup();
-    found
+    let written = labels.as_object().into_iter().flatten();
+    let named =
+        written.filter_map(|(key, group)| Some((key.as_str(), group.as_str().filter(|name| !name.is_empty())?)));
+    gpu_groups(named).into_iter().map(str::to_owned).collect()
 }
 
 fn volumes(pod: &Value, key: &PodKey) -> Vec<String> {
@@ -220,10 +196,6 @@ fn time_of(object: &Value) -> Timestamp {
 
 fn text(value: &Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    items(value).filter_map(text).collect()
 }
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {

@@ -43,8 +43,8 @@ impl Binder {
     }
 
     fn steps(&self, request: &RequestRow, now: Timestamp) -> Result<Vec<BindEffect>, Stop> {
-        let pod_key = PodKey::new(&request.key.namespace, &request.pod);
-        let same = |pod: &&PodRow| request.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        let pod_key = PodKey::new(&request.order.key.namespace, &request.order.pod);
+        let same = |pod: &&PodRow| request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         let Some(pod) = self.pods.get(&pod_key).filter(same) else {
             let patience = Timestamp(request.created.0 + POD_PATIENCE.0);
             if now < patience {
@@ -55,16 +55,16 @@ impl Binder {
         let Some(unbound) = &pod.unbound else {
             return Ok(vec![succeeded(request)]);
         };
-        if !self.nodes.contains_key(&request.node) {
-            return Err(Stop::Fail(format!("node {} does not exist", request.node)));
+        if !self.nodes.contains_key(&request.order.node) {
+            return Err(Stop::Fail(format!("node {} does not exist", request.order.node)));
         }
         let mut effects = Vec::new();
         if request.is_fraction() {
-            if request.groups.is_empty() {
+            if request.order.gpu_groups.is_empty() {
                 return Err(Stop::Fail("the request is for a part of a GPU but names no GPU group".to_owned()));
             }
             let devices = self.devices(request, pod, unbound, now)?;
-            effects.extend(label_pod(pod, &request.groups));
+            effects.extend(label_pod(pod, &request.order.gpu_groups));
             effects.extend(self.write_maps(request, pod, unbound, &devices)?);
         }
         self.volumes(request, unbound, now)?;
@@ -77,14 +77,14 @@ impl Binder {
         effects.push(BindEffect::Bind {
             pod: pod_key.clone(),
             uid: pod.uid.clone(),
-            node: request.node.clone(),
+            node: request.order.node.clone(),
             annotations,
         });
         effects.push(succeeded(request));
         effects.push(BindEffect::Tell {
             pod: pod_key,
             bound: true,
-            message: format!("Pod bound successfully to node {}", request.node),
+            message: format!("Pod bound successfully to node {}", request.order.node),
         });
         Ok(effects)
     }
@@ -94,7 +94,7 @@ impl Binder {
         let mut devices = Vec::new();
         let mut create = Vec::new();
         let mut until: Option<Timestamp> = None;
-        for group in &request.groups {
+        for group in &request.order.gpu_groups {
             let Some(reservation) = self.reservation(group) else {
                 if self.scaling_up() {
                     return Err(Stop::Fail(format!(
@@ -120,10 +120,10 @@ impl Binder {
             }
             until = Some(until.map_or(timeout, |known| known.min(timeout)));
         }
-        if devices.len() == request.groups.len() {
+        if devices.len() == request.order.gpu_groups.len() {
             return Ok(devices);
         }
-        let missing = request.groups.len() - devices.len();
+        let missing = request.order.gpu_groups.len() - devices.len();
         Err(Stop::Wait { why: format!("{missing} GPU reservation(s) to name their device"), until, effects: create })
     }
 
@@ -160,7 +160,7 @@ impl Binder {
 
     /// MiB that HAMi-core lets the container use; nothing where the node does not say what its GPUs have.
     fn memory_limit(&self, request: &RequestRow) -> Option<String> {
-        let memory: i64 = self.nodes.get(&request.node)?.get(node_label::GPU_MEMORY)?.parse().ok()?;
+        let memory: i64 = self.nodes.get(&request.order.node)?.get(node_label::GPU_MEMORY)?.parse().ok()?;
         let portion = crate::quantity::Quantity::parse(&request.portion).ok()?.milli();
         (memory > 0 && portion > 0).then(|| format!("{}m", i128::from(memory) * i128::from(portion) / 1000))
     }
@@ -170,13 +170,13 @@ impl Binder {
         let mut effects = Vec::new();
         let mut waiting = Vec::new();
         for name in &user.volumes {
-            let key = Key::new(&request.key.namespace, name);
+            let key = Key::new(&request.order.key.namespace, name);
             let claim = self.volume_claims.get(&key);
             if claim.is_some_and(|claim| claim.bound) {
                 continue;
             }
-            if claim.is_some_and(|claim| claim.selected_node.as_deref() != Some(request.node.as_str())) {
-                effects.push(BindEffect::AssignVolume { claim: key.clone(), node: request.node.clone() });
+            if claim.is_some_and(|claim| claim.selected_node.as_deref() != Some(request.order.node.as_str())) {
+                effects.push(BindEffect::AssignVolume { claim: key.clone(), node: request.order.node.clone() });
             }
             waiting.push(key.to_string());
         }
@@ -197,13 +197,13 @@ impl Binder {
     /// Ends an attempt: takes back what was prepared, and counts it. `why` is what an effect was answered.
     pub fn failed(&self, key: &Key, why: &str, now: Timestamp) -> Plan {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
-        let pod_key = PodKey::new(&request.key.namespace, &request.pod);
+        let pod_key = PodKey::new(&request.order.key.namespace, &request.order.pod);
         let mut effects = Vec::new();
         if let Some(pod) = self.pods.get(&pod_key).filter(|pod| pod.unbound.is_some()) {
             effects.extend(self.take_back(request, pod));
         }
-        let attempts = request.failed_attempts.saturating_add(1);
-        let retry = request.backoff_limit.is_some_and(|limit| attempts < limit);
+        let attempts = request.order.failed_attempts.saturating_add(1);
+        let retry = request.order.backoff_limit.is_some_and(|limit| attempts < limit);
         effects.push(BindEffect::SetPhase {
             request: key.clone(),
             phase: phase::FAILED,
@@ -213,9 +213,9 @@ impl Binder {
         effects.push(BindEffect::Tell {
             pod: pod_key.clone(),
             bound: false,
-            message: format!("Failed to bind pod {pod_key} to node {}: {why}", request.node),
+            message: format!("Failed to bind pod {pod_key} to node {}: {why}", request.order.node),
         });
-        let pause = Span::seconds(1 << request.failed_attempts.min(6));
+        let pause = Span::seconds(1 << request.order.failed_attempts.min(6));
         Plan { effects, again: retry.then(|| Timestamp(now.0 + pause.0)), waiting: None }
     }
 
@@ -233,7 +233,7 @@ impl Binder {
             effects.push(BindEffect::PatchPod { pod: pod.key.clone(), labels, annotations: BTreeMap::new() });
         }
         // One that never found its GPU would only fail the next attempt too.
-        for group in &request.groups {
+        for group in &request.order.gpu_groups {
             if let Some(reservation) = self.reservation(group).filter(|pod| pod.device.is_none()) {
                 effects.push(BindEffect::DeletePod { pod: reservation.key.clone(), uid: reservation.uid.clone() });
             }
@@ -248,10 +248,10 @@ fn wait(why: String, until: Option<Timestamp>) -> Stop {
 
 fn succeeded(request: &RequestRow) -> BindEffect {
     BindEffect::SetPhase {
-        request: request.key.clone(),
+        request: request.order.key.clone(),
         phase: phase::SUCCEEDED,
         reason: String::new(),
-        failed_attempts: request.failed_attempts,
+        failed_attempts: request.order.failed_attempts,
     }
 }
 

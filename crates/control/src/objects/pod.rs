@@ -144,13 +144,7 @@ impl Pod {
 
     /// Shared GPUs that it holds, by name: one label for a single device, one label each for several.
     pub fn gpu_groups(&self) -> Vec<&str> {
-        let several =
-            self.labels.iter().filter(|(key, _)| key.starts_with(label::GPU_GROUP_PREFIX)).map(|(_, group)| group);
-        let mut groups: Vec<&str> =
-            self.labels.get(label::GPU_GROUP).into_iter().chain(several).map(String::as_str).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        groups
+        gpu_groups(self.labels.iter().map(|(key, group)| (key.as_str(), group.as_str())))
     }
 
     /// Writes down which shared GPUs it holds, the way [`Pod::gpu_groups`] reads it.
@@ -168,6 +162,15 @@ impl Pod {
             }
         }
     }
+}
+
+/// Shared GPUs that labels name, in order.
+pub(crate) fn gpu_groups<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> Vec<&'l str> {
+    let about = |key: &str| key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX);
+    let mut groups: Vec<&str> = labels.filter(|(key, _)| about(key)).map(|(_, group)| group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
 }
 
 impl Owner {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_api::SchedulingCondition;
-use kai_api::keys::annotation;
+use kai_api::keys::{annotation, priority};
 use kai_engine::units::{Span, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
@@ -104,6 +104,13 @@ impl PodGroup {
             mark_unschedulable: spec.field("markUnschedulable").flag()?.unwrap_or(true),
             conditions: conditions(&root),
         })
+    }
+}
+
+impl PodGroup {
+    /// Whether others may evict it: as it says, else by its priority.
+    pub(crate) fn is_preemptible(&self, value: i32) -> bool {
+        self.preemptible.unwrap_or(value < priority::NON_PREEMPTIBLE_MIN)
     }
 }
 

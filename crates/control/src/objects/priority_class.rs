@@ -1,5 +1,8 @@
 //! Names for priorities.
 
+use std::collections::BTreeMap;
+
+use kai_api::keys::priority;
 use serde_json::Value;
 
 use super::Malformed;
@@ -14,6 +17,13 @@ pub struct PriorityClass {
 }
 
 impl PriorityClass {
+    /// Priority of whoever names no class, or one that does not exist.
+    pub(crate) fn standard(classes: &BTreeMap<String, Self>) -> i32 {
+        // Of several global defaults Kubernetes takes the lowest.
+        let defaults = classes.values().filter(|class| class.global_default);
+        defaults.map(|class| class.value).min().unwrap_or(priority::DEFAULT)
+    }
+
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
         let place = root.field("value");

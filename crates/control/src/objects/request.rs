@@ -174,7 +174,8 @@ fn pod_level(spec: &Reader<'_>, containers: &Resources) -> Result<PodLevel, Malf
     })
 }
 
-fn has_gpu_limit(spec: &Reader<'_>) -> Result<bool, Malformed> {
+/// Whether any container has a limit for whole GPUs.
+pub(crate) fn has_gpu_limit(spec: &Reader<'_>) -> Result<bool, Malformed> {
     let mut all = spec.field("containers").items()?;
     all.extend(spec.field("initContainers").items()?);
     Ok(all.iter().any(|place| place.field("resources").field("limits").field(resource::NVIDIA_GPU).exists()))

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
-use kai_api::keys::{label, priority};
+use kai_api::keys::label;
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{DeviceId, NodeId, QueueId};
 use kai_engine::snapshot::{Extras, Status};
@@ -20,7 +20,7 @@ use super::signatures::Signatures;
 use super::topologies::Topologies;
 use super::tree::{Branch, Limb};
 use super::{Names, TreeFault, nodes};
-use crate::objects::{Pod, PodGroup, TopologyConstraint};
+use crate::objects::{Pod, PriorityClass, TopologyConstraint};
 use crate::scheduler::settings::{Settings, TaskOrder};
 use crate::world::World;
 
@@ -97,7 +97,7 @@ pub(super) fn add<'w>(
         maker.stand_in(&roster.sharing);
     }
     let mut faults = Vec::new();
-    let standard = default_priority(world);
+    let standard = PriorityClass::standard(&world.priority_classes);
     for job in &roster.jobs {
         if let Some(fault) = &job.plan.fault {
             faults.push((maker.names.jobs.len(), fault.clone()));
@@ -107,13 +107,6 @@ pub(super) fn add<'w>(
         maker.job(job, queue, value.map_or(standard, |class| class.value));
     }
     Added { faults, classes: maker.classes.numbers }
-}
-
-/// Priority of jobs that name no class, or one that does not exist.
-fn default_priority(world: &World) -> i32 {
-    // Of several global defaults Kubernetes takes the lowest.
-    let defaults = world.priority_classes.values().filter(|class| class.global_default);
-    defaults.map(|class| class.value).min().unwrap_or(priority::DEFAULT)
 }
 
 /// Every shared GPU that somebody holds, by node and name.
@@ -184,7 +177,7 @@ impl<'w> Maker<'_, 'w> {
             queue,
             // Without a queue there is nothing to be ordered or reclaimed in.
             priority: queue.map_or(0, |_| value),
-            preemptible: queue.is_some() && preemptible(group, value),
+            preemptible: queue.is_some() && group.is_preemptible(value),
             created: group.created,
             last_start: group.last_start,
             stale_since: group.stale_since,
@@ -264,10 +257,6 @@ impl<'w> Maker<'_, 'w> {
             claims: claimed.and_then(|claimed| claimed.list),
         }
     }
-}
-
-fn preemptible(group: &PodGroup, value: i32) -> bool {
-    group.preemptible.unwrap_or(value < priority::NON_PREEMPTIBLE_MIN)
 }
 
 const KUBEFLOW_ROLE: &str = "training.kubeflow.org/job-role";
