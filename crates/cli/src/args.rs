@@ -10,6 +10,8 @@ use kai_engine::units::Timestamp;
 use kai_generate::{SCENARIOS, Scenario};
 use kai_sim::time::parse_span;
 
+use crate::live::{RunAll, RunBinder, RunGrouper, RunScheduler};
+
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
     .usage(anstyle::Style::new().bold())
@@ -46,6 +48,14 @@ pub(crate) enum Command {
     /// Pipe it to `kubectl apply -f -` to let a cluster know the kinds: Queue, PodGroup, BindRequest, Topology,
     /// SchedulingShard, Config.
     Crds,
+    /// Schedule the pods of a cluster, as its scheduler
+    Scheduler(RunScheduler),
+    /// Carry out what the scheduler decides: bind pods, reserve shared GPUs
+    Binder(RunBinder),
+    /// Give pods of a cluster their pod groups
+    Podgrouper(RunGrouper),
+    /// Scheduler, binder and pod grouper in one process, for trying things out
+    AllInOne(RunAll),
 }
 
 #[derive(Debug, clap::Args)]
@@ -167,7 +177,7 @@ impl Color {
     }
 }
 
-fn span(text: &str) -> Result<Span, String> {
+pub(crate) fn span(text: &str) -> Result<Span, String> {
     parse_span(text).map(|span| Span(span.0)).ok_or_else(|| "write a time such as 90s, 5m or 1h30m".to_owned())
 }
 

@@ -8,6 +8,7 @@ mod complaint;
 mod crds;
 mod files;
 mod generate;
+mod live;
 mod output;
 mod render;
 mod replay;
@@ -27,6 +28,10 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Crds => crds::run(),
+        Command::Scheduler(args) => live::scheduler(&args),
+        Command::Binder(args) => live::binder(&args),
+        Command::Podgrouper(args) => live::grouper(&args),
+        Command::AllInOne(args) => live::all_in_one(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

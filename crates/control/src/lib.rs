@@ -14,6 +14,7 @@ mod duration;
 pub mod gpu_wiring;
 pub mod grouper;
 pub mod groups;
+pub mod in_flight;
 mod nearest;
 pub mod objects;
 pub mod quantity;

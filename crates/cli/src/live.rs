@@ -1,0 +1,248 @@
+//! `kai scheduler`, `kai binder`, `kai podgrouper` and `kai all-in-one`: the parts that run in a cluster.
+#![allow(clippy::doc_markdown, reason = "doc comments are printed as help, where backticks would show")]
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kai_api::keys::{label, name};
+use kai_control::scheduler::{Configured, Settings};
+use kai_live::{
+    BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, Process, SchedulerOptions, start_logs,
+};
+use serde_json::Value;
+
+use crate::args::{Span, span};
+use crate::complaint::Complaint;
+
+/// What every part takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CommonArgs {
+    /// How to reach the cluster; otherwise KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Where to answer /healthz, /readyz and /metrics; `:8080` is port 8080 of every address, `off` is nowhere
+    #[arg(long, alias = "metrics-bind-address", default_value = ":8080", value_name = "ADDRESS", value_parser = listen)]
+    listen_address: Listen,
+    /// Prefix of metrics
+    #[arg(long, default_value = "kai", value_name = "NAME")]
+    metrics_namespace: String,
+    /// API calls a second, on average; 0 is no limit
+    #[arg(long, default_value_t = 50.0, value_name = "NUMBER")]
+    qps: f64,
+    /// API calls at once, after a quiet time
+    #[arg(long, default_value_t = 300, value_name = "NUMBER")]
+    burst: u32,
+    /// API calls at the same time
+    #[arg(long, alias = "max-concurrent-reconciles", default_value_t = 32, value_name = "NUMBER")]
+    workers: usize,
+    /// Only the replica that holds the lease works
+    #[arg(long)]
+    leader_elect: bool,
+    /// Namespace of the lease
+    #[arg(long, default_value = name::NAMESPACE, value_name = "NAME")]
+    namespace: String,
+    /// Pods that ask for this scheduler are ours
+    #[arg(long, default_value = name::SCHEDULER, value_name = "NAME")]
+    scheduler_name: String,
+    /// Log one JSON object a line
+    #[arg(long)]
+    log_json: bool,
+    /// Least important messages to log: error, warn, info, debug or trace; RUST_LOG says more
+    #[arg(long, default_value = "info", value_name = "LEVEL")]
+    log_level: String,
+}
+
+/// What the scheduler takes beside that.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SchedulerArgs {
+    /// Actions, plugins and their arguments; further flags by name under `args`
+    #[arg(long, value_name = "FILE")]
+    scheduler_conf: Option<PathBuf>,
+    /// From one cycle to the next
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = span)]
+    schedule_period: Span,
+    /// Label that assigns nodes, queues and groups to shards
+    #[arg(long, default_value = label::NODE_POOL, value_name = "KEY")]
+    nodepool_label_key: String,
+    /// The shard to serve; by default everything without the label
+    #[arg(long, default_value = "", value_name = "VALUE")]
+    partition_label_value: String,
+    /// Delete pods instead of evicting them, whatever their disruption budgets say
+    #[arg(long)]
+    evict_by_delete: bool,
+}
+
+/// What the binder takes beside that.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct BinderArgs {
+    /// Where pods that reserve shared GPUs live
+    #[arg(long, default_value = name::RESOURCE_RESERVATION, value_name = "NAME")]
+    resource_reservation_namespace: String,
+    /// As whom they run
+    #[arg(long, default_value = name::RESOURCE_RESERVATION, value_name = "NAME")]
+    resource_reservation_service_account: String,
+    /// What they run
+    #[arg(long, default_value = "", value_name = "IMAGE")]
+    resource_reservation_pod_image: String,
+    /// GPUs are pretended: reservation pods only sleep
+    #[arg(long)]
+    fake_gpu_nodes: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunScheduler {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    scheduler: SchedulerArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunBinder {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    binder: BinderArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunGrouper {
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunAll {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    scheduler: SchedulerArgs,
+    #[command(flatten)]
+    binder: BinderArgs,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listen(Option<SocketAddr>);
+
+fn listen(text: &str) -> Result<Listen, String> {
+    if text == "off" || text == "0" {
+        return Ok(Listen(None));
+    }
+    let everywhere = text.strip_prefix(':').and_then(|port| port.parse().ok());
+    let address = everywhere.map(|port| SocketAddr::new(IpAddr::from(Ipv6Addr::UNSPECIFIED), port));
+    let address = address.or_else(|| text.parse().ok());
+    address.map(|address| Listen(Some(address))).ok_or_else(|| "write :8080, 127.0.0.1:8080, or off".to_owned())
+}
+
+pub(crate) fn scheduler(args: &RunScheduler) -> Result<(), Complaint> {
+    run(&args.common, vec![args.scheduler.component(&args.common)?])
+}
+
+pub(crate) fn binder(args: &RunBinder) -> Result<(), Complaint> {
+    run(&args.common, vec![args.binder.component(&args.common)])
+}
+
+pub(crate) fn grouper(args: &RunGrouper) -> Result<(), Complaint> {
+    run(&args.common, vec![args.common.grouper()])
+}
+
+pub(crate) fn all_in_one(args: &RunAll) -> Result<(), Complaint> {
+    let RunAll { common, scheduler, binder } = args;
+    run(common, vec![common.grouper(), scheduler.component(common)?, binder.component(common)])
+}
+
+fn run(common: &CommonArgs, components: Vec<Component>) -> Result<(), Complaint> {
+    start_logs(if common.log_json { LogFormat::Json } else { LogFormat::Text }, &common.log_level);
+    let process = Process {
+        kubeconfig: common.kubeconfig.clone(),
+        listen: common.listen_address.0,
+        metrics_namespace: common.metrics_namespace.clone(),
+        qps: common.qps,
+        burst: common.burst,
+        components,
+    };
+    process.run().map_err(|fault| Complaint::input(fault.to_string(), "the log above tells what led to it"))
+}
+
+impl CommonArgs {
+    fn grouper(&self) -> Component {
+        let settings = kai_workloads::Settings {
+            scheduler_name: self.scheduler_name.clone(),
+            ..kai_workloads::Settings::default()
+        };
+        let lease = self.lease("54dff599.kai.scheduler", 2);
+        Component::Grouper(Box::new(GrouperOptions { settings, workers: self.workers, lease }))
+    }
+
+    fn lease(&self, lease: &str, retry_seconds: u64) -> Option<LeaseOptions> {
+        self.leader_elect.then(|| LeaseOptions {
+            namespace: self.namespace.clone(),
+            name: lease.to_owned(),
+            identity: identity(),
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(retry_seconds),
+        })
+    }
+}
+
+/// The pod's name, as KAI has it, and something that tells two processes of one host apart.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "localhost".to_owned());
+    format!("{host}_{}", std::process::id())
+}
+
+impl SchedulerArgs {
+    fn component(&self, common: &CommonArgs) -> Result<Component, Complaint> {
+        let file = self.scheduler_conf.as_deref().map_or(Ok(Value::Null), read_yaml)?;
+        let wrong = |malformed: kai_control::Malformed| {
+            let place = self.scheduler_conf.as_ref().map(|path| path.display().to_string());
+            Complaint::Input { problem: malformed.to_string(), place, help: Some(malformed.hint) }
+        };
+        let Configured { settings, warnings } = Configured::read(&file).map_err(wrong)?;
+        for warning in warnings {
+            crate::complaint::warn(&warning);
+        }
+        let shard = Some(self.partition_label_value.clone()).filter(|shard| !shard.is_empty());
+        let lease =
+            shard.as_ref().map_or(common.scheduler_name.clone(), |shard| format!("{}-{shard}", common.scheduler_name));
+        let settings = Settings {
+            scheduler_name: common.scheduler_name.clone(),
+            node_pool_label_key: self.nodepool_label_key.clone(),
+            node_pool_value: shard,
+            ..settings
+        };
+        Ok(Component::Scheduler(Box::new(SchedulerOptions {
+            settings,
+            period: Duration::from_micros(self.schedule_period.0.max(1000).unsigned_abs()),
+            evict_by_delete: self.evict_by_delete,
+            writers: common.workers,
+            lease: common.lease(&lease, 5),
+        })))
+    }
+}
+
+impl BinderArgs {
+    fn component(&self, common: &CommonArgs) -> Component {
+        let settings = kai_control::binder::Settings {
+            reservation_namespace: self.resource_reservation_namespace.clone(),
+            reservation_service_account: self.resource_reservation_service_account.clone(),
+            reservation_image: self.resource_reservation_pod_image.clone(),
+            fake_gpu_nodes: self.fake_gpu_nodes,
+            ..kai_control::binder::Settings::default()
+        };
+        let lease = common.lease("2ad35f9c.kai.scheduler", 2);
+        Component::Binder(Box::new(BinderOptions { settings, workers: common.workers, lease }))
+    }
+}
+
+fn read_yaml(path: &Path) -> Result<Value, Complaint> {
+    let place = Some(path.display().to_string());
+    let wrong = |problem: String| Complaint::Input { problem, place, help: None };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return Err(wrong(format!("cannot be read: {error}"))),
+    };
+    serde_norway::from_str(&text).map_err(|error| wrong(format!("is not YAML: {error}")))
+}

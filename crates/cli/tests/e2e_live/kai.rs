@@ -1,0 +1,92 @@
+//! The program under test, and the cluster it is tested on.
+#![allow(clippy::print_stderr, reason = "tells where the logs of a failed test are")]
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use test_cluster::{Cluster, Options, Progress};
+
+/// A fresh cluster of this many nodes with so many GPUs each.
+pub(crate) fn cluster(name: &str, nodes: u32, gpus: u32) -> Cluster {
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
+    let options = Options { name: name.to_owned(), base, nodes, gpus };
+    Cluster::start(&options, &Progress::start(name)).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// The program under test.
+pub(crate) struct Kai {
+    name: String,
+    child: Child,
+    port: u16,
+    log: PathBuf,
+}
+
+impl Kai {
+    /// Starts a subcommand against the cluster and waits until it is ready.
+    pub(crate) fn start(cluster: &Cluster, subcommand: &str, arguments: &[&str]) -> Self {
+        let mut kai = Self::launch(&cluster.state().kubeconfig, subcommand, arguments);
+        kai.await_ready();
+        kai
+    }
+
+    /// Starts a subcommand and does not wait.
+    pub(crate) fn launch(kubeconfig: &Path, subcommand: &str, arguments: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let name = format!("{subcommand}-{port}");
+        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.log"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kai"));
+        command.arg(subcommand).arg("--kubeconfig").arg(kubeconfig).args(arguments);
+        command.args(["--log-json", "--listen-address", &format!("127.0.0.1:{port}")]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+        Self { name, child: command.spawn().unwrap(), port, log }
+    }
+
+    pub(crate) fn await_ready(&mut self) {
+        for _ in 0..300 {
+            if self.get("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+                return;
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("{} ended ({status}):\n{}", self.name, std::fs::read_to_string(&self.log).unwrap());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{} is not ready after 30 s:\n{}", self.name, std::fs::read_to_string(&self.log).unwrap());
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// Ends it as Kubernetes would, and looks for complaints in its log.
+    pub(crate) fn end_politely(&mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success(), "it should end without complaint when told to");
+        let log = std::fs::read_to_string(&self.log).unwrap();
+        for line in log.lines() {
+            let entry: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+            assert_ne!(entry["level"], "ERROR", "{line}");
+        }
+    }
+}
+
+impl Drop for Kai {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the log of {}: {}", self.name, self.log.display());
+        }
+    }
+}

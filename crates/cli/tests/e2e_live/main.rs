@@ -1,0 +1,8 @@
+//! `kai` on a real cluster: real API server, real controllers, simulated kubelets. One file a story.
+//!
+//! Ignored by plain `cargo test`, for it needs programs that take minutes to build the first time:
+//! `cargo test -p kai-cli --test e2e_live -- --ignored`.
+
+mod ask;
+mod kai;
+mod scheduling;

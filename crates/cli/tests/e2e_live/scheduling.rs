@@ -1,0 +1,157 @@
+//! Pods and gangs get their places, or are told why not.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use test_cluster::Kubectl;
+
+use crate::ask::{apply, await_that, get, phase, phases, run};
+use crate::kai::{Kai, cluster};
+
+#[test]
+#[ignore = "starts a real cluster"]
+fn e2e_pods_and_gangs_are_scheduled() {
+    let mut cluster = cluster("e2e-scheduling", 4, 8);
+    let kubectl = cluster.kubectl();
+    let mut kai = Kai::start(&cluster, "all-in-one", &["--fake-gpu-nodes"]);
+    apply(&kubectl, QUEUES);
+
+    a_pod_runs(&kubectl);
+    a_gang_runs_whole(&kubectl);
+    a_gang_that_does_not_fit_waits_whole(&kubectl);
+    room_that_becomes_free_is_used(&kubectl);
+    an_unknown_queue_is_told_on_the_pod(&kubectl);
+    pods_of_others_are_left_alone(&kubectl);
+    metrics_count_what_was_done(&kai);
+
+    cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
+    kai.end_politely();
+}
+
+const QUEUES: &str = "
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: department}
+spec:
+  resources: {gpu: {quota: 32, limit: -1}, cpu: {quota: -1, limit: -1}, memory: {quota: -1, limit: -1}}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: team}
+spec:
+  parentQueue: department
+  resources: {gpu: {quota: 32, limit: -1}, cpu: {quota: -1, limit: -1}, memory: {quota: -1, limit: -1}}
+";
+
+fn a_pod_runs(kubectl: &Kubectl) {
+    apply(kubectl, &pod("single", "team", "kai-scheduler", 1));
+    await_that("a pod runs", || phase(kubectl, "single") == "Running");
+    let pod = get(kubectl, "pod single");
+    assert_eq!(pod["metadata"]["annotations"]["received-resource-type"], "Regular");
+    let group = pod["metadata"]["annotations"]["pod-group-name"].as_str().expect("it is linked to its group");
+    assert_eq!(get(kubectl, &format!("podgroups.scheduling.run.ai {group}"))["spec"]["queue"], "team");
+    let request = get(kubectl, "bindrequests.scheduling.run.ai single");
+    assert_eq!(request["spec"]["selectedNode"], pod["spec"]["nodeName"]);
+    await_that("its bind request has succeeded", || {
+        get(kubectl, "bindrequests.scheduling.run.ai single")["status"]["phase"] == "Succeeded"
+    });
+    await_that("people are told", || {
+        let events = run(kubectl, "get events --field-selector involvedObject.name=single");
+        events.contains("Scheduled") && events.contains("Bound")
+    });
+}
+
+fn a_gang_runs_whole(kubectl: &Kubectl) {
+    apply(kubectl, &job("gang", 3, 8));
+    await_that("a gang runs", || phases(kubectl, "gang") == ["Running", "Running", "Running"]);
+    let nodes = run(kubectl, "get pods -l job-name=gang -o jsonpath={.items[*].spec.nodeName}");
+    let nodes: BTreeSet<&str> = nodes.split(' ').collect();
+    assert_eq!(nodes.len(), 3, "three pods of 8 GPUs need three nodes of 8");
+}
+
+fn a_gang_that_does_not_fit_waits_whole(kubectl: &Kubectl) {
+    apply(kubectl, &job("late", 2, 6));
+    await_that("both pods of it are told why they wait", || {
+        let reason =
+            "get pods -l job-name=late -o jsonpath={.items[*].status.conditions[?(@.type==\"PodScheduled\")].reason}";
+        run(kubectl, reason) == "Unschedulable Unschedulable"
+    });
+    assert_eq!(phases(kubectl, "late"), ["Pending", "Pending"], "there is room for one of them only");
+    let bound = run(kubectl, "get pods -l job-name=late -o jsonpath={.items[*].spec.nodeName}");
+    assert_eq!(bound, "");
+    await_that("the group says so, too", || {
+        let groups = get(kubectl, "podgroups.scheduling.run.ai");
+        let late = |group: &&Value| group["metadata"]["ownerReferences"][0]["name"] == "late";
+        let group = groups["items"].as_array().into_iter().flatten().find(late).cloned().unwrap_or_default();
+        group["status"]["schedulingConditions"][0]["type"] == "UnschedulableOnNodePool"
+    });
+}
+
+fn room_that_becomes_free_is_used(kubectl: &Kubectl) {
+    run(kubectl, "delete job gang --timeout=60s");
+    await_that("the gang that waited runs", || phases(kubectl, "late") == ["Running", "Running"]);
+    await_that("nothing is said of it any more", || {
+        let conditions =
+            run(kubectl, "get podgroups.scheduling.run.ai -o jsonpath={.items[*].status.schedulingConditions}");
+        !conditions.contains("Unschedulable")
+    });
+}
+
+fn an_unknown_queue_is_told_on_the_pod(kubectl: &Kubectl) {
+    apply(kubectl, &pod("lost", "nowhere", "kai-scheduler", 1));
+    await_that("the pod says which queue is missing", || {
+        let message = "get pod lost -o jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].message}";
+        run(kubectl, message).contains("nowhere")
+    });
+}
+
+fn pods_of_others_are_left_alone(kubectl: &Kubectl) {
+    apply(kubectl, &pod("foreign", "team", "somebody-else", 1));
+    thread::sleep(Duration::from_secs(3));
+    let foreign = get(kubectl, "pod foreign");
+    assert!(foreign["spec"]["nodeName"].is_null() && foreign["metadata"]["annotations"]["pod-group-name"].is_null());
+}
+
+fn metrics_count_what_was_done(kai: &Kai) {
+    let metrics = kai.get("/metrics").expect("metrics are answered");
+    let binds = metrics.lines().find_map(|line| line.strip_prefix("kai_bind_requests_total "));
+    assert_eq!(binds, Some("6"), "{metrics}");
+    assert!(kai.get("/healthz").is_some_and(|answer| answer.ends_with("ok")));
+}
+
+fn pod(name: &str, queue: &str, scheduler: &str, gpus: u32) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {{kai.scheduler/queue: {queue}}}}}
+spec:
+  schedulerName: {scheduler}
+  containers: [{{name: main, image: any, resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}}}]
+"
+    )
+}
+
+fn job(name: &str, pods: u32, gpus: u32) -> String {
+    format!(
+        "
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  labels: {{kai.scheduler/queue: team}}
+  annotations: {{kai.scheduler/batch-min-member: \"{pods}\"}}
+spec:
+  parallelism: {pods}
+  completions: {pods}
+  template:
+    metadata: {{labels: {{kai.scheduler/queue: team}}}}
+    spec:
+      schedulerName: kai-scheduler
+      restartPolicy: Never
+      containers: [{{name: main, image: any, resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}}}]
+"
+    )
+}

@@ -1,0 +1,349 @@
+//! The binder on a cluster: carries out bind requests as their steps become possible.
+
+mod perform;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use kai_api::BindRequest;
+use kai_control::Key;
+use kai_control::binder::{BindEffect, Binder, Settings};
+use kai_engine::units::{Span, Timestamp};
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::events::Events;
+use crate::health::Part;
+use crate::watch::{Seen, Watched, follow};
+use crate::writer::Writer;
+use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
+use perform::Performer;
+
+#[derive(Clone, Debug)]
+pub struct BinderOptions {
+    pub settings: Settings,
+    /// Requests carried out at the same time.
+    pub workers: usize,
+    pub lease: Option<LeaseOptions>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Requests,
+    Pods,
+    Nodes,
+    VolumeClaims,
+}
+
+const KINDS: [Kind; 4] = [Kind::Requests, Kind::Pods, Kind::Nodes, Kind::VolumeClaims];
+
+enum News {
+    Seen(Kind, Seen),
+    /// The effects of a plan were done, or one of them was not.
+    Done(Key, End),
+}
+
+/// What became of a plan.
+#[derive(Debug)]
+enum End {
+    Done,
+    /// The pod has its node, and everything was written.
+    Bound,
+    /// The pod has its node, but not everything was written.
+    Unfinished,
+    Failed(String),
+}
+
+/// How often reservations are looked after even if nothing seems to happen.
+const SYNC_PERIOD: Duration = Duration::from_secs(30);
+
+/// Before the rest is written of a bind that is done.
+const PAUSE: Span = Span::seconds(1);
+
+/// Binds until stopped.
+pub(crate) async fn run(
+    client: Client,
+    options: BinderOptions,
+    pace: Arc<Pace>,
+    health: Health,
+    stop: CancellationToken,
+) -> Result<(), Fault> {
+    let part = health.part();
+    let BinderOptions { settings, workers, lease } = options;
+    let writer = Writer::new(client.clone(), pace, workers);
+    let events = Events::new(writer.clone(), "binder");
+    let shell = Shell {
+        client: client.clone(),
+        binder: Binder::new(settings),
+        known: BTreeMap::new(),
+        unseen: KINDS.into(),
+        due: BTreeMap::new(),
+        busy: BTreeSet::new(),
+        bound: BTreeSet::new(),
+        performer: Performer::new(writer, events),
+        part,
+    };
+    lease::lead(client, lease, stop.clone(), shell.run(stop)).await?;
+    tracing::info!("binder has ended");
+    Ok(())
+}
+
+struct Shell {
+    client: Client,
+    binder: Binder,
+    /// Names per kind, to tell after a gap what is gone.
+    known: BTreeMap<Kind, BTreeSet<Key>>,
+    unseen: BTreeSet<Kind>,
+    /// Requests to look at, and when.
+    due: BTreeMap<Key, Timestamp>,
+    /// Requests whose effects are under way.
+    busy: BTreeSet<Key>,
+    /// Requests that were carried out, until a watch shows it.
+    bound: BTreeSet<Key>,
+    performer: Performer,
+    part: Part,
+}
+
+fn watched(kind: Kind) -> Watched {
+    match kind {
+        Kind::Requests => Watched::all::<BindRequest>(),
+        Kind::Pods => Watched::all::<Pod>(),
+        Kind::Nodes => Watched::all::<Node>(),
+        Kind::VolumeClaims => Watched::all::<PersistentVolumeClaim>(),
+    }
+}
+
+impl Shell {
+    async fn run(mut self, stop: CancellationToken) {
+        let (out, mut news) = mpsc::channel(1024);
+        let mut watches = tokio::task::JoinSet::new();
+        for kind in KINDS {
+            watches.spawn(follow(self.client.clone(), watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
+        }
+        let (finish, mut finished) = mpsc::unbounded_channel();
+        let mut sync = tokio::time::interval(SYNC_PERIOD);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(done) = finished.recv() => self.take(done, &finish),
+                Some(seen) = news.recv() => self.take(seen, &finish),
+                _ = sync.tick() => self.sync_all(),
+                () = tokio::time::sleep(self.until_next()) => {}
+            }
+            if self.part.is_ready() {
+                self.carry_on(&finish);
+            }
+        }
+        drop(watches);
+        self.performer.writer.drain().await;
+    }
+
+    /// How long nothing is due.
+    fn until_next(&self) -> Duration {
+        if !self.part.is_ready() {
+            return SYNC_PERIOD;
+        }
+        let idle = self.due.iter().filter(|(request, _)| !self.busy.contains(*request));
+        let next = idle.map(|(_, at)| at.since(clock::now()).0.max(0)).min();
+        // A little more than asked for: rules speak of times that have passed.
+        next.map_or(SYNC_PERIOD, |micros| Duration::from_micros(micros.unsigned_abs() + 1000))
+    }
+
+    fn take(&mut self, news: News, finish: &mpsc::UnboundedSender<News>) {
+        match news {
+            News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
+            News::Seen(kind, Seen::Deleted(value)) => self.lose(kind, &key_of(&value)),
+            News::Seen(kind, Seen::Listed(values)) => {
+                let present: BTreeSet<Key> = values.iter().map(key_of).collect();
+                let known = self.known.remove(&kind).unwrap_or_default();
+                known.difference(&present).for_each(|gone| self.lose(kind, gone));
+                for value in &values {
+                    self.see(kind, value);
+                }
+                self.unseen.remove(&kind);
+                if self.unseen.is_empty() && !self.part.is_ready() {
+                    tracing::info!(requests = self.binder.open_requests().count(), "the cluster is known");
+                    self.part.ready();
+                    self.sync_all();
+                }
+            }
+            News::Done(request, end) => {
+                self.busy.remove(&request);
+                match end {
+                    End::Done => {}
+                    End::Bound => {
+                        self.bound.insert(request);
+                    }
+                    End::Unfinished => {
+                        self.due.insert(request, clock::now().plus(PAUSE));
+                    }
+                    End::Failed(why) => self.fail(&request, &why, finish),
+                }
+            }
+        }
+    }
+
+    fn see(&mut self, kind: Kind, value: &Value) {
+        let key = key_of(value);
+        let read = match kind {
+            Kind::Requests => {
+                if value["status"]["phase"].is_string() {
+                    self.bound.remove(&key);
+                }
+                self.binder.apply_request(value).map(|key| self.look_at(key))
+            }
+            Kind::Pods => self.binder.apply_pod(value).map(|groups| self.pod_changed(&key, &groups)),
+            Kind::Nodes => {
+                let labels = value["metadata"]["labels"].as_object().into_iter().flatten();
+                let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+                self.binder.apply_node(&key.name, labels.filter_map(text).collect());
+                Ok(())
+            }
+            Kind::VolumeClaims => {
+                self.binder.apply_volume_claim(value).map(|()| self.look_at_namespace(&key.namespace))
+            }
+        };
+        if let Err(why) = read {
+            tracing::warn!(?kind, %key, "ignored: {why}");
+        }
+        self.known.entry(kind).or_default().insert(key);
+    }
+
+    fn lose(&mut self, kind: Kind, key: &Key) {
+        if let Some(known) = self.known.get_mut(&kind) {
+            known.remove(key);
+        }
+        match kind {
+            Kind::Requests => {
+                let groups = self.binder.delete_request(key);
+                self.due.remove(key);
+                self.bound.remove(key);
+                self.sync(&groups);
+            }
+            Kind::Pods => {
+                let groups = self.binder.delete_pod(key);
+                self.pod_changed(key, &groups);
+            }
+            Kind::Nodes => self.binder.delete_node(&key.name),
+            Kind::VolumeClaims => self.binder.delete_volume_claim(key),
+        }
+    }
+
+    fn look_at(&mut self, request: Key) {
+        self.due.insert(request, clock::now());
+    }
+
+    fn look_at_namespace(&mut self, namespace: &str) {
+        let requests: Vec<Key> =
+            self.binder.open_requests().filter(|key| key.namespace == namespace).cloned().collect();
+        for request in requests {
+            self.look_at(request);
+        }
+    }
+
+    fn pod_changed(&mut self, pod: &Key, groups: &[String]) {
+        self.binder.requests_about(pod, groups).into_iter().for_each(|request| self.look_at(request));
+        self.sync(groups);
+    }
+
+    fn sync_all(&self) {
+        let groups: Vec<String> = self.binder.groups().into_iter().collect();
+        self.sync(&groups);
+    }
+
+    /// Reservations nobody needs go, and so do pods whose reservation is gone.
+    fn sync(&self, groups: &[String]) {
+        // Only with everything in sight: a pod that has not been listed yet is not a missing one.
+        if !self.part.is_ready() {
+            return;
+        }
+        for effect in groups.iter().flat_map(|group| self.binder.sync(group)) {
+            let performer = self.performer.clone();
+            self.performer.writer.spawn(async move {
+                if let Err(why) = performer.perform(&effect).await {
+                    tracing::warn!(?effect, why, "not done; tried again later");
+                }
+            });
+        }
+    }
+
+    /// Plans and starts whatever is due.
+    fn carry_on(&mut self, finish: &mpsc::UnboundedSender<News>) {
+        let now = clock::now();
+        let ready =
+            |(request, at): (&Key, &Timestamp)| (*at <= now && !self.busy.contains(request)).then(|| request.clone());
+        let due: Vec<Key> = self.due.iter().filter_map(ready).collect();
+        for request in due {
+            self.due.remove(&request);
+            if self.bound.contains(&request) {
+                // Until a watch shows it, a plan would be made for a pod without a node.
+                continue;
+            }
+            let plan = self.binder.plan(&request, now);
+            if let Some(why) = &plan.waiting {
+                tracing::debug!(%request, "waits for {why}");
+            }
+            if let Some(again) = plan.again {
+                self.due.insert(request.clone(), again.max(now.plus(Span(1))));
+            }
+            self.start(request, plan.effects, finish);
+        }
+    }
+
+    fn start(&mut self, request: Key, effects: Vec<BindEffect>, finish: &mpsc::UnboundedSender<News>) {
+        if effects.is_empty() {
+            return;
+        }
+        self.busy.insert(request.clone());
+        let (performer, finish) = (self.performer.clone(), finish.clone());
+        self.performer.writer.spawn(async move {
+            let mut end = End::Done;
+            for effect in &effects {
+                match performer.perform(effect).await {
+                    Ok(()) if matches!(effect, BindEffect::Bind { .. }) => end = End::Bound,
+                    Ok(()) => {}
+                    Err(why) if matches!(end, End::Bound) => {
+                        tracing::warn!(%request, ?effect, why, "not done");
+                        end = End::Unfinished;
+                        break;
+                    }
+                    Err(why) => {
+                        end = End::Failed(why);
+                        break;
+                    }
+                }
+            }
+            // The loop may have ended.
+            let _ = finish.send(News::Done(request, end));
+        });
+    }
+
+    /// Takes back what was prepared. If that fails as well, the scheduler or the next sync clears up.
+    fn fail(&mut self, request: &Key, why: &str, finish: &mpsc::UnboundedSender<News>) {
+        tracing::warn!(%request, "cannot bind: {why}");
+        let now = clock::now();
+        let plan = self.binder.failed(request, why, now);
+        if let Some(again) = plan.again {
+            self.due.insert(request.clone(), again);
+        }
+        self.busy.insert(request.clone());
+        let (performer, finish, request) = (self.performer.clone(), finish.clone(), request.clone());
+        self.performer.writer.spawn(async move {
+            for effect in &plan.effects {
+                if let Err(why) = performer.perform(effect).await {
+                    tracing::warn!(?effect, why, "not done");
+                }
+            }
+            let _ = finish.send(News::Done(request, End::Done));
+        });
+    }
+}
+
+fn key_of(value: &Value) -> Key {
+    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
+    Key::new(text("namespace"), text("name"))
+}

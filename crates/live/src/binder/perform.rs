@@ -1,0 +1,201 @@
+//! The steps of the binder, as API calls.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use kai_api::BindRequest;
+use kai_api::keys::reason;
+use kai_control::Key;
+use kai_control::binder::BindEffect;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::NamespaceResourceScope;
+use kube::{Error, Resource};
+use serde_json::{Value, json};
+
+use crate::events::{Events, Note, reference};
+use crate::writer::{DELETE, PATCH, POST, Writer, code, gone_is_fine};
+
+#[derive(Clone)]
+pub(super) struct Performer {
+    pub(super) writer: Writer,
+    events: Events,
+}
+
+/// Who set a field, for server-side apply.
+const MANAGER: &str = "kai-binder";
+/// Tells a provisioner for which node a volume is needed.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+impl Performer {
+    pub(super) fn new(writer: Writer, events: Events) -> Self {
+        Self { writer, events }
+    }
+
+    /// Does it, or tells why it was not done.
+    pub(super) async fn perform(&self, effect: &BindEffect) -> Result<(), String> {
+        self.done(effect).await.map_err(|error| match error {
+            Error::Api(status) => status.message,
+            error => error.to_string(),
+        })
+    }
+
+    async fn done(&self, effect: &BindEffect) -> Result<(), Error> {
+        match effect {
+            BindEffect::CreatePod(pod) => {
+                let pod: Pod = serde_json::from_value((**pod).clone()).map_err(Error::SerdeError)?;
+                let api: Api<Pod> = self.within(pod.metadata.namespace.as_deref().unwrap_or_default());
+                match self.writer.call(|| api.create(&POST, &pod)).await {
+                    Err(error) if code(&error) == Some(409) => Ok(()),
+                    done => done.map(|_| ()),
+                }
+            }
+            BindEffect::DeletePod { pod, uid } => {
+                let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
+                let params = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
+                let api: Api<Pod> = self.within(&pod.namespace);
+                match self.writer.call(|| api.delete(&pod.name, &params)).await {
+                    // Gone, or another one by now.
+                    Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+                    done => done.map(|_| ()),
+                }
+            }
+            BindEffect::PatchPod { pod, labels, annotations } => {
+                self.merge::<Pod>(pod, &json!({"metadata": {"labels": labels, "annotations": annotations}})).await
+            }
+            BindEffect::WriteConfigMap(map) => {
+                let text = |field: &str| map["metadata"][field].as_str().unwrap_or_default();
+                let mut map = map.clone();
+                map["apiVersion"] = json!("v1");
+                map["kind"] = json!("ConfigMap");
+                let api: Api<ConfigMap> = self.within(text("namespace"));
+                let (params, patch) = (PatchParams::apply(MANAGER).force(), Patch::Apply(&map));
+                self.writer.call(|| api.patch(text("name"), &params, &patch)).await.map(|_| ())
+            }
+            BindEffect::DeleteConfigMap(key) => {
+                let api: Api<ConfigMap> = self.within(&key.namespace);
+                gone_is_fine(self.writer.call(|| api.delete(&key.name, &DELETE)).await)
+            }
+            BindEffect::AssignVolume { claim, node } => {
+                let annotations = BTreeMap::from([(SELECTED_NODE, node)]);
+                self.merge::<PersistentVolumeClaim>(claim, &json!({"metadata": {"annotations": annotations}})).await
+            }
+            BindEffect::ClaimDevices { claim, pod, uid, allocation } => {
+                self.claim_devices(claim, pod, uid, allocation).await
+            }
+            BindEffect::Bind { pod, uid, node, annotations } => self.bind(pod, uid, node, annotations).await,
+            BindEffect::SetPhase { request, phase, reason, failed_attempts } => {
+                let status = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
+                let api: Api<BindRequest> = self.within(&request.namespace);
+                let patch = Patch::Merge(json!({"status": status}));
+                let patched = self.writer.call(|| api.patch_status(&request.name, &PATCH, &patch)).await;
+                gone_is_fine(patched)
+            }
+            BindEffect::DeleteRequest(request) => {
+                let api: Api<BindRequest> = self.within(&request.namespace);
+                gone_is_fine(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
+            }
+            BindEffect::Tell { pod, bound, message } => self.tell(pod, *bound, message).await,
+        }
+    }
+
+    async fn bind(
+        &self,
+        pod: &Key,
+        uid: &str,
+        node: &str,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let api: Api<Pod> = self.within(&pod.namespace);
+        // The API server checks the uid, and copies the annotations to the pod as it binds it.
+        let binding = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": uid, "annotations": annotations},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let call = || api.create_subresource::<Value, Value>("binding", &pod.name, &POST, &binding);
+        match self.writer.call(call).await {
+            Ok(_) => {
+                tracing::info!(%pod, node, "bound");
+                Ok(())
+            }
+            // Bound by an attempt whose reply was lost is bound all the same.
+            Err(error) if code(&error) == Some(409) => {
+                let stored = self.writer.call(|| api.get_opt(&pod.name)).await?;
+                let spec = stored.and_then(|pod| pod.spec).unwrap_or_default();
+                if spec.node_name.as_deref() == Some(node) { Ok(()) } else { Err(error) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Somebody else may write the claim at the same time: then it is read again.
+    async fn claim_devices(&self, claim: &Key, pod: &Key, uid: &str, allocation: &Value) -> Result<(), Error> {
+        let api: Api<ResourceClaim> = self.within(&claim.namespace);
+        let mut attempts = 0;
+        loop {
+            let mut stored = self.writer.call(|| api.get(&claim.name)).await?;
+            let status = stored.status.get_or_insert_default();
+            let reserved = status.reserved_for.get_or_insert_default();
+            if !reserved.iter().any(|user| user.uid == uid) {
+                reserved.push(ResourceClaimConsumerReference {
+                    resource: "pods".to_owned(),
+                    name: pod.name.clone(),
+                    uid: uid.to_owned(),
+                    ..ResourceClaimConsumerReference::default()
+                });
+            }
+            if status.allocation.is_none() {
+                status.allocation = Some(serde_json::from_value(allocation.clone()).map_err(Error::SerdeError)?);
+            }
+            attempts += 1;
+            match self.writer.call(|| api.replace_status(&claim.name, &POST, &stored)).await {
+                Err(error) if code(&error) == Some(409) && attempts < 5 => {}
+                done => return done.map(|_| ()),
+            }
+        }
+    }
+
+    async fn tell(&self, pod: &Key, bound: bool, message: &str) -> Result<(), Error> {
+        let reason = if bound { reason::BOUND } else { reason::BINDING_ERROR };
+        let api: Api<Pod> = self.within(&pod.namespace);
+        let condition = json!({
+            "type": reason::POD_BOUND,
+            "status": if bound { "True" } else { "False" },
+            "reason": reason,
+            "message": message,
+        });
+        // Conditions are merged by type: those of others stay.
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let patched = self.writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await;
+        let Some(stored) = unless_gone(patched)? else { return Ok(()) };
+        let about: ObjectReference = reference("v1", "Pod", pod, stored.metadata.uid.as_deref().unwrap_or_default());
+        let (warning, message, annotations) = (!bound, message.to_owned(), BTreeMap::new());
+        self.events.tell(Note { about, warning, reason, message, annotations });
+        Ok(())
+    }
+
+    async fn merge<K>(&self, key: &Key, patch: &Value) -> Result<(), Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned,
+    {
+        let api: Api<K> = self.within(&key.namespace);
+        let patch = Patch::Merge(patch);
+        self.writer.call(|| api.patch(&key.name, &PATCH, &patch)).await.map(|_| ())
+    }
+
+    fn within<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.writer.client.clone(), namespace)
+    }
+}
+
+fn unless_gone<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
+    match done {
+        Err(error) if code(&error) == Some(404) => Ok(None),
+        done => done.map(Some),
+    }
+}

@@ -1,0 +1,36 @@
+//! The shell around the controllers on a real cluster: watches in, API calls out. Decides nothing.
+//!
+//! ```text
+//!   kube-apiserver ──watch──▶ watch ──▶ in-flight World ──▶ control::scheduler ──▶ effects ──▶ writer ──▶ kube-apiserver
+//!                                           ▲                                                    │
+//!                                           └──────────── refused: it was not done ──────────────┘
+//! ```
+//!
+//! Each component is a loop that owns what it knows; only writing is done beside it, by a bounded number of tasks.
+//! Whatever must be remembered is in the API server: a component may die at any moment and reads all of it again.
+
+mod binder;
+mod client;
+mod clock;
+mod events;
+mod fault;
+mod grouper;
+mod health;
+mod lease;
+mod logs;
+mod pace;
+mod process;
+mod scheduler;
+mod watch;
+mod writer;
+
+pub use binder::BinderOptions;
+pub use fault::Fault;
+pub use grouper::GrouperOptions;
+pub use lease::LeaseOptions;
+pub use logs::{LogFormat, start_logs};
+pub use process::{Component, Process};
+pub use scheduler::SchedulerOptions;
+
+use health::Health;
+use pace::Pace;

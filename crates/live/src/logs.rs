@@ -1,0 +1,21 @@
+//! Where and how things are logged.
+
+use tracing_subscriber::EnvFilter;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Logs to standard error from here on; `RUST_LOG` overrides the level.
+pub fn start_logs(format: LogFormat, level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level},kube=warn")));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // The first caller wins; in tests there may be several.
+    let _ = match format {
+        LogFormat::Text => logs.try_init(),
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+    };
+}

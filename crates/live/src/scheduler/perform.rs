@@ -1,0 +1,206 @@
+//! What a cycle wants written, as API calls.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kai_api::keys::reason;
+use kai_api::{BindRequest, PodGroup};
+use kai_control::in_flight::Asked;
+use kai_control::scheduler::{About, Event, Write};
+use kai_control::world::Key;
+use kube::api::{Api, DeleteParams, EvictParams, Patch, Preconditions};
+use serde_json::{Value, json};
+
+use super::SchedulerOptions;
+use crate::events::{Events, Note, reference};
+use crate::writer::{DELETE, PATCH, POST, Writer, code, gone_is_fine};
+
+#[derive(Clone)]
+pub(super) struct Performer {
+    pub(super) writer: Writer,
+    events: Events,
+    evict_by_delete: bool,
+}
+
+/// What a write is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Target {
+    Pod(Key),
+    Group(Key),
+}
+
+/// Requests go by the names of their pods, and belong to them.
+pub(super) fn target(write: &Write) -> Target {
+    match write {
+        Write::CreateBindRequest(request) => Target::Pod(key_of(request)),
+        Write::DeleteBindRequest(pod)
+        | Write::LabelPod { pod, .. }
+        | Write::Evict { pod, .. }
+        | Write::Nominate { pod, .. }
+        | Write::SetUnschedulable { pod, .. } => Target::Pod(pod.clone()),
+        Write::NoteGroup { group, .. } | Write::SetGroupConditions { group, .. } => Target::Group(group.clone()),
+        Write::Emit(Event { about: About::Pod(key, _), .. }) => Target::Pod(key.clone()),
+        Write::Emit(Event { about: About::PodGroup(key, _), .. }) => Target::Group(key.clone()),
+    }
+}
+
+/// What is no longer to be assumed if it was not written.
+pub(super) fn asked(write: &Write) -> Option<Asked> {
+    match write {
+        Write::CreateBindRequest(request) => Some(Asked::Bind(key_of(request))),
+        Write::Evict { pod, .. } => Some(Asked::Eviction(pod.clone())),
+        Write::Nominate { pod, .. } => Some(Asked::Nomination(pod.clone())),
+        Write::NoteGroup { group, .. } => Some(Asked::Note(group.clone())),
+        _ => None,
+    }
+}
+
+impl Performer {
+    pub(super) fn new(writer: Writer, events: Events, options: &SchedulerOptions) -> Self {
+        Self { writer, events, evict_by_delete: options.evict_by_delete }
+    }
+
+    pub(super) fn emit(&self, event: Event) {
+        let Event { about, warning, reason, message, annotations } = event;
+        let about = match about {
+            About::Pod(key, uid) => reference("v1", "Pod", &key, &uid),
+            About::PodGroup(key, uid) => reference("scheduling.run.ai/v2alpha2", "PodGroup", &key, &uid),
+        };
+        self.events.tell(Note { about, warning, reason, message, annotations });
+    }
+
+    /// Does it, or tells why it was not done.
+    pub(super) async fn perform(&self, write: &Write) -> Result<(), String> {
+        let done = match write {
+            Write::CreateBindRequest(request) => return self.bind(request).await,
+            Write::DeleteBindRequest(request) => {
+                tracing::info!(%request, "deleting a bind request that failed");
+                let api: Api<BindRequest> = self.api(request);
+                gone_is_fine(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
+            }
+            Write::LabelPod { pod, key, value } => {
+                let labels = BTreeMap::from([(key, value)]);
+                self.patch::<Pod>(pod, &json!({"metadata": {"labels": labels}})).await
+            }
+            Write::Evict { pod, uid, message } => {
+                tracing::info!(%pod, "evicting: {message}");
+                self.evict(pod, uid).await
+            }
+            Write::Nominate { pod, node } => self.patch_pod_status(pod, json!({"nominatedNodeName": node})).await,
+            Write::NoteGroup { group, annotations } => {
+                self.patch::<PodGroup>(group, &json!({"metadata": {"annotations": annotations}})).await
+            }
+            Write::SetGroupConditions { group, conditions } => {
+                let api: Api<PodGroup> = self.api(group);
+                let patch = Patch::Merge(json!({"status": {"schedulingConditions": conditions}}));
+                let patched = self.writer.call(|| api.patch_status(&group.name, &PATCH, &patch)).await;
+                gone_is_fine(patched)
+            }
+            Write::SetUnschedulable { pod, message } => {
+                let condition = json!({
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": reason::UNSCHEDULABLE,
+                    "message": message,
+                });
+                self.patch_pod_status(pod, json!({"conditions": [condition]})).await
+            }
+            Write::Emit(event) => {
+                self.emit(event.clone());
+                Ok(())
+            }
+        };
+        done.map_err(|error| error.to_string())
+    }
+
+    async fn bind(&self, request: &BindRequest) -> Result<(), String> {
+        let (key, node) = (key_of(request), &request.spec.selected_node);
+        let api: Api<BindRequest> = self.api(&key);
+        match self.writer.call(|| api.create(&POST, request)).await {
+            Ok(_) => {}
+            // Lost replies end here, too: then the stored one is what we asked for.
+            Err(error) if code(&error) == Some(409) => {
+                let stored = self.writer.call(|| api.get_opt(&key.name)).await.map_err(|error| error.to_string())?;
+                let stored = stored.ok_or("a request of this name was there, and is gone now")?;
+                if owner_of(&stored) != owner_of(request) {
+                    let done = self.writer.call(|| api.delete(&key.name, &DELETE)).await;
+                    gone_is_fine(done).map_err(|error| error.to_string())?;
+                    return Err("a request for an earlier pod of this name was in the way".to_owned());
+                }
+                if stored.spec.selected_node != *node {
+                    return Err(format!("is being bound to {} already", stored.spec.selected_node));
+                }
+            }
+            Err(error) => {
+                let about = reference("v1", "Pod", &key, owner_of(request).unwrap_or_default());
+                let message = format!("Failed to bind pod {key} to node {node}. {error}");
+                let (warning, reason, annotations) = (true, reason::FAILED_BINDING, BTreeMap::new());
+                self.events.tell(Note { about, warning, reason, message, annotations });
+                return Err(error.to_string());
+            }
+        }
+        tracing::info!(pod = %key, node, "bind requested");
+        Ok(())
+    }
+
+    async fn evict(&self, pod: &Key, uid: &str) -> Result<(), kube::Error> {
+        let api: Api<Pod> = self.api(pod);
+        // Never another pod that has taken its name meanwhile.
+        let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let delete = DeleteParams { preconditions, ..DeleteParams::default() };
+        let done = if self.evict_by_delete {
+            self.writer.call(|| api.delete(&pod.name, &delete)).await.map(|_| ())
+        } else {
+            let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+            // Not again at once: too many requests is how a disruption budget says no.
+            self.writer.call_once(api.evict(&pod.name, &params)).await.map(|_| ())
+        };
+        match done {
+            // Gone, or another one by now.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Conditions are merged by type: those of others stay.
+    async fn patch_pod_status(&self, pod: &Key, status: Value) -> Result<(), kube::Error> {
+        let api: Api<Pod> = self.api(pod);
+        let patch = Patch::Strategic(json!({"status": status}));
+        gone_is_fine(self.writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await)
+    }
+
+    async fn patch<K>(&self, key: &Key, patch: &Value) -> Result<(), kube::Error>
+    where
+        K: Namespaced,
+    {
+        let api: Api<K> = self.api(key);
+        let patch = Patch::Merge(patch);
+        gone_is_fine(self.writer.call(|| api.patch(&key.name, &PATCH, &patch)).await)
+    }
+
+    fn api<K: Namespaced>(&self, key: &Key) -> Api<K> {
+        Api::namespaced(self.writer.client.clone(), &key.namespace)
+    }
+}
+
+/// Kinds that live in namespaces.
+trait Namespaced:
+    kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + std::fmt::Debug
+    + serde::de::DeserializeOwned
+{
+}
+
+impl Namespaced for Pod {}
+impl Namespaced for PodGroup {}
+impl Namespaced for BindRequest {}
+
+fn key_of(request: &BindRequest) -> Key {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Key::new(text(&request.metadata.namespace), text(&request.metadata.name))
+}
+
+fn owner_of(request: &BindRequest) -> Option<&str> {
+    Some(request.metadata.owner_references.as_ref()?.first()?.uid.as_str())
+}

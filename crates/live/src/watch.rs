@@ -1,0 +1,77 @@
+//! Follows all objects of a kind, across lost connections and expired versions.
+
+use futures::StreamExt as _;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, Resource};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+/// A kind to follow.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) resource: ApiResource,
+    /// Field selector, such as `spec.schedulerName=kai-scheduler`.
+    pub(crate) fields: Option<String>,
+}
+
+/// What a watch shows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Seen {
+    Applied(Value),
+    Deleted(Value),
+    /// Everything there is, at the start and after every gap.
+    Listed(Vec<Value>),
+}
+
+impl Watched {
+    pub(crate) fn all<K: Resource<DynamicType = ()>>() -> Self {
+        Self { resource: ApiResource::erase::<K>(&()), fields: None }
+    }
+
+    pub(crate) fn with<K: Resource<DynamicType = ()>>(fields: String) -> Self {
+        Self { fields: Some(fields), ..Self::all::<K>() }
+    }
+}
+
+/// Tells everything that is seen, until nobody listens any more.
+pub(crate) async fn follow<T>(client: Client, watched: Watched, out: mpsc::Sender<T>, news: impl Fn(Seen) -> T + Send)
+where
+    T: Send,
+{
+    let Watched { resource, fields } = watched;
+    let config = fields.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut listed = Vec::new();
+    while let Some(event) = events.next().await {
+        let seen = match event {
+            Ok(watcher::Event::Init) => {
+                listed = Vec::new();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.push(stripped(object, &resource));
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => Seen::Listed(std::mem::take(&mut listed)),
+            Ok(watcher::Event::Apply(object)) => Seen::Applied(stripped(object, &resource)),
+            Ok(watcher::Event::Delete(object)) => Seen::Deleted(stripped(object, &resource)),
+            Err(error) => {
+                // The watcher goes on by itself, more and more slowly.
+                tracing::warn!(kind = resource.kind, %error, "watch was interrupted");
+                continue;
+            }
+        };
+        if out.send(news(seen)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The object with its kind, which lists leave out, and without the record of who set which field.
+fn stripped(mut object: DynamicObject, resource: &ApiResource) -> Value {
+    object.metadata.managed_fields = None;
+    object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
+    serde_json::to_value(object).unwrap_or_default()
+}

@@ -1,0 +1,124 @@
+//! Writes to the API server: at a pace, so many at once, again when that may help.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use kube::api::{DeleteParams, PatchParams, PostParams};
+use kube::{Client, Error};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use crate::Pace;
+
+#[derive(Clone)]
+pub(crate) struct Writer {
+    pub(crate) client: Client,
+    pace: Arc<Pace>,
+    slots: Arc<Semaphore>,
+    under_way: TaskTracker,
+}
+
+/// Parameters of nearly every call.
+pub(crate) static POST: LazyLock<PostParams> = LazyLock::new(PostParams::default);
+pub(crate) static PATCH: LazyLock<PatchParams> = LazyLock::new(PatchParams::default);
+pub(crate) static DELETE: LazyLock<DeleteParams> = LazyLock::new(DeleteParams::default);
+
+/// Pauses before further attempts. After that the controller looks again at what is wanted now.
+const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
+
+/// Less than the grace period of a pod.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+impl Writer {
+    pub(crate) fn new(client: Client, pace: Arc<Pace>, slots: usize) -> Self {
+        Self { client, pace, slots: Arc::new(Semaphore::new(slots.max(1))), under_way: TaskTracker::new() }
+    }
+
+    /// Does this when there is a free slot, beside everything else.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let slots = Arc::clone(&self.slots);
+        self.under_way.spawn(async move {
+            let _slot = slots.acquire_owned().await;
+            work.await;
+        });
+    }
+
+    /// Lets what is under way come to its end, within reason.
+    pub(crate) async fn drain(&self) {
+        self.under_way.close();
+        if tokio::time::timeout(DRAIN_MAX, self.under_way.wait()).await.is_err() {
+            tracing::warn!(calls = self.under_way.len(), "ended before everything was written");
+        }
+    }
+
+    /// Calls, and calls again if the API server was merely busy or out of reach.
+    pub(crate) async fn call<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        for pause in PAUSES {
+            self.pace.turn().await;
+            match call().await {
+                Err(error) if is_passing(&error) => {
+                    tracing::debug!(%error, "trying again");
+                    tokio::time::sleep(pause).await;
+                }
+                done => return done,
+            }
+        }
+        self.pace.turn().await;
+        call().await
+    }
+
+    /// Calls once.
+    pub(crate) async fn call_once<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.pace.turn().await;
+        call.await
+    }
+}
+
+/// Whether the same call may succeed a moment later.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Api(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
+        Error::HyperError(_) | Error::Service(_) | Error::ReadEvents(_) => true,
+        _ => false,
+    }
+}
+
+/// The status code of a refusal.
+pub(crate) fn code(error: &Error) -> Option<u16> {
+    match error {
+        Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// Deleting something that is gone is fine.
+pub(crate) fn gone_is_fine<T>(done: Result<T, Error>) -> Result<(), Error> {
+    match done {
+        Err(error) if code(&error) == Some(404) => Ok(()),
+        done => done.map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn refusal(code: u16) -> Error {
+        Error::Api(Box::new(Status { code, ..Status::default() }))
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        for code in [429, 500, 503, 504] {
+            assert!(is_passing(&refusal(code)), "{code}");
+        }
+        for code in [403, 404, 409, 422] {
+            assert!(!is_passing(&refusal(code)), "{code}");
+        }
+    }
+}
