@@ -10,7 +10,7 @@ use kai_engine::units::Timestamp;
 use kai_generate::{SCENARIOS, Scenario};
 use kai_sim::time::parse_span;
 
-use crate::live::{RunAll, RunBinder, RunGrouper, RunScheduler};
+use crate::live::{RunAll, RunBinder, RunGrouper, RunGroups, RunQueues, RunScheduler};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -48,13 +48,21 @@ pub(crate) enum Command {
     /// Pipe it to `kubectl apply -f -` to let a cluster know the kinds: Queue, PodGroup, BindRequest, Topology,
     /// SchedulingShard, Config.
     Crds,
+    /// Print namespaces, service accounts and roles of all parts as YAML
+    ///
+    /// Each part runs as its own service account and may do what it needs, nothing more. Pipe it to `kubectl apply -f -`.
+    Rbac,
     /// Schedule the pods of a cluster, as its scheduler
     Scheduler(RunScheduler),
     /// Carry out what the scheduler decides: bind pods, reserve shared GPUs
     Binder(RunBinder),
     /// Give pods of a cluster their pod groups
     Podgrouper(RunGrouper),
-    /// Scheduler, binder and pod grouper in one process, for trying things out
+    /// Keep the status of pod groups: what their pods ask for and hold
+    Podgroupcontroller(RunGroups),
+    /// Keep the status and the metrics of queues, at every level
+    Queuecontroller(RunQueues),
+    /// All of these in one process, for small clusters and for trying things out
     AllInOne(RunAll),
 }
 

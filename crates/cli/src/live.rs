@@ -1,4 +1,4 @@
-//! `kai scheduler`, `kai binder`, `kai podgrouper` and `kai all-in-one`: the parts that run in a cluster.
+//! `kai scheduler`, `kai binder` and the other parts that run in a cluster.
 #![allow(clippy::doc_markdown, reason = "doc comments are printed as help, where backticks would show")]
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -8,7 +8,8 @@ use std::time::Duration;
 use kai_api::keys::{label, name};
 use kai_control::scheduler::{Configured, Settings};
 use kai_live::{
-    BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, Process, SchedulerOptions, start_logs,
+    BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, Process, QueueLabel, SchedulerOptions,
+    StatusOptions, start_logs,
 };
 use serde_json::Value;
 
@@ -113,6 +114,31 @@ pub(crate) struct RunGrouper {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct RunGroups {
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What the queue controller takes beside that.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct QueueArgs {
+    /// Labels of queues that their metrics carry: label=metric label, several with commas
+    #[arg(long, value_name = "PAIRS", value_delimiter = ',', value_parser = pair)]
+    queue_label_to_metric_label: Vec<Pair>,
+    /// What these say of queues without the label: label=value, several with commas
+    #[arg(long, value_name = "PAIRS", value_delimiter = ',', value_parser = pair)]
+    queue_label_to_default_metric_value: Vec<Pair>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunQueues {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    queues: QueueArgs,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct RunAll {
     #[command(flatten)]
     common: CommonArgs,
@@ -120,6 +146,20 @@ pub(crate) struct RunAll {
     scheduler: SchedulerArgs,
     #[command(flatten)]
     binder: BinderArgs,
+    #[command(flatten)]
+    queues: QueueArgs,
+}
+
+/// `key=value`.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    key: String,
+    value: String,
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    let (key, value) = text.split_once('=').ok_or("write label=value")?;
+    Ok(Pair { key: key.to_owned(), value: value.to_owned() })
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -147,9 +187,19 @@ pub(crate) fn grouper(args: &RunGrouper) -> Result<(), Complaint> {
     run(&args.common, vec![args.common.grouper()])
 }
 
+pub(crate) fn groups(args: &RunGroups) -> Result<(), Complaint> {
+    run(&args.common, vec![args.common.groups()])
+}
+
+pub(crate) fn queues(args: &RunQueues) -> Result<(), Complaint> {
+    run(&args.common, vec![args.queues.component(&args.common)])
+}
+
 pub(crate) fn all_in_one(args: &RunAll) -> Result<(), Complaint> {
-    let RunAll { common, scheduler, binder } = args;
-    run(common, vec![common.grouper(), scheduler.component(common)?, binder.component(common)])
+    let RunAll { common, scheduler, binder, queues } = args;
+    let scheduler = scheduler.component(common)?;
+    let (binder, queues) = (binder.component(common), queues.component(common));
+    run(common, vec![common.grouper(), scheduler, binder, common.groups(), queues])
 }
 
 fn run(common: &CommonArgs, components: Vec<Component>) -> Result<(), Complaint> {
@@ -173,6 +223,15 @@ impl CommonArgs {
         };
         let lease = self.lease("54dff599.kai.scheduler", 2);
         Component::Grouper(Box::new(GrouperOptions { settings, workers: self.workers, lease }))
+    }
+
+    fn groups(&self) -> Component {
+        Component::Groups(Box::new(self.status("o1x22tjj.kai.scheduler")))
+    }
+
+    fn status(&self, lease: &str) -> StatusOptions {
+        let scheduler_name = self.scheduler_name.clone();
+        StatusOptions { scheduler_name, workers: self.workers, queue_labels: Vec::new(), lease: self.lease(lease, 2) }
     }
 
     fn lease(&self, lease: &str, retry_seconds: u64) -> Option<LeaseOptions> {
@@ -234,6 +293,26 @@ impl BinderArgs {
         };
         let lease = common.lease("2ad35f9c.kai.scheduler", 2);
         Component::Binder(Box::new(BinderOptions { settings, workers: common.workers, lease }))
+    }
+}
+
+impl QueueArgs {
+    fn component(&self, common: &CommonArgs) -> Component {
+        let default = |label: &str| {
+            let given = self.queue_label_to_default_metric_value.iter().find(|pair| pair.key == label);
+            given.map_or_else(String::new, |pair| pair.value.clone())
+        };
+        let mut queue_labels: Vec<QueueLabel> = self
+            .queue_label_to_metric_label
+            .iter()
+            .map(|Pair { key, value }| QueueLabel {
+                label: key.clone(),
+                metric_label: value.clone(),
+                default: default(key),
+            })
+            .collect();
+        queue_labels.sort_by(|one, other| one.label.cmp(&other.label));
+        Component::Queues(Box::new(StatusOptions { queue_labels, ..common.status("ov3xj497.kai.scheduler") }))
     }
 }
 

@@ -10,6 +10,7 @@ mod files;
 mod generate;
 mod live;
 mod output;
+mod rbac;
 mod render;
 mod replay;
 mod simulate;
@@ -28,9 +29,12 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Crds => crds::run(),
+        Command::Rbac => rbac::run(),
         Command::Scheduler(args) => live::scheduler(&args),
         Command::Binder(args) => live::binder(&args),
         Command::Podgrouper(args) => live::grouper(&args),
+        Command::Podgroupcontroller(args) => live::groups(&args),
+        Command::Queuecontroller(args) => live::queues(&args),
         Command::AllInOne(args) => live::all_in_one(&args),
     };
     match done {

@@ -20,7 +20,9 @@ pub mod objects;
 pub mod quantity;
 pub mod queues;
 pub mod resource_sum;
+pub mod roles;
 pub mod scheduler;
+pub mod tally;
 pub mod world;
 
 pub use objects::{Malformed, Object};

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::{Events, Note, reference};
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Seen, Watched, follow, key_of};
 use crate::writer::{PATCH, POST, Writer, code};
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 
@@ -168,14 +168,12 @@ impl Shell {
         let now = clock::now();
         match news {
             News::Seen(kind, Seen::Applied(value)) => self.see(kind, value, now),
-            News::Seen(kind, Seen::Deleted(value)) => self.lose(kind, &key_of(&value), now),
-            News::Seen(kind, Seen::Listed(values)) => {
-                let present: BTreeSet<Key> = values.iter().map(key_of).collect();
-                let gone: Vec<Key> = self.known.names(kind).filter(|key| !present.contains(key)).collect();
+            News::Seen(kind, Seen::Deleted(key)) => self.lose(kind, &key, now),
+            News::Seen(kind, Seen::Listed { all, gone }) => {
                 for key in &gone {
                     self.lose(kind, key, now);
                 }
-                for value in values {
+                for value in all {
                     self.see(kind, value, now);
                 }
                 self.unseen.remove(&kind);
@@ -405,14 +403,6 @@ struct Known {
 }
 
 impl Known {
-    fn names(&self, kind: Kind) -> Box<dyn Iterator<Item = Key> + '_> {
-        match kind {
-            Kind::Pods => Box::new(self.pods.keys().cloned()),
-            Kind::Groups => Box::new(self.groups.keys().cloned()),
-            Kind::PriorityClasses => Box::new(self.classes.iter().map(|name| Key::new("", name))),
-        }
-    }
-
     fn assume(&mut self, group: &PodGroup) {
         let value = serde_json::to_value(group).unwrap_or_default();
         self.assumed.insert(key_of(&value), value);
@@ -546,9 +536,4 @@ impl Kinds {
 fn same(one: &Value, other: &Value) -> bool {
     let metadata = ["labels", "annotations", "ownerReferences", "deletionTimestamp", "uid"];
     metadata.iter().all(|field| one["metadata"][field] == other["metadata"][field]) && one["spec"] == other["spec"]
-}
-
-fn key_of(value: &Value) -> Key {
-    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-    Key::new(text("namespace"), text("name"))
 }

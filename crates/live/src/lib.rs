@@ -21,6 +21,7 @@ mod logs;
 mod pace;
 mod process;
 mod scheduler;
+mod status;
 mod watch;
 mod writer;
 
@@ -31,6 +32,7 @@ pub use lease::LeaseOptions;
 pub use logs::{LogFormat, start_logs};
 pub use process::{Component, Process};
 pub use scheduler::SchedulerOptions;
+pub use status::{QueueLabel, StatusOptions};
 
 use health::Health;
 use pace::Pace;

@@ -8,7 +8,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{BinderOptions, Fault, GrouperOptions, Health, Pace, SchedulerOptions, binder, client, grouper, scheduler};
+use crate::{
+    BinderOptions, Fault, GrouperOptions, Health, Pace, SchedulerOptions, StatusOptions, binder, client, grouper,
+    scheduler, status,
+};
 
 /// What a process does and with what.
 #[derive(Clone, Debug)]
@@ -30,6 +33,10 @@ pub enum Component {
     Scheduler(Box<SchedulerOptions>),
     Binder(Box<BinderOptions>),
     Grouper(Box<GrouperOptions>),
+    /// Status of pod groups.
+    Groups(Box<StatusOptions>),
+    /// Status of queues.
+    Queues(Box<StatusOptions>),
 }
 
 impl Process {
@@ -51,6 +58,8 @@ impl Process {
                 Component::Scheduler(options) => parts.spawn(scheduler::run(client, *options, pace, health, stop)),
                 Component::Binder(options) => parts.spawn(binder::run(client, *options, pace, health, stop)),
                 Component::Grouper(options) => parts.spawn(grouper::run(client, *options, pace, health, stop)),
+                Component::Groups(options) => parts.spawn(status::run_groups(client, *options, pace, health, stop)),
+                Component::Queues(options) => parts.spawn(status::run_queues(client, *options, pace, health, stop)),
             };
         }
         if let Some(address) = self.listen {

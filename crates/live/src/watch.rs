@@ -1,6 +1,9 @@
 //! Follows all objects of a kind, across lost connections and expired versions.
 
+use std::collections::BTreeSet;
+
 use futures::StreamExt as _;
+use kai_control::Key;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
@@ -19,9 +22,12 @@ pub(crate) struct Watched {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Seen {
     Applied(Value),
-    Deleted(Value),
-    /// Everything there is, at the start and after every gap.
-    Listed(Vec<Value>),
+    Deleted(Key),
+    /// Everything there is, at the start and after every gap, and what is there no longer.
+    Listed {
+        all: Vec<Value>,
+        gone: Vec<Key>,
+    },
 }
 
 impl Watched {
@@ -44,6 +50,7 @@ where
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     let mut listed = Vec::new();
+    let mut names = BTreeSet::new();
     while let Some(event) = events.next().await {
         let seen = match event {
             Ok(watcher::Event::Init) => {
@@ -54,9 +61,23 @@ where
                 listed.push(stripped(object, &resource));
                 continue;
             }
-            Ok(watcher::Event::InitDone) => Seen::Listed(std::mem::take(&mut listed)),
-            Ok(watcher::Event::Apply(object)) => Seen::Applied(stripped(object, &resource)),
-            Ok(watcher::Event::Delete(object)) => Seen::Deleted(stripped(object, &resource)),
+            Ok(watcher::Event::InitDone) => {
+                let all = std::mem::take(&mut listed);
+                let present: BTreeSet<Key> = all.iter().map(key_of).collect();
+                let gone = names.difference(&present).cloned().collect();
+                names = present;
+                Seen::Listed { all, gone }
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                let value = stripped(object, &resource);
+                names.insert(key_of(&value));
+                Seen::Applied(value)
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let key = key_of(&stripped(object, &resource));
+                names.remove(&key);
+                Seen::Deleted(key)
+            }
             Err(error) => {
                 // The watcher goes on by itself, more and more slowly.
                 tracing::warn!(kind = resource.kind, %error, "watch was interrupted");
@@ -74,4 +95,10 @@ fn stripped(mut object: DynamicObject, resource: &ApiResource) -> Value {
     object.metadata.managed_fields = None;
     object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     serde_json::to_value(object).unwrap_or_default()
+}
+
+/// Which object it is.
+pub(crate) fn key_of(value: &Value) -> Key {
+    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
+    Key::new(text("namespace"), text("name"))
 }

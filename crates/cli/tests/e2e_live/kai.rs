@@ -9,14 +9,82 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
-use test_cluster::{Cluster, Options, Progress};
+use serde_json::{Value, json};
+use test_cluster::{Cluster, Kubectl, Options, Progress};
+
+use crate::ask::{apply, run};
 
 /// A fresh cluster of this many nodes with so many GPUs each.
 pub(crate) fn cluster(name: &str, nodes: u32, gpus: u32) -> Cluster {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
     let options = Options { name: name.to_owned(), base, nodes, gpus };
     Cluster::start(&options, &Progress::start(name)).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// Parts of the control plane: subcommand, service account, arguments of its own.
+const PARTS: [(&str, &str, &[&str]); 5] = [
+    ("podgrouper", "pod-grouper", &[]),
+    ("scheduler", "scheduler", &[]),
+    ("binder", "binder", &["--fake-gpu-nodes"]),
+    ("podgroupcontroller", "podgroup-controller", &[]),
+    ("queuecontroller", "queue-controller", &[]),
+];
+
+/// All parts, each as a process and a service account of its own.
+pub(crate) struct Parts {
+    running: Vec<Kai>,
+}
+
+impl Parts {
+    pub(crate) fn start(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, &[])
+    }
+
+    /// With further arguments for the scheduler.
+    pub(crate) fn start_with(cluster: &Cluster, scheduler: &[&str]) -> Self {
+        let accounts = Accounts::create(cluster);
+        let launch = |(subcommand, account, arguments): (&str, &str, &[&str])| {
+            let more = if subcommand == "scheduler" { scheduler } else { &[] };
+            Kai::launch(&accounts.kubeconfig_of(account), subcommand, &[arguments, more].concat())
+        };
+        let mut parts = Self { running: PARTS.map(launch).into() };
+        parts.running.iter_mut().for_each(Kai::await_ready);
+        parts
+    }
+
+    pub(crate) fn get(&self, subcommand: &str, path: &str) -> String {
+        let part = self.running.iter().find(|part| part.name.starts_with(subcommand)).expect("the part runs");
+        part.get(path).unwrap_or_else(|| panic!("{subcommand} does not answer {path}"))
+    }
+
+    pub(crate) fn end_politely(&mut self) {
+        self.running.iter_mut().for_each(Kai::end_politely);
+    }
+}
+
+/// Service accounts with the shipped roles, and a way in for each.
+struct Accounts {
+    kubectl: Kubectl,
+    kubeconfig: PathBuf,
+}
+
+impl Accounts {
+    fn create(cluster: &Cluster) -> Self {
+        let kubectl = cluster.kubectl();
+        let printed = Command::new(env!("CARGO_BIN_EXE_kai")).arg("rbac").output().unwrap();
+        apply(&kubectl, &String::from_utf8(printed.stdout).unwrap());
+        Self { kubectl, kubeconfig: cluster.state().kubeconfig.clone() }
+    }
+
+    fn kubeconfig_of(&self, account: &str) -> PathBuf {
+        let token = run(&self.kubectl, &format!("create token {account} --namespace kai-scheduler"));
+        let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
+        let mut config: Value = serde_norway::from_str(&text).unwrap();
+        config["users"][0]["user"] = json!({"token": token.trim()});
+        let path = self.kubeconfig.with_file_name(format!("kubeconfig-{account}"));
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
 }
 
 /// The program under test.
@@ -28,15 +96,8 @@ pub(crate) struct Kai {
 }
 
 impl Kai {
-    /// Starts a subcommand against the cluster and waits until it is ready.
-    pub(crate) fn start(cluster: &Cluster, subcommand: &str, arguments: &[&str]) -> Self {
-        let mut kai = Self::launch(&cluster.state().kubeconfig, subcommand, arguments);
-        kai.await_ready();
-        kai
-    }
-
     /// Starts a subcommand and does not wait.
-    pub(crate) fn launch(kubeconfig: &Path, subcommand: &str, arguments: &[&str]) -> Self {
+    fn launch(kubeconfig: &Path, subcommand: &str, arguments: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let name = format!("{subcommand}-{port}");
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.log"));
@@ -47,7 +108,7 @@ impl Kai {
         Self { name, child: command.spawn().unwrap(), port, log }
     }
 
-    pub(crate) fn await_ready(&mut self) {
+    fn await_ready(&mut self) {
         for _ in 0..300 {
             if self.get("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
                 return;

@@ -6,3 +6,4 @@
 mod ask;
 mod kai;
 mod scheduling;
+mod walkthroughs;

@@ -8,14 +8,14 @@ use serde_json::Value;
 use test_cluster::Kubectl;
 
 use crate::ask::{apply, await_that, get, phase, phases, run};
-use crate::kai::{Kai, cluster};
+use crate::kai::{Parts, cluster};
 
 #[test]
 #[ignore = "starts a real cluster"]
 fn e2e_pods_and_gangs_are_scheduled() {
     let mut cluster = cluster("e2e-scheduling", 4, 8);
     let kubectl = cluster.kubectl();
-    let mut kai = Kai::start(&cluster, "all-in-one", &["--fake-gpu-nodes"]);
+    let mut parts = Parts::start(&cluster);
     apply(&kubectl, QUEUES);
 
     a_pod_runs(&kubectl);
@@ -24,10 +24,11 @@ fn e2e_pods_and_gangs_are_scheduled() {
     room_that_becomes_free_is_used(&kubectl);
     an_unknown_queue_is_told_on_the_pod(&kubectl);
     pods_of_others_are_left_alone(&kubectl);
-    metrics_count_what_was_done(&kai);
+    queues_and_groups_tell_what_they_hold(&kubectl);
+    metrics_count_what_was_done(&parts);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    kai.end_politely();
+    parts.end_politely();
 }
 
 const QUEUES: &str = "
@@ -114,11 +115,27 @@ fn pods_of_others_are_left_alone(kubectl: &Kubectl) {
     assert!(foreign["spec"]["nodeName"].is_null() && foreign["metadata"]["annotations"]["pod-group-name"].is_null());
 }
 
-fn metrics_count_what_was_done(kai: &Kai) {
-    let metrics = kai.get("/metrics").expect("metrics are answered");
+fn queues_and_groups_tell_what_they_hold(kubectl: &Kubectl) {
+    let held =
+        |queue: &str| run(kubectl, &format!(r"get queue {queue} -o jsonpath={{.status.allocated.nvidia\.com/gpu}}"));
+    await_that("both levels of queues count the GPUs of what runs", || {
+        held("team") == "13" && held("department") == "13"
+    });
+    let children = run(kubectl, "get queue department -o jsonpath={.status.childQueues}");
+    assert_eq!(children, r#"["team"]"#);
+    let columns = run(kubectl, "get queues");
+    let header: Vec<&str> = columns.lines().next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(header, ["NAME", "PRIORITY", "PARENT", "CHILDREN", "DISPLAYNAME"]);
+}
+
+fn metrics_count_what_was_done(parts: &Parts) {
+    let metrics = parts.get("scheduler", "/metrics");
     let binds = metrics.lines().find_map(|line| line.strip_prefix("kai_bind_requests_total "));
     assert_eq!(binds, Some("6"), "{metrics}");
-    assert!(kai.get("/healthz").is_some_and(|answer| answer.ends_with("ok")));
+    assert!(parts.get("binder", "/healthz").ends_with("ok"));
+    let queues = parts.get("queuecontroller", "/metrics");
+    let team = r#"kai_queue_allocated_gpus{queue_name="team",queue_metadata_name="team",queue_display_name=""} 13.0"#;
+    assert!(queues.contains(team), "{queues}");
 }
 
 fn pod(name: &str, queue: &str, scheduler: &str, gpus: u32) -> String {

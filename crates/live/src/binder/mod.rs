@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Seen, Watched, follow, key_of};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 use perform::Performer;
@@ -79,7 +79,6 @@ pub(crate) async fn run(
     let shell = Shell {
         client: client.clone(),
         binder: Binder::new(settings),
-        known: BTreeMap::new(),
         unseen: KINDS.into(),
         due: BTreeMap::new(),
         busy: BTreeSet::new(),
@@ -95,8 +94,6 @@ pub(crate) async fn run(
 struct Shell {
     client: Client,
     binder: Binder,
-    /// Names per kind, to tell after a gap what is gone.
-    known: BTreeMap<Kind, BTreeSet<Key>>,
     unseen: BTreeSet<Kind>,
     /// Requests to look at, and when.
     due: BTreeMap<Key, Timestamp>,
@@ -156,12 +153,12 @@ impl Shell {
     fn take(&mut self, news: News, finish: &mpsc::UnboundedSender<News>) {
         match news {
             News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
-            News::Seen(kind, Seen::Deleted(value)) => self.lose(kind, &key_of(&value)),
-            News::Seen(kind, Seen::Listed(values)) => {
-                let present: BTreeSet<Key> = values.iter().map(key_of).collect();
-                let known = self.known.remove(&kind).unwrap_or_default();
-                known.difference(&present).for_each(|gone| self.lose(kind, gone));
-                for value in &values {
+            News::Seen(kind, Seen::Deleted(key)) => self.lose(kind, &key),
+            News::Seen(kind, Seen::Listed { all, gone }) => {
+                for key in &gone {
+                    self.lose(kind, key);
+                }
+                for value in &all {
                     self.see(kind, value);
                 }
                 self.unseen.remove(&kind);
@@ -210,13 +207,9 @@ impl Shell {
         if let Err(why) = read {
             tracing::warn!(?kind, %key, "ignored: {why}");
         }
-        self.known.entry(kind).or_default().insert(key);
     }
 
     fn lose(&mut self, kind: Kind, key: &Key) {
-        if let Some(known) = self.known.get_mut(&kind) {
-            known.remove(key);
-        }
         match kind {
             Kind::Requests => {
                 let groups = self.binder.delete_request(key);
@@ -341,9 +334,4 @@ impl Shell {
             let _ = finish.send(News::Done(request, End::Done));
         });
     }
-}
-
-fn key_of(value: &Value) -> Key {
-    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-    Key::new(text("namespace"), text("name"))
 }

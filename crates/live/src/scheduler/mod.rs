@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Seen, Watched, follow, key_of};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 use metrics::Metrics;
@@ -163,11 +163,11 @@ impl Shell {
         match news {
             News::Seen(table, Seen::Applied(value)) => match read(&value) {
                 Some(object) => self.known.see(object),
-                None => self.forget(table, &value),
+                None => self.forget(table, key_of(&value)),
             },
-            News::Seen(table, Seen::Deleted(value)) => self.forget(table, &value),
-            News::Seen(table, Seen::Listed(values)) => {
-                self.known.reset(table, values.iter().filter_map(read).collect());
+            News::Seen(table, Seen::Deleted(key)) => self.forget(table, key),
+            News::Seen(table, Seen::Listed { all, .. }) => {
+                self.known.reset(table, all.iter().filter_map(read).collect());
                 self.unseen.remove(&table);
                 if self.unseen.is_empty() && !self.part.is_ready() {
                     tracing::info!(nodes = self.known.world().nodes.len(), "the cluster is known");
@@ -179,9 +179,8 @@ impl Shell {
         self.news = true;
     }
 
-    fn forget(&mut self, table: Table, value: &Value) {
-        let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-        self.known.lose(&table.reference(Key::new(text("namespace"), text("name"))));
+    fn forget(&mut self, table: Table, key: Key) {
+        self.known.lose(&table.reference(key));
     }
 
     fn cycle(&mut self, refuse: &mpsc::UnboundedSender<News>) {
@@ -260,9 +259,8 @@ fn read(value: &Value) -> Option<Object> {
     match Object::parse(value) {
         Ok(object) => object,
         Err(malformed) => {
-            let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-            let (kind, namespace, name) = (value["kind"].as_str(), text("namespace"), text("name"));
-            tracing::warn!(kind, namespace, name, hint = malformed.hint, "ignored: {malformed}");
+            let (kind, key) = (value["kind"].as_str(), key_of(value));
+            tracing::warn!(kind, %key, hint = malformed.hint, "ignored: {malformed}");
             None
         }
     }

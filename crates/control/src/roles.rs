@@ -1,0 +1,264 @@
+//! What each part may do in a cluster, and no more: namespaces, service accounts, roles.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_api::keys::name;
+use kai_workloads::table::READABLE;
+use serde_json::{Value, json};
+
+/// A part that runs as its own service account.
+struct Part {
+    account: &'static str,
+    role: &'static str,
+    /// Everywhere.
+    rules: &'static [Rule],
+    /// In the namespace of the parts, beside its lease.
+    at_home: &'static [Rule],
+}
+
+struct Rule {
+    group: &'static str,
+    resources: &'static [&'static str],
+    verbs: &'static [&'static str],
+    /// Only these objects; all of them if empty.
+    names: &'static [&'static str],
+}
+
+const fn rule(group: &'static str, resources: &'static [&'static str], verbs: &'static [&'static str]) -> Rule {
+    Rule { group, resources, verbs, names: &[] }
+}
+
+const READ: &[&str] = &["get", "list", "watch"];
+const READ_PATCH: &[&str] = &["get", "list", "watch", "patch", "update"];
+const CHANGE: &[&str] = &["patch", "update"];
+const TELL: &[&str] = &["create", "patch"];
+
+const KAI: &str = "scheduling.run.ai";
+const EVENTS: Rule = rule("", &["events"], TELL);
+const STORAGE: Rule =
+    rule("storage.k8s.io", &["csidrivers", "csinodes", "csistoragecapacities", "storageclasses"], READ);
+const WEBHOOKS: &[&str] = &[
+    "kai-podgroup-validation-v2alpha2",
+    "kai-queue-validation-v2",
+    "mutating-kai-admission",
+    "validating-kai-admission",
+];
+const WEBHOOK_KINDS: &[&str] = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+const PARTS: [Part; 6] = [
+    Part {
+        account: "scheduler",
+        role: "kai-scheduler",
+        rules: &[
+            rule(
+                "",
+                &["configmaps", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods"],
+                READ,
+            ),
+            rule("", &["pods"], &["delete", "patch"]),
+            rule("", &["pods/eviction"], &["create"]),
+            rule("", &["pods/finalizers", "pods/status"], CHANGE),
+            EVENTS,
+            rule("kai.scheduler", &["topologies"], READ),
+            rule("resource.k8s.io", &["deviceclasses", "resourceclaims", "resourceslices"], READ),
+            rule("scheduling.k8s.io", &["priorityclasses"], READ),
+            rule(KAI, &["bindrequests"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
+            rule(KAI, &["podgroups"], READ_PATCH),
+            rule(KAI, &["podgroups/status"], CHANGE),
+            rule(KAI, &["queues"], READ),
+            STORAGE,
+            rule("topology.node.k8s.io", &["noderesourcetopologies"], READ),
+        ],
+        at_home: &[],
+    },
+    Part {
+        account: "binder",
+        role: "kai-binder",
+        rules: &[
+            rule("", &["configmaps", "pods"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
+            rule("", &["nodes", "persistentvolumes"], READ),
+            rule("", &["persistentvolumeclaims"], READ_PATCH),
+            rule("", &["pods/binding"], &["create"]),
+            rule("", &["pods/finalizers", "pods/status"], CHANGE),
+            EVENTS,
+            rule("resource.k8s.io", &["deviceclasses", "resourceslices"], READ),
+            rule("resource.k8s.io", &["resourceclaims"], READ_PATCH),
+            rule("resource.k8s.io", &["resourceclaims/binding", "resourceclaims/status"], CHANGE),
+            rule(KAI, &["bindrequests"], &["delete", "get", "list", "patch", "update", "watch"]),
+            rule(KAI, &["bindrequests/finalizers", "bindrequests/status"], CHANGE),
+            STORAGE,
+        ],
+        at_home: &[],
+    },
+    Part {
+        account: "pod-grouper",
+        role: "kai-podgrouper",
+        rules: &[
+            rule("", &["configmaps", "namespaces"], READ),
+            rule("", &["pods"], READ_PATCH),
+            EVENTS,
+            rule("scheduling.k8s.io", &["priorityclasses"], READ),
+            rule(KAI, &["podgroups"], &["create", "get", "list", "patch", "update", "watch"]),
+        ],
+        at_home: &[],
+    },
+    Part {
+        account: "podgroup-controller",
+        role: "kai-podgroup-controller",
+        rules: &[
+            rule("", &["nodes", "pods"], READ),
+            rule("resource.k8s.io", &["resourceclaims"], READ),
+            rule("scheduling.k8s.io", &["priorityclasses"], READ),
+            rule(KAI, &["podgroups"], READ),
+            rule(KAI, &["podgroups/status"], CHANGE),
+        ],
+        at_home: &[],
+    },
+    Part {
+        account: "queue-controller",
+        role: "queuecontroller",
+        rules: &[rule(KAI, &["podgroups", "queues"], READ), rule(KAI, &["queues/status"], CHANGE)],
+        at_home: &[],
+    },
+    Part {
+        account: "admission",
+        role: "kai-admission",
+        rules: &[
+            EVENTS,
+            rule(KAI, &["podgroups", "queues"], READ),
+            rule(ADMISSION, WEBHOOK_KINDS, &["create"]),
+            Rule { group: ADMISSION, resources: WEBHOOK_KINDS, verbs: &["get", "patch", "update"], names: WEBHOOKS },
+        ],
+        // Certificates, shared by its replicas.
+        at_home: &[rule("", &["secrets"], &["create", "get", "list", "patch", "update", "watch"])],
+    },
+];
+
+/// Service accounts of all parts, by role.
+pub fn accounts() -> BTreeMap<&'static str, &'static str> {
+    PARTS.iter().map(|part| (part.role, part.account)).collect()
+}
+
+/// Everything there must be before a part can run as itself.
+pub fn manifests() -> Vec<Value> {
+    let (home, reservations) = (name::NAMESPACE, name::RESOURCE_RESERVATION);
+    let mut all = vec![namespace(home), namespace(reservations)];
+    for part in &PARTS {
+        let mut rules: Vec<Value> = part.rules.iter().map(Rule::manifest).collect();
+        if part.role == "kai-podgrouper" {
+            rules.extend(owners());
+        }
+        let lease = rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]);
+        let at_home = part.at_home.iter().chain([&lease]).map(Rule::manifest);
+        all.push(account(home, part.account));
+        all.push(json!({
+            "apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": part.role}, "rules": rules,
+        }));
+        all.push(binding("ClusterRole", None, part.role, home, part.account));
+        all.push(role(home, part.role, &at_home.collect::<Vec<_>>()));
+        all.push(binding("Role", Some(home), part.role, home, part.account));
+    }
+    let own_pod = rule("", &["pods"], READ_PATCH);
+    all.push(account(reservations, reservations));
+    all.push(role(reservations, reservations, &[own_pod.manifest()]));
+    all.push(binding("Role", Some(reservations), reservations, reservations, reservations));
+    all
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// Objects that pods may belong to.
+fn owners() -> Vec<Value> {
+    let mut kinds: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (group, kind) in READABLE {
+        kinds.entry(group).or_default().insert(format!("{}s", kind.to_lowercase()));
+    }
+    let rules = kinds.into_iter().flat_map(|(group, resources)| {
+        // Whoever is named as an owner that must wait for us has to be one that we may hold up.
+        let finalizers: Vec<String> = resources.iter().map(|resource| format!("{resource}/finalizers")).collect();
+        [
+            json!({"apiGroups": [group], "resources": resources, "verbs": READ}),
+            json!({"apiGroups": [group], "resources": finalizers, "verbs": CHANGE}),
+        ]
+    });
+    rules.collect()
+}
+
+impl Rule {
+    fn manifest(&self) -> Value {
+        let mut rule = json!({"apiGroups": [self.group], "resources": self.resources, "verbs": self.verbs});
+        if !self.names.is_empty() {
+            rule["resourceNames"] = json!(self.names);
+        }
+        rule
+    }
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+fn account(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": namespace, "name": name}})
+}
+
+fn role(namespace: &str, name: &str, rules: &[Value]) -> Value {
+    let metadata = json!({"namespace": namespace, "name": name});
+    json!({"apiVersion": RBAC, "kind": "Role", "metadata": metadata, "rules": rules})
+}
+
+fn binding(kind: &str, within: Option<&str>, role: &str, namespace: &str, account: &str) -> Value {
+    let mut metadata = json!({"name": role});
+    if let Some(within) = within {
+        metadata["namespace"] = json!(within);
+    }
+    json!({
+        "apiVersion": RBAC,
+        "kind": format!("{kind}Binding"),
+        "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_may_do_everything() {
+        for manifest in manifests() {
+            let rules = manifest["rules"].as_array().into_iter().flatten();
+            for text in rules.flat_map(|rule| ["apiGroups", "resources", "verbs"].map(|field| rule[field].to_string()))
+            {
+                assert!(!text.contains('*'), "{manifest}");
+            }
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_at_home_only() {
+        for manifest in manifests().iter().filter(|manifest| manifest["kind"] == "ClusterRole") {
+            assert!(!manifest["rules"].to_string().contains("secrets"), "{manifest}");
+        }
+    }
+
+    #[test]
+    fn every_role_is_bound_to_an_account_that_exists() {
+        let all = manifests();
+        let is = |object: &Value, kind: &str, namespace: &Value, name: &Value| {
+            object["kind"] == kind
+                && object["metadata"]["namespace"] == *namespace
+                && object["metadata"]["name"] == *name
+        };
+        let bindings =
+            all.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding")));
+        for binding in bindings {
+            let (role, subject) = (&binding["roleRef"], &binding["subjects"][0]);
+            let kind = role["kind"].as_str().unwrap();
+            assert!(all.iter().any(|object| is(object, kind, &binding["metadata"]["namespace"], &role["name"])));
+            assert!(all.iter().any(|object| is(object, "ServiceAccount", &subject["namespace"], &subject["name"])));
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Follows objects as watches show them, and tells which status no longer says what is true.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_api::PodGroupResources;
+use serde_json::{Map, Value, json};
+
+use crate::groups::{self, PodUse};
+use crate::objects::{PodGroup, PriorityClass, Queue};
+use crate::queues;
+use crate::world::{GroupKey, Key, PodKey};
+
+/// Keeps the status of one kind of objects truthful.
+pub trait Tally {
+    /// A watch shows an object; a complaint means that the object is left out.
+    fn apply(&mut self, object: &Value) -> Result<(), String>;
+
+    /// A watch shows that an object is gone.
+    fn delete(&mut self, kind: &str, key: &Key);
+
+    /// Merge patches that make every status true again.
+    fn corrections(&mut self) -> Vec<(Key, Value)>;
+
+    /// A correction was not written: it is due again.
+    fn again(&mut self, key: &Key);
+}
+
+/// What the pods of each group ask for and hold.
+#[derive(Debug, Default)]
+pub struct GroupTally {
+    groups: BTreeMap<GroupKey, Shown<PodGroup>>,
+    pods: BTreeMap<PodKey, PodUse>,
+    members: BTreeMap<GroupKey, BTreeSet<PodKey>>,
+    /// Pods that cannot be counted until their node is known.
+    unread: BTreeMap<PodKey, Value>,
+    classes: BTreeMap<String, PriorityClass>,
+    node_labels: BTreeMap<String, BTreeMap<String, String>>,
+    doubtful: BTreeSet<GroupKey>,
+}
+
+/// What the workloads below each queue ask for and hold.
+#[derive(Debug, Default)]
+pub struct QueueTally {
+    queues: BTreeMap<String, Queue>,
+    shown: BTreeMap<String, Value>,
+    /// By group: its queue, and what its status says.
+    groups: BTreeMap<GroupKey, (String, PodGroupResources)>,
+    doubtful: bool,
+}
+
+/// An object, and the status it has now.
+#[derive(Debug)]
+struct Shown<T> {
+    object: T,
+    status: Value,
+}
+
+impl GroupTally {
+    fn apply_pod(&mut self, key: PodKey, pod: &Value) -> Result<(), String> {
+        self.forget_pod(&key);
+        match PodUse::read(pod, |node| self.node_labels.get(node)) {
+            Ok(Some(used)) => {
+                self.members.entry(used.group.clone()).or_default().insert(key.clone());
+                self.doubtful.insert(used.group.clone());
+                self.pods.insert(key, used);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(why) => {
+                self.unread.insert(key, pod.clone());
+                Err(why)
+            }
+        }
+    }
+
+    fn forget_pod(&mut self, key: &PodKey) {
+        self.unread.remove(key);
+        let Some(used) = self.pods.remove(key) else { return };
+        if let Some(members) = self.members.get_mut(&used.group) {
+            members.remove(key);
+            if members.is_empty() {
+                self.members.remove(&used.group);
+            }
+        }
+        self.doubtful.insert(used.group);
+    }
+
+    fn doubt_all(&mut self) {
+        self.doubtful.extend(self.groups.keys().cloned());
+    }
+}
+
+impl Tally for GroupTally {
+    fn apply(&mut self, object: &Value) -> Result<(), String> {
+        let key = key_of(object);
+        match object["kind"].as_str() {
+            Some("Pod") => return self.apply_pod(key, object),
+            Some("PodGroup") => {
+                let group = PodGroup::parse(object).map_err(|malformed| malformed.to_string())?;
+                let status = object["status"]["resourcesStatus"].clone();
+                self.groups.insert(key.clone(), Shown { object: group, status });
+                self.doubtful.insert(key);
+            }
+            Some("Node") => {
+                let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+                let texts = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+                self.node_labels.insert(key.name, texts.collect());
+                for (pod, value) in std::mem::take(&mut self.unread) {
+                    // It was complained about when it was seen.
+                    let _ = self.apply_pod(pod, &value);
+                }
+            }
+            Some("PriorityClass") => {
+                let class = PriorityClass::parse(object).map_err(|malformed| malformed.to_string())?;
+                if self.classes.insert(key.name, class.clone()) != Some(class) {
+                    self.doubt_all();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, kind: &str, key: &Key) {
+        match kind {
+            "Pod" => self.forget_pod(key),
+            "PodGroup" => {
+                self.groups.remove(key);
+            }
+            "Node" => {
+                self.node_labels.remove(&key.name);
+            }
+            "PriorityClass" => {
+                self.classes.remove(&key.name);
+                self.doubt_all();
+            }
+            _ => {}
+        }
+    }
+
+    fn corrections(&mut self) -> Vec<(Key, Value)> {
+        let mut corrections = Vec::new();
+        for key in std::mem::take(&mut self.doubtful) {
+            let Some(group) = self.groups.get(&key) else { continue };
+            let members = self.members.get(&key).into_iter().flatten();
+            let pods = members.filter_map(|pod| self.pods.get(pod));
+            let wanted = json!(groups::resources(&group.object, pods, &self.classes));
+            if let Some(patch) = merge_patch(&group.status, &wanted) {
+                corrections.push((key, json!({"status": {"resourcesStatus": patch}})));
+            }
+        }
+        corrections
+    }
+
+    fn again(&mut self, key: &Key) {
+        self.doubtful.insert(key.clone());
+    }
+}
+
+impl QueueTally {
+    pub fn queues(&self) -> &BTreeMap<String, Queue> {
+        &self.queues
+    }
+
+    /// The status of every queue, as it is shown now.
+    pub fn shown(&self) -> &BTreeMap<String, Value> {
+        &self.shown
+    }
+}
+
+impl Tally for QueueTally {
+    fn apply(&mut self, object: &Value) -> Result<(), String> {
+        let key = key_of(object);
+        match object["kind"].as_str() {
+            Some("Queue") => {
+                let queue = Queue::parse(object).map_err(|malformed| malformed.to_string())?;
+                self.shown.insert(key.name.clone(), object["status"].clone());
+                self.queues.insert(key.name, queue);
+            }
+            Some("PodGroup") => {
+                let queue = object["spec"]["queue"].as_str().unwrap_or_default().to_owned();
+                let resources = &object["status"]["resourcesStatus"];
+                let resources = serde_json::from_value(resources.clone()).unwrap_or_default();
+                let known = (queue, resources);
+                if self.groups.get(&key) == Some(&known) {
+                    return Ok(());
+                }
+                self.groups.insert(key, known);
+            }
+            _ => return Ok(()),
+        }
+        self.doubtful = true;
+        Ok(())
+    }
+
+    fn delete(&mut self, kind: &str, key: &Key) {
+        match kind {
+            "Queue" => {
+                self.queues.remove(&key.name);
+                self.shown.remove(&key.name);
+            }
+            "PodGroup" => {
+                self.groups.remove(key);
+            }
+            _ => return,
+        }
+        self.doubtful = true;
+    }
+
+    fn corrections(&mut self) -> Vec<(Key, Value)> {
+        if !std::mem::take(&mut self.doubtful) {
+            return Vec::new();
+        }
+        let groups = self.groups.values().map(|(queue, resources)| (queue.as_str(), resources));
+        let mut corrections = Vec::new();
+        for (name, status) in queues::statuses(&self.queues, groups) {
+            // Conditions have other writers.
+            let mut shown = self.shown.get(&name).cloned().unwrap_or_default();
+            if let Some(fields) = shown.as_object_mut() {
+                fields.remove("conditions");
+            }
+            if let Some(patch) = merge_patch(&shown, &json!(status)) {
+                corrections.push((Key::new("", &name), json!({"status": patch})));
+            }
+        }
+        corrections
+    }
+
+    fn again(&mut self, _key: &Key) {
+        self.doubtful = true;
+    }
+}
+
+/// What makes `shown` into `wanted` as a JSON merge patch; nothing if they are equal.
+fn merge_patch(shown: &Value, wanted: &Value) -> Option<Value> {
+    let (Some(old), Some(new)) = (shown.as_object(), wanted.as_object()) else {
+        // An absent object and an empty one are the same to the API server.
+        let nothing = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
+        return (shown != wanted && !(nothing(shown) && nothing(wanted))).then(|| wanted.clone());
+    };
+    let mut patch = Map::new();
+    for name in old.keys().filter(|name| !new.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    for (name, value) in new {
+        let before = old.get(name).unwrap_or(&Value::Null);
+        if let Some(change) = merge_patch(before, value) {
+            patch.insert(name.clone(), change);
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn key_of(object: &Value) -> Key {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    Key::new(text("namespace"), text("name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn pod(name: &str, phase: &str, gpus: u32) -> Value {
+        json!({
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "lab", "annotations": {"pod-group-name": "gang"}},
+            "spec": {"containers": [{"resources": {"requests": {"nvidia.com/gpu": gpus}}}]},
+            "status": {"phase": phase},
+        })
+    }
+
+    fn group(status: &Value) -> Value {
+        json!({
+            "kind": "PodGroup",
+            "metadata": {"name": "gang", "namespace": "lab"},
+            "spec": {"queue": "team", "priorityClassName": "train"},
+            "status": {"resourcesStatus": status},
+        })
+    }
+
+    fn queue(name: &str, parent: &str, status: &Value) -> Value {
+        json!({"kind": "Queue", "metadata": {"name": name}, "spec": {"parentQueue": parent}, "status": status})
+    }
+
+    fn check(tally: &mut impl Tally, want: &Expect) {
+        let lines = tally.corrections().into_iter().map(|(key, patch)| format!("{key} {patch}\n"));
+        want.assert_eq(&lines.collect::<String>());
+    }
+
+    #[test]
+    fn a_group_follows_its_pods() {
+        let mut tally = GroupTally::default();
+        tally.apply(&group(&Value::Null)).unwrap();
+        check(&mut tally, &expect![[""]]);
+        tally.apply(&pod("a", "Pending", 2)).unwrap();
+        tally.apply(&pod("b", "Running", 1)).unwrap();
+        check(
+            &mut tally,
+            &expect![[r#"
+                lab/gang {"status":{"resourcesStatus":{"allocated":{"nvidia.com/gpu":"1"},"requested":{"nvidia.com/gpu":"3"}}}}
+            "#]],
+        );
+        check(&mut tally, &expect![[""]]);
+        tally
+            .apply(&group(&json!({"requested": {"nvidia.com/gpu": "3"}, "allocated": {"nvidia.com/gpu": "1"}})))
+            .unwrap();
+        check(&mut tally, &expect![[""]]);
+        tally.delete("Pod", &Key::new("lab", "b"));
+        check(
+            &mut tally,
+            &expect![[r#"
+                lab/gang {"status":{"resourcesStatus":{"allocated":null,"requested":{"nvidia.com/gpu":"2"}}}}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_pod_of_an_unknown_node_is_counted_once_the_node_is_known() {
+        let mut tally = GroupTally::default();
+        tally.apply(&group(&Value::Null)).unwrap();
+        let mut shared = pod("a", "Running", 0);
+        shared["metadata"]["annotations"]["gpu-memory"] = json!("4000");
+        shared["metadata"]["annotations"]["received-resource-type"] = json!("Fraction");
+        shared["spec"] = json!({"nodeName": "n1"});
+        assert_eq!(tally.apply(&shared), Err("node n1 is not known".to_owned()));
+        check(&mut tally, &expect![[""]]);
+        let labels = json!({"nvidia.com/gpu.memory": "16000"});
+        tally.apply(&json!({"kind": "Node", "metadata": {"name": "n1", "labels": labels}})).unwrap();
+        check(
+            &mut tally,
+            &expect![[r#"
+                lab/gang {"status":{"resourcesStatus":{"allocated":{"nvidia.com/gpu":"250m"},"requested":{"run.ai/gpu.memory":"4k"}}}}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_group_that_may_be_preempted_holds_nothing_fixed() {
+        let mut tally = GroupTally::default();
+        let class = |value: i32| json!({"kind": "PriorityClass", "metadata": {"name": "train"}, "value": value});
+        tally.apply(&class(100)).unwrap();
+        tally.apply(&group(&Value::Null)).unwrap();
+        tally.apply(&pod("b", "Running", 1)).unwrap();
+        check(
+            &mut tally,
+            &expect![[r#"
+                lab/gang {"status":{"resourcesStatus":{"allocated":{"nvidia.com/gpu":"1"},"allocatedNonPreemptible":{"nvidia.com/gpu":"1"},"requested":{"nvidia.com/gpu":"1"}}}}
+            "#]],
+        );
+        let held = json!({"nvidia.com/gpu": "1"});
+        tally.apply(&group(&json!({"requested": held, "allocated": held, "allocatedNonPreemptible": held}))).unwrap();
+        tally.apply(&class(50)).unwrap();
+        check(
+            &mut tally,
+            &expect![[r#"
+                lab/gang {"status":{"resourcesStatus":{"allocatedNonPreemptible":null}}}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn queues_follow_their_groups_at_every_level_and_keep_their_conditions() {
+        let mut tally = QueueTally::default();
+        tally.apply(&queue("top", "", &json!({"conditions": [{"type": "x"}]}))).unwrap();
+        tally.apply(&queue("team", "top", &Value::Null)).unwrap();
+        tally.apply(&group(&json!({"requested": {"nvidia.com/gpu": "3"}}))).unwrap();
+        check(
+            &mut tally,
+            &expect![[r#"
+                /team {"status":{"requested":{"nvidia.com/gpu":"3"}}}
+                /top {"status":{"childQueues":["team"],"requested":{"nvidia.com/gpu":"3"}}}
+            "#]],
+        );
+        tally.apply(&queue("team", "top", &json!({"requested": {"nvidia.com/gpu": "3"}}))).unwrap();
+        tally.delete("PodGroup", &Key::new("lab", "gang"));
+        check(
+            &mut tally,
+            &expect![[r#"
+                /team {"status":{"requested":null}}
+                /top {"status":{"childQueues":["team"]}}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_was_not_written_is_due_again() {
+        let mut tally = GroupTally::default();
+        tally.apply(&group(&Value::Null)).unwrap();
+        tally.apply(&pod("b", "Pending", 1)).unwrap();
+        let first = tally.corrections();
+        assert!(tally.corrections().is_empty());
+        tally.again(&first[0].0);
+        assert_eq!(tally.corrections(), first);
+    }
+}

@@ -1,0 +1,200 @@
+//! The pod group and queue controllers on a cluster: whatever a tally finds untrue in a status is written anew.
+
+mod metrics;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kai_api::{PodGroup, Queue};
+use kai_control::Key;
+use kai_control::tally::{GroupTally, QueueTally, Tally};
+use kube::api::{Api, ApiResource, DynamicObject, Patch};
+use kube::{Client, Resource};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::health::Part;
+use crate::watch::{Seen, Watched, follow, key_of};
+use crate::writer::{PATCH, Writer, gone_is_fine};
+use crate::{Fault, Health, LeaseOptions, Pace, lease};
+use metrics::QueueMetrics;
+
+#[derive(Clone, Debug)]
+pub struct StatusOptions {
+    pub scheduler_name: String,
+    /// API calls at the same time.
+    pub workers: usize,
+    /// Labels of queues that their metrics carry, too.
+    pub queue_labels: Vec<QueueLabel>,
+    pub lease: Option<LeaseOptions>,
+}
+
+/// A label of queues as a label of metrics.
+#[derive(Clone, Debug)]
+pub struct QueueLabel {
+    pub label: String,
+    pub metric_label: String,
+    /// For queues without the label.
+    pub default: String,
+}
+
+/// Changes that come within this time are written as one.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Keeps the status of pod groups until stopped.
+pub(crate) async fn run_groups(
+    client: Client,
+    options: StatusOptions,
+    pace: Arc<Pace>,
+    health: Health,
+    stop: CancellationToken,
+) -> Result<(), Fault> {
+    let watched = vec![
+        Watched::with::<Pod>(format!("spec.schedulerName={}", options.scheduler_name)),
+        Watched::all::<PodGroup>(),
+        Watched::all::<Node>(),
+        Watched::all::<PriorityClass>(),
+    ];
+    let tally = GroupTally::default();
+    let shell = Shell::new::<PodGroup>(client.clone(), tally, watched, &options, pace, health.part());
+    lease::lead(client, options.lease, stop.clone(), shell.run(stop, |_| {})).await?;
+    tracing::info!("podgroupcontroller has ended");
+    Ok(())
+}
+
+/// Keeps the status and the metrics of queues until stopped.
+pub(crate) async fn run_queues(
+    client: Client,
+    options: StatusOptions,
+    pace: Arc<Pace>,
+    health: Health,
+    stop: CancellationToken,
+) -> Result<(), Fault> {
+    let metrics = QueueMetrics::register(&health, options.queue_labels.clone());
+    let watched = vec![Watched::all::<Queue>(), Watched::all::<PodGroup>()];
+    let tally = QueueTally::default();
+    let shell = Shell::new::<Queue>(client.clone(), tally, watched, &options, pace, health.part());
+    let tell = move |tally: &QueueTally| metrics.tell(tally);
+    lease::lead(client, options.lease, stop.clone(), shell.run(stop, tell)).await?;
+    tracing::info!("queuecontroller has ended");
+    Ok(())
+}
+
+struct Shell<T> {
+    client: Client,
+    tally: T,
+    /// Kinds to follow; told apart by their place.
+    watched: Vec<Watched>,
+    /// Kinds that were listed.
+    listed: BTreeSet<usize>,
+    /// Whose status is kept.
+    target: ApiResource,
+    writer: Writer,
+    part: Part,
+}
+
+enum News {
+    Seen(usize, Seen),
+    /// This one was not corrected.
+    Failed(Key),
+}
+
+impl<T: Tally> Shell<T> {
+    fn new<K: Resource<DynamicType = ()>>(
+        client: Client,
+        tally: T,
+        watched: Vec<Watched>,
+        options: &StatusOptions,
+        pace: Arc<Pace>,
+        part: Part,
+    ) -> Self {
+        let writer = Writer::new(client.clone(), pace, options.workers);
+        let target = ApiResource::erase::<K>(&());
+        Self { client, tally, watched, listed: BTreeSet::new(), target, writer, part }
+    }
+
+    async fn run(mut self, stop: CancellationToken, tell: impl Fn(&T)) {
+        let (out, mut news) = mpsc::channel(1024);
+        let mut watches = tokio::task::JoinSet::new();
+        for (place, watched) in self.watched.iter().cloned().enumerate() {
+            watches.spawn(follow(self.client.clone(), watched, out.clone(), move |seen| News::Seen(place, seen)));
+        }
+        let (failure, mut failures) = mpsc::unbounded_channel();
+        let mut tick = tokio::time::interval(PERIOD);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(seen) = news.recv() => self.take(seen),
+                Some(failed) = failures.recv() => self.take(failed),
+                _ = tick.tick(), if self.is_known() => {
+                    self.correct(&failure);
+                    tell(&self.tally);
+                }
+            }
+        }
+        drop(watches);
+        self.writer.drain().await;
+    }
+
+    /// Before everything was seen, sums would be too small.
+    fn is_known(&self) -> bool {
+        self.listed.len() == self.watched.len()
+    }
+
+    fn take(&mut self, news: News) {
+        match news {
+            News::Seen(place, Seen::Applied(value)) => self.see(place, &value),
+            News::Seen(place, Seen::Deleted(key)) => self.lose(place, &key),
+            News::Seen(place, Seen::Listed { all, gone }) => {
+                for key in &gone {
+                    self.lose(place, key);
+                }
+                for value in &all {
+                    self.see(place, value);
+                }
+                self.listed.insert(place);
+                if self.is_known() && !self.part.is_ready() {
+                    tracing::info!(kind = self.target.kind, "the cluster is known");
+                    self.part.ready();
+                }
+            }
+            News::Failed(key) => self.tally.again(&key),
+        }
+    }
+
+    fn see(&mut self, place: usize, value: &Value) {
+        if let Err(why) = self.tally.apply(value) {
+            tracing::warn!(kind = self.watched[place].resource.kind, key = %key_of(value), "not counted: {why}");
+        }
+    }
+
+    fn lose(&mut self, place: usize, key: &Key) {
+        self.tally.delete(&self.watched[place].resource.kind, key);
+    }
+
+    fn correct(&mut self, failure: &mpsc::UnboundedSender<News>) {
+        for (key, patch) in self.tally.corrections() {
+            let api: Api<DynamicObject> = if key.namespace.is_empty() {
+                Api::all_with(self.client.clone(), &self.target)
+            } else {
+                Api::namespaced_with(self.client.clone(), &key.namespace, &self.target)
+            };
+            let (writer, failure, kind) = (self.writer.clone(), failure.clone(), self.target.kind.clone());
+            self.writer.spawn(async move {
+                let patch = Patch::Merge(patch);
+                let done = writer.call(|| api.patch_status(&key.name, &PATCH, &patch)).await;
+                if let Err(error) = gone_is_fine(done) {
+                    tracing::warn!(kind, %key, %error, "the status was not written");
+                    // The loop may have ended.
+                    let _ = failure.send(News::Failed(key));
+                }
+            });
+        }
+    }
+}
