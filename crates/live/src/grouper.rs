@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::events::{Events, Note, reference};
 use crate::health::Part;
 use crate::watch::{Seen, Watched, follow, key_of};
-use crate::writer::{PATCH, POST, Writer, code};
+use crate::writer::{PATCH, POST, Writer, code, exists_already};
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 
 #[derive(Clone, Debug)]
@@ -56,6 +56,8 @@ enum Written {
     Done,
     /// Somebody else was faster: look again.
     Outrun,
+    /// Nobody was: the group does not exist.
+    NotCreated,
 }
 
 /// What the API server says about an object that nobody watches.
@@ -170,6 +172,10 @@ impl Shell {
             News::Seen(kind, Seen::Applied(value)) => self.see(kind, value, now),
             News::Seen(kind, Seen::Deleted(key)) => self.lose(kind, &key, now),
             News::Seen(kind, Seen::Listed { all, gone }) => {
+                if kind == Kind::Groups {
+                    // Those that exist are among them.
+                    self.known.forget_assumed();
+                }
                 for key in &gone {
                     self.lose(kind, key, now);
                 }
@@ -202,6 +208,10 @@ impl Shell {
                         self.failures.remove(&pod);
                     }
                     Ok(Written::Outrun) => {
+                        self.due.insert(pod, now.plus(MOMENT));
+                    }
+                    Ok(Written::NotCreated) => {
+                        self.known.forget_assumed();
                         self.due.insert(pod, now.plus(MOMENT));
                     }
                     Err(why) => self.fail(&pod, why, now),
@@ -360,7 +370,8 @@ async fn perform(writer: &Writer, effect: GroupEffect) -> Result<Written, String
                     Ok(Written::Done)
                 }
                 // By another pod of it, or by an attempt whose reply was lost.
-                Err(error) if code(&error) == Some(409) => Ok(Written::Done),
+                Err(error) if exists_already(&error) => Ok(Written::Done),
+                Err(error) if code(&error) == Some(409) => Ok(Written::NotCreated),
                 Err(error) => Err(error),
             }
         }

@@ -94,6 +94,11 @@ pub(crate) fn code(error: &Error) -> Option<u16> {
     }
 }
 
+/// Whether it could not be created because it is there. Other conflicts mean that nothing was done.
+pub(crate) fn exists_already(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}
+
 /// Deleting something that is gone is fine.
 pub(crate) fn gone_is_fine<T>(done: Result<T, Error>) -> Result<(), Error> {
     match done {

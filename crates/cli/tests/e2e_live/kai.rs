@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ const PARTS: [(&str, &str, &[&str]); 5] = [
 /// All parts, each as a process and a service account of its own.
 pub(crate) struct Parts {
     running: Vec<Kai>,
+    killed: Vec<Kai>,
 }
 
 impl Parts {
@@ -42,14 +43,39 @@ impl Parts {
 
     /// With further arguments for the scheduler.
     pub(crate) fn start_with(cluster: &Cluster, scheduler: &[&str]) -> Self {
-        let accounts = Accounts::create(cluster);
+        Self::start_as(&Accounts::create(cluster, None), scheduler)
+    }
+
+    /// Not straight to the API server, but through somebody who stands before it.
+    pub(crate) fn start_through(cluster: &Cluster, url: &str) -> Self {
+        Self::start_as(&Accounts::create(cluster, Some(url)), &[])
+    }
+
+    fn start_as(accounts: &Accounts, scheduler: &[&str]) -> Self {
         let launch = |(subcommand, account, arguments): (&str, &str, &[&str])| {
             let more = if subcommand == "scheduler" { scheduler } else { &[] };
             Kai::launch(&accounts.kubeconfig_of(account), subcommand, &[arguments, more].concat())
         };
-        let mut parts = Self { running: PARTS.map(launch).into() };
+        let mut parts = Self { running: PARTS.map(launch).into(), killed: Vec::new() };
         parts.running.iter_mut().for_each(Kai::await_ready);
         parts
+    }
+
+    /// Kills one of them, without a word, and starts it anew.
+    pub(crate) fn kill(&mut self, which: usize) {
+        let which = which % self.running.len();
+        let part = &mut self.running[which];
+        part.child.kill().unwrap();
+        part.child.wait().unwrap();
+        let successor = part.again();
+        self.killed.push(std::mem::replace(part, successor));
+    }
+
+    /// Ends all of them; they may have had much to complain about.
+    pub(crate) fn end(&mut self) {
+        for part in &mut self.running {
+            assert!(part.terminate().success(), "{} should end without complaint when told to", part.name);
+        }
     }
 
     pub(crate) fn get(&self, subcommand: &str, path: &str) -> String {
@@ -66,14 +92,16 @@ impl Parts {
 struct Accounts {
     kubectl: Kubectl,
     kubeconfig: PathBuf,
+    /// Instead of the API server's own.
+    url: Option<String>,
 }
 
 impl Accounts {
-    fn create(cluster: &Cluster) -> Self {
+    fn create(cluster: &Cluster, url: Option<&str>) -> Self {
         let kubectl = cluster.kubectl();
         let printed = Command::new(env!("CARGO_BIN_EXE_kai")).arg("rbac").output().unwrap();
         apply(&kubectl, &String::from_utf8(printed.stdout).unwrap());
-        Self { kubectl, kubeconfig: cluster.state().kubeconfig.clone() }
+        Self { kubectl, kubeconfig: cluster.state().kubeconfig.clone(), url: url.map(str::to_owned) }
     }
 
     fn kubeconfig_of(&self, account: &str) -> PathBuf {
@@ -81,6 +109,9 @@ impl Accounts {
         let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
         let mut config: Value = serde_norway::from_str(&text).unwrap();
         config["users"][0]["user"] = json!({"token": token.trim()});
+        if let Some(url) = &self.url {
+            config["clusters"][0]["cluster"] = json!({"server": url});
+        }
         let path = self.kubeconfig.with_file_name(format!("kubeconfig-{account}"));
         std::fs::write(&path, config.to_string()).unwrap();
         path
@@ -90,6 +121,7 @@ impl Accounts {
 /// The program under test.
 pub(crate) struct Kai {
     name: String,
+    command: Vec<String>,
     child: Child,
     port: u16,
     log: PathBuf,
@@ -101,11 +133,26 @@ impl Kai {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let name = format!("{subcommand}-{port}");
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.log"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kai"));
-        command.arg(subcommand).arg("--kubeconfig").arg(kubeconfig).args(arguments);
-        command.args(["--log-json", "--listen-address", &format!("127.0.0.1:{port}")]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
-        Self { name, child: command.spawn().unwrap(), port, log }
+        let mut command = vec![subcommand, "--kubeconfig", kubeconfig.to_str().unwrap()];
+        command.extend(arguments);
+        let address = format!("127.0.0.1:{port}");
+        command.extend(["--log-json", "--listen-address", &address]);
+        let command: Vec<String> = command.into_iter().map(str::to_owned).collect();
+        let child = spawn(&command, &log);
+        Self { name, command, child, port, log }
+    }
+
+    /// Another one like it, where the first has ended.
+    fn again(&self) -> Self {
+        let log = self.log.with_extension(format!("{}.log", self.child.id()));
+        let child = spawn(&self.command, &log);
+        Self { name: self.name.clone(), command: self.command.clone(), child, port: self.port, log }
+    }
+
+    fn terminate(&mut self) -> ExitStatus {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.child.wait().unwrap()
     }
 
     fn await_ready(&mut self) {
@@ -131,15 +178,19 @@ impl Kai {
 
     /// Ends it as Kubernetes would, and looks for complaints in its log.
     pub(crate) fn end_politely(&mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        assert!(self.child.wait().unwrap().success(), "it should end without complaint when told to");
+        assert!(self.terminate().success(), "{} should end without complaint when told to", self.name);
         let log = std::fs::read_to_string(&self.log).unwrap();
         for line in log.lines() {
             let entry: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"));
             assert_ne!(entry["level"], "ERROR", "{line}");
         }
     }
+}
+
+fn spawn(arguments: &[String], log: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kai"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log).unwrap());
+    command.spawn().unwrap()
 }
 
 impl Drop for Kai {

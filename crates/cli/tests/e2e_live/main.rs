@@ -4,6 +4,9 @@
 //! `cargo test -p kai-cli --test e2e_live -- --ignored`.
 
 mod ask;
+mod chaos;
 mod kai;
+mod load;
+mod proxy;
 mod scheduling;
 mod walkthroughs;

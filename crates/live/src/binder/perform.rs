@@ -14,7 +14,7 @@ use kube::{Error, Resource};
 use serde_json::{Value, json};
 
 use crate::events::{Events, Note, reference};
-use crate::writer::{DELETE, PATCH, POST, Writer, code, gone_is_fine};
+use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already, gone_is_fine};
 
 #[derive(Clone)]
 pub(super) struct Performer {
@@ -46,7 +46,7 @@ impl Performer {
                 let pod: Pod = serde_json::from_value((**pod).clone()).map_err(Error::SerdeError)?;
                 let api: Api<Pod> = self.within(pod.metadata.namespace.as_deref().unwrap_or_default());
                 match self.writer.call(|| api.create(&POST, &pod)).await {
-                    Err(error) if code(&error) == Some(409) => Ok(()),
+                    Err(error) if exists_already(&error) => Ok(()),
                     done => done.map(|_| ()),
                 }
             }
