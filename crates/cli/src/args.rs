@@ -40,6 +40,10 @@ pub(crate) enum Command {
     /// Run the scheduling cycle of a recorded cluster once more and show what it decides
     #[command(long_about = REPLAY_ABOUT, after_long_help = REPLAY_HELP, after_help = "See `kai replay --help` for examples.")]
     Replay(ReplayArgs),
+    /// Write what a cluster's scheduler sees to a file, for `kai replay`
+    ///
+    /// Reads every kind of object that scheduling depends on, changes nothing, and leaves out what config maps hold.
+    Snapshot(SnapshotArgs),
     /// Write a synthetic cluster of any size, for `kai replay` or `kai simulate`
     #[command(long_about = GENERATE_ABOUT, after_long_help = generate_help(), after_help = "See `kai generate --help` for the scenarios.")]
     Generate(GenerateArgs),
@@ -102,6 +106,19 @@ pub(crate) struct ReplayArgs {
     /// The time of the cycle, such as 2026-01-31T12:00:00Z; otherwise as recorded, or the latest that pods know of
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) now: Option<Moment>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotArgs {
+    /// Archive to write
+    #[arg(short, long, default_value = "snapshot.zip", value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// How to reach the cluster; otherwise KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The configuration of its scheduler; otherwise the default one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scheduler_conf: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -316,7 +316,7 @@ impl QueueArgs {
     }
 }
 
-fn read_yaml(path: &Path) -> Result<Value, Complaint> {
+pub(crate) fn read_yaml(path: &Path) -> Result<Value, Complaint> {
     let place = Some(path.display().to_string());
     let wrong = |problem: String| Complaint::Input { problem, place, help: None };
     let text = match std::fs::read_to_string(path) {

@@ -14,6 +14,7 @@ mod rbac;
 mod render;
 mod replay;
 mod simulate;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Generate(args) => generate::run(args),
+        Command::Snapshot(args) => snapshot::run(&args),
         Command::Crds => crds::run(),
         Command::Rbac => rbac::run(),
         Command::Scheduler(args) => live::scheduler(&args),

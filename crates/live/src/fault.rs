@@ -13,6 +13,8 @@ pub enum Fault {
     NoCluster(kube::config::InferConfigError),
     #[error("cannot make a client: {0}")]
     Client(Box<kube::Error>),
+    #[error("cannot read objects of kind {kind}: {source}")]
+    Unread { kind: String, source: Box<kube::Error> },
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("lost the lease {0}: another replica leads now")]

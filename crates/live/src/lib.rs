@@ -21,6 +21,7 @@ mod logs;
 mod pace;
 mod process;
 mod scheduler;
+mod snapshot;
 mod status;
 mod watch;
 mod writer;
@@ -32,6 +33,7 @@ pub use lease::LeaseOptions;
 pub use logs::{LogFormat, start_logs};
 pub use process::{Component, Process};
 pub use scheduler::SchedulerOptions;
+pub use snapshot::{Picture, take_picture};
 pub use status::{QueueLabel, StatusOptions};
 
 use health::Health;

@@ -91,7 +91,7 @@ where
 }
 
 /// The object with its kind, which lists leave out, and without the record of who set which field.
-fn stripped(mut object: DynamicObject, resource: &ApiResource) -> Value {
+pub(crate) fn stripped(mut object: DynamicObject, resource: &ApiResource) -> Value {
     object.metadata.managed_fields = None;
     object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     serde_json::to_value(object).unwrap_or_default()

@@ -8,7 +8,7 @@ enum May {
     UseAnything,
 }
 
-const LAYERS: [(&str, May); 16] = [
+const LAYERS: [(&str, May); 17] = [
     ("kai-engine", May::Use(&[])),
     ("kai-api", May::Use(&[])),
     ("kai-workloads", May::Use(&["kai-api"])),
@@ -18,6 +18,7 @@ const LAYERS: [(&str, May); 16] = [
     ("kai-record", May::Use(&["kai-control", "kai-engine", "kai-api"])),
     ("kai-sim", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-live", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
+    ("kai-reservation", May::Use(&["kai-api", "test-cluster"])),
     ("kai-console", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-cli", May::UseAnything),
     ("bench", May::UseAnything),

@@ -21,6 +21,14 @@ pub(crate) fn cluster(name: &str, nodes: u32, gpus: u32) -> Cluster {
     Cluster::start(&options, &Progress::start(name)).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
+/// What the program prints.
+#[track_caller]
+pub(crate) fn kai(arguments: &[&Path]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_kai")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Parts of the control plane: subcommand, service account, arguments of its own.
 const PARTS: [(&str, &str, &[&str]); 5] = [
     ("podgrouper", "pod-grouper", &[]),
@@ -99,8 +107,7 @@ struct Accounts {
 impl Accounts {
     fn create(cluster: &Cluster, url: Option<&str>) -> Self {
         let kubectl = cluster.kubectl();
-        let printed = Command::new(env!("CARGO_BIN_EXE_kai")).arg("rbac").output().unwrap();
-        apply(&kubectl, &String::from_utf8(printed.stdout).unwrap());
+        apply(&kubectl, &kai(&["rbac".as_ref()]));
         Self { kubectl, kubeconfig: cluster.state().kubeconfig.clone(), url: url.map(str::to_owned) }
     }
 

@@ -27,13 +27,18 @@ spec:
   resources: {gpu: {quota: -1, limit: -1}, cpu: {quota: -1, limit: -1}, memory: {quota: -1, limit: -1}}
 ";
 
+/// Jobs of a wave: pods, and GPUs of each.
+const GANGS: [(u32, u32); 5] = [(2, 4), (3, 2), (4, 1), (1, 8), (1, 1)];
+
 /// How long every pod works.
 const WORK: &str = "2s";
 
 /// Submits a wave: gangs of several sizes, and pods that share GPUs.
 pub(crate) fn submit(kubectl: &Kubectl, wave: u32) {
     let mut manifests = String::new();
-    for (gang, (pods, gpus)) in [(2, 4), (3, 2), (4, 1), (1, 8)].into_iter().enumerate() {
+    for (gang, (pods, gpus)) in GANGS.into_iter().enumerate() {
+        // A gang of which a part has done its work and a part was moved would wait for its minimum for ever.
+        let priority = if pods > 1 { "build" } else { "train" };
         let _ = write!(
             manifests,
             "
@@ -42,7 +47,7 @@ apiVersion: batch/v1
 kind: Job
 metadata:
   name: gang-{wave}-{gang}
-  labels: {{kai.scheduler/queue: team}}
+  labels: {{kai.scheduler/queue: team, priorityClassName: {priority}}}
   annotations: {{kai.scheduler/batch-min-member: \"{pods}\"}}
 spec:
   parallelism: {pods}
@@ -83,8 +88,9 @@ pub(crate) fn left_over(kubectl: &Kubectl, waves: u32) -> Vec<String> {
     let mut problems = Vec::new();
     let jobs = get(kubectl, "jobs");
     let complete = items(&jobs).filter(|job| job["status"]["succeeded"] == job["spec"]["completions"]).count();
-    if complete != waves as usize * 4 {
-        problems.push(format!("{complete} of {} gangs have done their work", waves * 4));
+    let submitted = waves as usize * GANGS.len();
+    if complete != submitted {
+        problems.push(format!("{complete} of {submitted} gangs have done their work"));
     }
     let pods = get(kubectl, "pods");
     for pod in items(&pods).filter(|pod| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))) {

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use test_cluster::Kubectl;
+use test_cluster::{Cluster, Kubectl};
 
 use crate::ask::{apply, await_that, get, phase, phases, run};
-use crate::kai::{Parts, cluster};
+use crate::kai::{Parts, cluster, kai};
 
 #[test]
 #[ignore = "starts a real cluster"]
@@ -26,6 +26,7 @@ fn e2e_pods_and_gangs_are_scheduled() {
     pods_of_others_are_left_alone(&kubectl);
     queues_and_groups_tell_what_they_hold(&kubectl);
     metrics_count_what_was_done(&parts);
+    a_snapshot_can_be_replayed(&cluster);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
     parts.end_politely();
@@ -136,6 +137,17 @@ fn metrics_count_what_was_done(parts: &Parts) {
     let queues = parts.get("queuecontroller", "/metrics");
     let team = r#"kai_queue_allocated_gpus{queue_name="team",queue_metadata_name="team",queue_display_name=""} 13.0"#;
     assert!(queues.contains(team), "{queues}");
+}
+
+fn a_snapshot_can_be_replayed(cluster: &Cluster) {
+    let file = cluster.state().kubeconfig.with_file_name("snapshot.zip");
+    let kubeconfig = &cluster.state().kubeconfig;
+    kai(&["snapshot".as_ref(), "--kubeconfig".as_ref(), kubeconfig, "--output".as_ref(), &file]);
+    let replayed = kai(&["replay".as_ref(), &file, "-o".as_ref(), "json".as_ref()]);
+    let replayed: Value = serde_json::from_str(&replayed).unwrap();
+    assert_eq!(replayed["bound"], 0, "the scheduler has left nothing to do: {replayed}");
+    let waiting = replayed["pending"].to_string();
+    assert!(waiting.contains("nowhere"), "the pod of an unknown queue waits in the snapshot, too: {replayed}");
 }
 
 fn pod(name: &str, queue: &str, scheduler: &str, gpus: u32) -> String {
