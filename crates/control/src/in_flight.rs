@@ -72,6 +72,13 @@ pub enum Table {
     PriorityClasses,
     Topologies,
     BindRequests,
+    StorageClasses,
+    CsiDrivers,
+    CsiNodes,
+    StorageCapacities,
+    Volumes,
+    VolumeClaims,
+    ConfigMaps,
 }
 
 impl Table {
@@ -85,6 +92,13 @@ impl Table {
             Self::PriorityClasses => Ref::PriorityClass(key.name),
             Self::Topologies => Ref::Topology(key.name),
             Self::BindRequests => Ref::BindRequest(key),
+            Self::StorageClasses => Ref::StorageClass(key.name),
+            Self::CsiDrivers => Ref::CsiDriver(key.name),
+            Self::CsiNodes => Ref::CsiNode(key.name),
+            Self::StorageCapacities => Ref::StorageCapacity(key),
+            Self::Volumes => Ref::Volume(key.name),
+            Self::VolumeClaims => Ref::VolumeClaim(key),
+            Self::ConfigMaps => Ref::ConfigMap(key),
         }
     }
 }
@@ -291,6 +305,13 @@ impl InFlight {
             Table::PriorityClasses => world.priority_classes.keys().cloned().map(Ref::PriorityClass).collect(),
             Table::Topologies => world.topologies.keys().cloned().map(Ref::Topology).collect(),
             Table::BindRequests => world.bind_requests.keys().cloned().map(Ref::BindRequest).collect(),
+            Table::StorageClasses => world.storage_classes.keys().cloned().map(Ref::StorageClass).collect(),
+            Table::CsiDrivers => world.csi_drivers.keys().cloned().map(Ref::CsiDriver).collect(),
+            Table::CsiNodes => world.csi_nodes.keys().cloned().map(Ref::CsiNode).collect(),
+            Table::StorageCapacities => world.storage_capacities.keys().cloned().map(Ref::StorageCapacity).collect(),
+            Table::Volumes => world.volumes.keys().cloned().map(Ref::Volume).collect(),
+            Table::VolumeClaims => world.volume_claims.keys().cloned().map(Ref::VolumeClaim).collect(),
+            Table::ConfigMaps => world.config_maps.keys().cloned().map(Ref::ConfigMap).collect(),
         }
     }
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::objects::{
-    BindRequest, DeviceClass, Namespace, Node, NodeResourceTopology, Object, Pod, PodGroup, PriorityClass, Queue,
-    ResourceClaim, ResourceSlice, Topology,
+    BindRequest, ConfigMap, CsiDriver, CsiNode, DeviceClass, Namespace, Node, NodeResourceTopology, Object, Pod,
+    PodGroup, PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageCapacity, StorageClass, Topology, Volume,
+    VolumeClaim,
 };
 
 /// Identity of a namespaced object.
@@ -49,6 +50,13 @@ pub enum Ref {
     DeviceClass(String),
     ResourceSlice(String),
     ResourceClaim(Key),
+    VolumeClaim(Key),
+    Volume(String),
+    StorageClass(String),
+    CsiNode(String),
+    CsiDriver(String),
+    StorageCapacity(Key),
+    ConfigMap(Key),
 }
 
 /// Typed object tables.
@@ -67,6 +75,13 @@ pub struct World {
     pub device_classes: BTreeMap<String, DeviceClass>,
     pub resource_slices: BTreeMap<String, ResourceSlice>,
     pub resource_claims: BTreeMap<Key, ResourceClaim>,
+    pub volume_claims: BTreeMap<Key, VolumeClaim>,
+    pub volumes: BTreeMap<String, Volume>,
+    pub storage_classes: BTreeMap<String, StorageClass>,
+    pub csi_nodes: BTreeMap<String, CsiNode>,
+    pub csi_drivers: BTreeMap<String, CsiDriver>,
+    pub storage_capacities: BTreeMap<Key, StorageCapacity>,
+    pub config_maps: BTreeMap<Key, ConfigMap>,
     changes: Changes,
 }
 
@@ -105,6 +120,15 @@ impl World {
             Object::DeviceClass(row) => put(&mut self.device_classes, row.name.clone(), *row, Object::DeviceClass),
             Object::ResourceSlice(row) => put(&mut self.resource_slices, row.name.clone(), *row, Object::ResourceSlice),
             Object::ResourceClaim(row) => put(&mut self.resource_claims, row.key.clone(), *row, Object::ResourceClaim),
+            Object::VolumeClaim(row) => put(&mut self.volume_claims, row.key.clone(), *row, Object::VolumeClaim),
+            Object::Volume(row) => put(&mut self.volumes, row.name.clone(), *row, Object::Volume),
+            Object::StorageClass(row) => put(&mut self.storage_classes, row.name.clone(), *row, Object::StorageClass),
+            Object::CsiNode(row) => put(&mut self.csi_nodes, row.name.clone(), *row, Object::CsiNode),
+            Object::CsiDriver(row) => put(&mut self.csi_drivers, row.name.clone(), *row, Object::CsiDriver),
+            Object::StorageCapacity(row) => {
+                put(&mut self.storage_capacities, row.key.clone(), *row, Object::StorageCapacity)
+            }
+            Object::ConfigMap(row) => put(&mut self.config_maps, row.key.clone(), *row, Object::ConfigMap),
         };
         if let Ok(before) = before {
             self.note(reference, before);
@@ -126,6 +150,13 @@ impl World {
             Ref::DeviceClass(name) => take(&mut self.device_classes, name, Object::DeviceClass),
             Ref::ResourceSlice(name) => take(&mut self.resource_slices, name, Object::ResourceSlice),
             Ref::ResourceClaim(key) => take(&mut self.resource_claims, key, Object::ResourceClaim),
+            Ref::VolumeClaim(key) => take(&mut self.volume_claims, key, Object::VolumeClaim),
+            Ref::Volume(name) => take(&mut self.volumes, name, Object::Volume),
+            Ref::StorageClass(name) => take(&mut self.storage_classes, name, Object::StorageClass),
+            Ref::CsiNode(name) => take(&mut self.csi_nodes, name, Object::CsiNode),
+            Ref::CsiDriver(name) => take(&mut self.csi_drivers, name, Object::CsiDriver),
+            Ref::StorageCapacity(key) => take(&mut self.storage_capacities, key, Object::StorageCapacity),
+            Ref::ConfigMap(key) => take(&mut self.config_maps, key, Object::ConfigMap),
         };
         let existed = before.is_some();
         if existed {

@@ -6,7 +6,7 @@
 
 use crate::fit::When;
 use crate::ids::{AreaId, CrowdId, NodeId, TaskId};
-use crate::ledger::{Ledger, Standing};
+use crate::ledger::{DeviceLoad, Ledger, Standing};
 use crate::units::compat;
 
 /// A node label whose values are domains.
@@ -30,13 +30,15 @@ pub struct Crowd {
     pub area: AreaId,
 }
 
-/// A pod that belongs to no job here and is part of crowds.
+/// A pod that belongs to no job here, but that others mind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bystander {
     /// Where it is.
     pub node: NodeId,
     /// Its crowds, an index into [`crate::snapshot::Snapshot::crowd_lists`].
-    pub crowds: u32,
+    pub crowds: Option<u32>,
+    /// What its volumes take, an index into [`crate::snapshot::Volumes::needs`].
+    pub volumes: Option<u32>,
     /// Whether it is about to leave.
     pub leaving: bool,
 }
@@ -117,6 +119,16 @@ impl Heads {
     /// Will be there when everything has come about.
     pub fn settled(self) -> u32 {
         self.held + self.promised
+    }
+
+    /// Counts a pod, or takes it out again.
+    pub(crate) fn count(&mut self, load: DeviceLoad, sign: i64) {
+        let counter = match load {
+            DeviceLoad::Held => &mut self.held,
+            DeviceLoad::Promised => &mut self.promised,
+            DeviceLoad::Leaving => &mut self.leaving,
+        };
+        *counter = if sign > 0 { *counter + 1 } else { *counter - 1 };
     }
 
     /// All that are there or will be.

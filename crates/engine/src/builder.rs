@@ -18,7 +18,7 @@ use crate::ids::{
 };
 use crate::snapshot::{
     Claims, Class, Column, Constraint, Device, Extras, Group, Job, Member, NumaAsk, NumaNode, PodSet, Queue, Shape,
-    Snapshot, Status, Task, Topology,
+    Snapshot, Status, Task, Topology, VolumeNeed,
 };
 use crate::units::compat::DEVICE_MEMORY_DEFAULT;
 use crate::units::{Span, Timestamp, Triple};
@@ -34,6 +34,7 @@ pub struct Builder {
     crowd_lists: BTreeMap<Vec<CrowdId>, u32>,
     bonds: BTreeMap<Bond, u32>,
     numa_asks: BTreeMap<NumaAsk, u32>,
+    volume_needs: BTreeMap<VolumeNeed, u32>,
 }
 
 /// A node. Vectors hold one amount per column.
@@ -205,6 +206,8 @@ pub struct TaskRow {
     pub extras: Extras,
     /// Its resource claims: an index into the lists of [`Builder::claims`].
     pub claims: Option<u32>,
+    /// What its volumes take, from [`Builder::volume_need`].
+    pub volumes: Option<u32>,
 }
 
 impl TaskRow {
@@ -222,6 +225,7 @@ impl TaskRow {
             nominated: None,
             extras: Extras::default(),
             claims: None,
+            volumes: None,
         }
     }
 
@@ -245,6 +249,7 @@ impl Builder {
             crowd_lists: BTreeMap::new(),
             bonds: BTreeMap::new(),
             numa_asks: BTreeMap::new(),
+            volume_needs: BTreeMap::new(),
         }
     }
 
@@ -394,9 +399,41 @@ impl Builder {
         Some(number)
     }
 
-    /// Adds a pod that belongs to no job here and is part of these crowds.
-    pub fn bystander(&mut self, node: NodeId, crowds: u32, leaving: bool) {
-        self.snapshot.bystanders.push(Bystander { node, crowds, leaving });
+    /// Adds a pod that belongs to no job here, but that others mind.
+    pub fn bystander(&mut self, bystander: Bystander) {
+        self.snapshot.bystanders.push(bystander);
+    }
+
+    /// Adds a driver of volumes: how many each node takes, made for all nodes.
+    pub fn volume_driver(&mut self, limits: Vec<Option<u32>>) -> u32 {
+        next(&mut self.snapshot.volumes.limits, limits)
+    }
+
+    /// Adds a volume of a driver.
+    pub fn volume(&mut self, driver: u32) -> u32 {
+        next(&mut self.snapshot.volumes.drivers, driver)
+    }
+
+    /// Adds a store that has so much.
+    pub fn store(&mut self, amount: i64) -> u32 {
+        next(&mut self.snapshot.volumes.stores, amount)
+    }
+
+    /// Adds a kind of storage: the store of each node, made for all nodes.
+    pub fn storage_kind(&mut self, stores: Vec<Option<u32>>) -> u32 {
+        next(&mut self.snapshot.volumes.kinds, stores)
+    }
+
+    /// The number of what the volumes of a pod take; `None` if that is nothing.
+    pub fn volume_need(&mut self, mut need: VolumeNeed) -> Option<u32> {
+        let volumes = &mut self.snapshot.volumes;
+        need.attached.sort_unstable_by_key(|volume| (volumes.drivers[*volume as usize], *volume));
+        need.attached.dedup();
+        if need.is_empty() {
+            return None;
+        }
+        let number = self.volume_needs.entry(need);
+        Some(*number.or_insert_with_key(|need| next(&mut volumes.needs, need.clone())))
     }
 
     /// Says what is known of a node's NUMA zones, after the node was added.
@@ -496,6 +533,7 @@ impl Builder {
                 nominated: task.nominated,
                 extras,
                 claims: task.claims,
+                volumes: task.volumes,
             });
         }
         let tasks = span(start, self.snapshot.tasks.len());
@@ -526,6 +564,12 @@ pub fn check(snapshot: &Snapshot) {
 fn span(start: usize, end: usize) -> Span32 {
     let narrow = |index: usize| u32::try_from(index).expect("a snapshot has fewer than 2³² rows");
     Span32 { start: narrow(start), end: narrow(end) }
+}
+
+/// Adds a row; answers with its number.
+fn next<T>(table: &mut Vec<T>, row: T) -> u32 {
+    table.push(row);
+    u32::try_from(table.len() - 1).expect("a snapshot has fewer than 2³² rows")
 }
 
 /// The number of a non-empty list in its table.

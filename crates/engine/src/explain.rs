@@ -12,7 +12,7 @@ use crate::numa;
 use crate::outcome::{NodeObstacle, NodeTally, Reason};
 use crate::policy::Policy;
 use crate::snapshot::{GPUS, NodeRule, PODS, Shape};
-use crate::{capacity, units::GPU};
+use crate::{capacity, units::GPU, volumes};
 
 /// Counts what stands in the way on each node.
 pub fn tally(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, nodes: NodeSet<'_>) -> NodeTally {
@@ -90,7 +90,8 @@ pub fn obstacle(
     if ports.iter().any(|port| ledger.port_taken(node, *port)) {
         return Some(NodeObstacle::Ports);
     }
-    View::of(ledger, task).and_then(|bond| bond.when(node).err()).map(NodeObstacle::Bond)
+    let bond = View::of(ledger, task).and_then(|bond| bond.when(node).err()).map(NodeObstacle::Bond);
+    bond.or_else(|| volumes::when(ledger, task, node).err().map(NodeObstacle::Volumes))
 }
 
 fn claim_refused(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Option<NodeObstacle> {

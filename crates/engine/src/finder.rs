@@ -19,6 +19,7 @@ use crate::numa;
 use crate::policy::{Policy, Strategy};
 use crate::score::{self, Score};
 use crate::snapshot::{GPUS, GpuAsk, Shape, Task};
+use crate::volumes;
 
 /// Nodes to choose from.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +139,7 @@ impl Finder {
             return None;
         };
         // Others never make a node better than the tree has it, so a winner whom they let in at once stays the winner.
-        let welcome = || !policy.filters || bond.is_none_or(|bond| bond.when(best) == Ok(When::Now));
+        let welcome = || admitted(ledger, policy, task, bond.as_ref(), best) == Some(When::Now);
         if nodes.contains(best) && within_capacity(ledger, policy, task, best) && welcome() {
             return Some(best);
         }
@@ -220,8 +221,8 @@ pub fn accepts(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node: NodeId)
     welcome(ledger, policy, task, bond.as_ref(), node).is_some() && claims::fits(ledger, task, node)
 }
 
-/// When other pods let the pod onto the node, if it may be placed there at all; its claims are not looked at. Resources
-/// are looked at for later.
+/// When others let the pod onto the node, if it may be placed there at all; its claims are not looked at. Resources are
+/// looked at for later.
 fn welcome(
     ledger: &Ledger<'_>,
     policy: &Policy,
@@ -233,10 +234,24 @@ fn welcome(
     let fits = accepts_shape(ledger, policy, row, node)
         && (!policy.filters || row.ports.is_none_or(|set| ports_free(ledger, set, node)))
         && within_capacity(ledger, policy, task, node);
-    match bond {
-        _ if !fits => None,
-        Some(bond) if policy.filters => bond.when(node).ok(),
-        _ => Some(When::Now),
+    if fits { admitted(ledger, policy, task, bond, node) } else { None }
+}
+
+/// When other pods, and the volumes that are there, let the pod onto the node.
+pub fn admitted(
+    ledger: &Ledger<'_>,
+    policy: &Policy,
+    task: TaskId,
+    bond: Option<&View<'_, '_>>,
+    node: NodeId,
+) -> Option<When> {
+    if !policy.filters {
+        return Some(When::Now);
+    }
+    let others = bond.map_or(Ok(When::Now), |bond| bond.when(node)).ok()?;
+    match volumes::when(ledger, task, node).ok()? {
+        When::Now => Some(others),
+        When::Later => Some(When::Later),
     }
 }
 

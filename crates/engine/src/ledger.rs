@@ -7,6 +7,7 @@
 mod claims;
 mod crowds;
 mod devices;
+mod volumes;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 pub use claims::{Bound, Held};
 use crowds::Crowds;
 pub use devices::{DeviceLoad, DeviceState};
+pub use volumes::Taken;
 pub use zones::ZoneShare;
 
 use crate::bonds::Heads;
@@ -139,6 +141,7 @@ pub struct Ledger<'s> {
     gone: Vec<bool>,
     ports: BTreeMap<(NodeId, PortId), u32>,
     crowds: Crowds,
+    volumes: volumes::VolumeBook,
     job_versions: Vec<u32>,
     journal: Vec<(TaskId, Standing)>,
     /// Nodes whose sums changed lately, in order.
@@ -224,6 +227,7 @@ impl<'s> Ledger<'s> {
             gone: vec![false; snapshot.tasks.len()],
             ports,
             crowds: Crowds::of_bystanders(snapshot),
+            volumes: volumes::VolumeBook::of_bystanders(snapshot),
             job_versions: vec![0; snapshot.jobs.len()],
             journal: Vec::new(),
             touched: Vec::new(),
@@ -545,6 +549,9 @@ impl<'s> Ledger<'s> {
         if let Some(list) = row.crowds {
             self.crowds.count(self.snapshot, list, spot.node, load, sign);
         }
+        if let Some(need) = row.volumes {
+            self.volumes.load(self.snapshot, need, spot.node, load, sign);
+        }
         self.touch(spot.node);
     }
 
@@ -585,6 +592,7 @@ impl<'s> Ledger<'s> {
         assert_eq!(self.counts, fresh.counts, "gang counts drifted");
         assert_eq!(self.ports, fresh.ports, "host ports drifted");
         assert_eq!(self.crowds, fresh.crowds, "crowds drifted");
+        assert_eq!(self.volumes, fresh.volumes, "volumes drifted");
         assert_eq!(self.zones, fresh.zones, "NUMA zones drifted");
         assert_eq!(self.claims, fresh.claims, "claims drifted");
         assert_eq!(self.book, fresh.book, "queue counters drifted");

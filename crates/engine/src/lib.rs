@@ -30,6 +30,7 @@ pub mod snapshot;
 pub mod solve;
 pub mod topology;
 pub mod units;
+pub mod volumes;
 
 pub use outcome::Outcome;
 pub use policy::Policy;

@@ -8,6 +8,7 @@ use crate::ids::{DeviceId, JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::policy::Action;
 use crate::snapshot::{Grant, NodeRule, ZoneShare};
 use crate::units::{QueueResource, Span, Timestamp, Triple};
+use crate::volumes::Overfull;
 
 /// The result of one cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -327,6 +328,8 @@ pub enum NodeObstacle {
     Ports,
     /// Another pod, or the lack of one.
     Bond(Friction),
+    /// It cannot take the pod's volumes.
+    Volumes(Overfull),
     /// Its NUMA zones cannot be aligned as the node's policy demands.
     Numa,
     /// It cannot serve the pod's resource claims.

@@ -7,7 +7,7 @@ use crate::bonds::View;
 use crate::capacity;
 use crate::claims;
 use crate::explain;
-use crate::finder::{DomainMerit, NodeSet};
+use crate::finder::{self, DomainMerit, NodeSet};
 use crate::fit::{self, When};
 use crate::gang::Gang;
 use crate::ids::{GroupId, JobId, NodeId, PodSetId, TaskId};
@@ -273,6 +273,7 @@ impl Session<'_> {
         // What memory costs depends on the node, so that on some the pod's own queue may be in the way.
         let alone = row.ports.is_some()
             || row.bond.is_some()
+            || row.volumes.is_some()
             || row.claims.is_some()
             || shape.numa.is_some()
             || matches!(shape.gpu, GpuAsk::Memory { .. });
@@ -305,8 +306,8 @@ impl Session<'_> {
 
     fn place_task(&mut self, task: TaskId, nodes: NodeSet<'_>, merit: Option<&DomainMerit>, attempt: Attempt) -> bool {
         let Some(node) = self.finder.best(&self.ledger, self.policy, task, nodes, merit) else { return false };
-        let welcome =
-            !self.policy.filters || View::of(&self.ledger, task).is_none_or(|bond| bond.when(node) == Ok(When::Now));
+        let bond = View::of(&self.ledger, task);
+        let welcome = finder::admitted(&self.ledger, self.policy, task, bond.as_ref(), node) == Some(When::Now);
         let (spot, now) = self.spot_on(task, node, attempt);
         let now = now && welcome;
         let standing = match self.ledger.standing(task) {

@@ -4,6 +4,7 @@
 //! interned as [`Shape`]s, rules about nodes as [`Class`]es. Names stay outside; ids follow name order.
 
 mod claims;
+mod volumes;
 
 use fixedbitset::FixedBitSet;
 
@@ -12,6 +13,7 @@ pub use claims::{
     Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, Pick, Selection,
     Wanted,
 };
+pub use volumes::{VolumeNeed, Volumes};
 
 use crate::ids::{
     ClassId, CrowdId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId, TopologyId,
@@ -62,7 +64,7 @@ pub struct Snapshot {
     pub crowd_lists: Vec<Vec<CrowdId>>,
     /// Distinct rules about other pods; a task points at one.
     pub bonds: Vec<Bond>,
-    /// Pods that belong to no job here and are part of a crowd.
+    /// Pods that belong to no job here, but that others mind.
     pub bystanders: Vec<Bystander>,
     /// NUMA zones of nodes, and what pods ask of them.
     pub numa: Numa,
@@ -70,6 +72,8 @@ pub struct Snapshot {
     pub extras: Vec<Extras>,
     /// Resource claims and the devices that they may be given.
     pub claims: Claims,
+    /// Volumes that nodes or stores may run out of.
+    pub volumes: Volumes,
 }
 
 /// What one column of a resource vector counts.
@@ -255,6 +259,8 @@ pub struct Task {
     pub extras: Option<u32>,
     /// Its resource claims: an index into [`Claims::lists`].
     pub claims: Option<u32>,
+    /// What its volumes take: an index into [`Volumes::needs`].
+    pub volumes: Option<u32>,
 }
 
 /// Where a pod stands when the cycle begins.
@@ -393,6 +399,16 @@ pub enum NodeRule {
     Taint,
     /// Node selector or required node affinity.
     Affinity,
+    /// Something that the pod needs is not there, whatever the node.
+    Prerequisite,
+    /// A volume of the pod cannot be reached from the node.
+    VolumeUnreachable,
+    /// A volume of the pod is in another zone.
+    VolumeZone,
+    /// No volume is free for a claim of the pod, and none can be made.
+    NoVolume,
+    /// Too little space to make a volume for a claim of the pod.
+    StorageFull,
     /// Not labelled as a GPU worker.
     NotGpuWorker,
     /// Not labelled as a CPU worker.

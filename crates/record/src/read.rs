@@ -255,6 +255,20 @@ mod tests {
     }
 
     #[test]
+    fn volumes_and_config_maps_are_kept() {
+        let named = |name: &str| json!([{"metadata": {"name": name}}]);
+        let mut recording = read(&json!({"rawObjects": {
+            "configMaps": named("settings"), "persistentVolumes": named("pv"), "persistentVolumeClaims": named("data"),
+            "csiStorageCapacities": named("space"), "storageClasses": named("fast"), "csiDrivers": named("disk"),
+            "csiNodes": named("node-1"),
+        }}));
+        let world = recording.take_world();
+        assert_eq!((world.config_maps.len(), world.volumes.len(), world.volume_claims.len()), (1, 1, 1));
+        assert_eq!((world.storage_capacities.len(), world.storage_classes.len()), (1, 1));
+        assert_eq!((world.csi_drivers.len(), world.csi_nodes.len()), (1, 1));
+    }
+
+    #[test]
     fn one_bad_object_does_not_spoil_the_others() {
         let recording = read(&json!({"rawObjects": {"pods": [
             {"metadata": {"name": "a"}, "spec": {"nodeName": 7}}, {"metadata": {"name": "b"}}, {},

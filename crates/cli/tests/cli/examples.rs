@@ -31,6 +31,7 @@ examples! {
     reclaim: "reclaim", "reclaim/expected.txt", ["examples/reclaim"];
     stale_gang: "stale-gang", "stale-gang/expected.txt", ["examples/stale-gang"];
     time_fairness: "time-fairness", "time-fairness/expected.txt", ["examples/time-fairness"];
+    volumes: "volumes", "volumes/expected.txt", ["examples/volumes"];
     binpack: "binpack", "spread-vs-binpack/expected.txt", ["examples/spread-vs-binpack"];
     spread: "spread", "spread-vs-binpack/spread/expected.txt",
         ["examples/spread-vs-binpack/cluster.yaml", "examples/spread-vs-binpack/spread"];
@@ -54,6 +55,7 @@ fn every_example_folder_is_tested_and_explained() {
         "spread-vs-binpack",
         "stale-gang",
         "time-fairness",
+        "volumes",
     ];
     let folders = std::fs::read_dir(root().join("examples")).expect("examples are there");
     for folder in folders.map(|entry| entry.expect("examples can be read").path()).filter(|path| path.is_dir()) {

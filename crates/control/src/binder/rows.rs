@@ -10,7 +10,7 @@ use super::Settings;
 use crate::gpu_wiring::{self, Maps};
 use crate::objects::pod::gpu_groups;
 use crate::objects::reader::parse_time;
-use crate::objects::{BindPhase, BindRequest};
+use crate::objects::{BindPhase, BindRequest, SELECTED_NODE};
 use crate::world::{Key, PodKey};
 
 /// What matters of a `BindRequest`.
@@ -151,9 +151,6 @@ impl VolumeClaimRow {
         })
     }
 }
-
-/// Where a volume that waits for its first consumer is to be made.
-pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 fn groups(labels: &Value) -> Vec<String> {
     let written = labels.as_object().into_iter().flatten();

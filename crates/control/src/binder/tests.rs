@@ -83,7 +83,7 @@ impl Cluster {
             BindEffect::DeleteConfigMap(key) => self.remove("ConfigMap", key),
             BindEffect::AssignVolume { claim, node } => {
                 let stored = self.at("PersistentVolumeClaim", claim).expect("the claim is there");
-                stored["metadata"]["annotations"][rows::SELECTED_NODE] = json!(node);
+                stored["metadata"]["annotations"][crate::objects::SELECTED_NODE] = json!(node);
             }
             BindEffect::ClaimDevices { claim, uid, allocation, .. } => {
                 let stored = self.at("ResourceClaim", claim).expect("the claim is there");
@@ -114,7 +114,7 @@ impl Cluster {
                 object["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"] = json!(format!("GPU-of-{name}"));
                 object["status"]["phase"] = json!("Running");
             }
-            let assigned = !object["metadata"]["annotations"][rows::SELECTED_NODE].is_null();
+            let assigned = !object["metadata"]["annotations"][crate::objects::SELECTED_NODE].is_null();
             if kind == "PersistentVolumeClaim" && assigned {
                 object["spec"]["volumeName"] = json!("volume");
                 object["status"]["phase"] = json!("Bound");

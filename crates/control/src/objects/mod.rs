@@ -6,6 +6,7 @@ mod tests;
 mod affinity;
 mod bind_request;
 mod device;
+mod mounts;
 mod namespace;
 mod node;
 mod numa;
@@ -19,6 +20,7 @@ pub(crate) mod request;
 pub(crate) mod resources;
 mod selector;
 mod sharing;
+mod storage;
 mod taint;
 mod topology;
 
@@ -30,6 +32,7 @@ pub use device::{
     DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice, SliceNodes,
 };
 pub use kai_engine::builder::{HostPort, Protocol};
+pub use mounts::Mounts;
 pub use namespace::Namespace;
 pub use node::Node;
 pub(crate) use node::PRESSURES;
@@ -44,6 +47,8 @@ pub use request::Request;
 pub use resources::Resources;
 pub use selector::LabelSelector;
 pub use sharing::Sharing;
+pub(crate) use storage::SELECTED_NODE;
+pub use storage::{ConfigMap, CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim, VolumeMode};
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use topology::{Level, Topology};
 
@@ -67,6 +72,13 @@ pub enum Object {
     DeviceClass(Box<DeviceClass>),
     ResourceSlice(Box<ResourceSlice>),
     ResourceClaim(Box<ResourceClaim>),
+    VolumeClaim(Box<VolumeClaim>),
+    Volume(Box<Volume>),
+    StorageClass(Box<StorageClass>),
+    CsiNode(Box<CsiNode>),
+    CsiDriver(Box<CsiDriver>),
+    StorageCapacity(Box<StorageCapacity>),
+    ConfigMap(Box<ConfigMap>),
 }
 
 impl Object {
@@ -86,6 +98,13 @@ impl Object {
             "DeviceClass" => Self::DeviceClass(Box::new(DeviceClass::parse(value)?)),
             "ResourceSlice" => Self::ResourceSlice(Box::new(ResourceSlice::parse(value)?)),
             "ResourceClaim" => Self::ResourceClaim(Box::new(ResourceClaim::parse(value)?)),
+            "PersistentVolumeClaim" => Self::VolumeClaim(Box::new(VolumeClaim::parse(value)?)),
+            "PersistentVolume" => Self::Volume(Box::new(Volume::parse(value)?)),
+            "StorageClass" => Self::StorageClass(Box::new(StorageClass::parse(value)?)),
+            "CSINode" => Self::CsiNode(Box::new(CsiNode::parse(value)?)),
+            "CSIDriver" => Self::CsiDriver(Box::new(CsiDriver::parse(value)?)),
+            "CSIStorageCapacity" => Self::StorageCapacity(Box::new(StorageCapacity::parse(value)?)),
+            "ConfigMap" => Self::ConfigMap(Box::new(ConfigMap::parse(value)?)),
             _ => return Ok(None),
         }))
     }
@@ -105,6 +124,13 @@ impl Object {
             Self::DeviceClass(class) => Ref::DeviceClass(class.name.clone()),
             Self::ResourceSlice(slice) => Ref::ResourceSlice(slice.name.clone()),
             Self::ResourceClaim(claim) => Ref::ResourceClaim(claim.key.clone()),
+            Self::VolumeClaim(row) => Ref::VolumeClaim(row.key.clone()),
+            Self::Volume(row) => Ref::Volume(row.name.clone()),
+            Self::StorageClass(row) => Ref::StorageClass(row.name.clone()),
+            Self::CsiNode(row) => Ref::CsiNode(row.name.clone()),
+            Self::CsiDriver(row) => Ref::CsiDriver(row.name.clone()),
+            Self::StorageCapacity(row) => Ref::StorageCapacity(row.key.clone()),
+            Self::ConfigMap(row) => Ref::ConfigMap(row.key.clone()),
         }
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Malformed;
 use super::affinity::NodeTerm;
+use super::mounts::Mounts;
 use super::reader::{Reader, canonical};
 use super::relations::Relations;
 use super::request::Request;
@@ -46,6 +47,8 @@ pub struct Pod {
     /// What it asks of other pods, if anything.
     pub relations: Option<Box<Relations>>,
     pub claims: Vec<PodClaim>,
+    /// Volume claims and config maps that it needs, if any.
+    pub mounts: Option<Box<Mounts>>,
     /// Names of containers in the order in which they start, if any of them asks for devices.
     pub containers: Vec<String>,
     /// Other rules that make two pods unlike each other (pod affinity, spread, volumes), in canonical text.
@@ -93,6 +96,8 @@ impl Pod {
         let annotations = metadata.field("annotations");
         let labels = metadata.field("labels").texts()?;
         let request = Request::read(&spec, &annotations)?;
+        let made_later = annotations.field(annotation::SHARED_GPU_CONFIG_MAP).text()?;
+        let mounts = Mounts::read(&spec, &key.name, made_later)?;
         Ok(Self {
             uid: metadata.field("uid").name()?.unwrap_or_else(|| key.to_string()),
             key,
@@ -123,6 +128,7 @@ impl Pod {
             tolerations: spec.field("tolerations").items()?.iter().map(Toleration::read).collect::<Result<_, _>>()?,
             host_ports: host_ports(&spec)?,
             claims: claims(&spec, &status)?,
+            mounts,
             other_rules: other_rules(&spec)?,
         })
     }

@@ -139,7 +139,7 @@ pub(crate) fn mig_profile(name: &str) -> (u32, u32) {
     parse().unwrap_or((0, 0))
 }
 
-fn read_quantity(place: &Reader<'_>) -> Result<Quantity, Malformed> {
+pub(crate) fn read_quantity(place: &Reader<'_>) -> Result<Quantity, Malformed> {
     let text = match place.value() {
         None => return Ok(Quantity::ZERO),
         Some(Value::String(text)) => text.clone(),

@@ -27,7 +27,8 @@ fn templates() -> Vec<Value> {
                     {"weight": 1, "podAffinityTerm": term}]}},
             "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {}, "minDomains": 2, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "e", "ephemeral": {}},
+                {"name": "m", "configMap": {"name": "s", "optional": true}}],
             "initContainers": [{"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}],
             "containers": [{"ports": [{"containerPort": 1, "hostPort": 2, "hostIP": "10.0.0.1", "protocol": "UDP"}],
                 "resources": {"requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/mig-1g.5gb": 1}}}]},
@@ -55,7 +56,32 @@ fn templates() -> Vec<Value> {
         "metadata": {"name": "p", "ownerReferences": [{"uid": "u"}]},
         "spec": {"podName": "p", "selectedNode": "n", "selectedGPUGroups": ["g"], "backoffLimit": 1},
         "status": {"phase": "Failed", "failedAttempts": 1}});
-    vec![pod, node, queue, group, class, topology, request]
+    let namespace = json!({"kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b"}}});
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let claim = json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "annotations": {
+            "volume.kubernetes.io/selected-node": "n", "pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"storageClassName": "s", "volumeName": "v", "accessModes": ["ReadWriteOnce"], "selector": selector,
+            "volumeMode": "Block", "resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": "Bound"}});
+    let volume = json!({"kind": "PersistentVolume", "metadata": {"name": "v", "labels": {"a": "b"}},
+        "spec": {"storageClassName": "s", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "n", "name": "c", "uid": "u"}, "csi": {"driver": "d", "volumeHandle": "h"},
+            "volumeMode": "Filesystem", "nodeAffinity": {"required": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}},
+        "status": {"phase": "Available"}});
+    let storage = json!({"kind": "StorageClass", "metadata": {"name": "s", "annotations": {
+            "storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "d",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "a", "values": ["b"]}]}]});
+    let csi_node = json!({"kind": "CSINode", "metadata": {"name": "n"}, "spec": {"drivers": [
+        {"name": "d", "allocatable": {"count": 3}}]}});
+    let driver = json!({"kind": "CSIDriver", "metadata": {"name": "d"}, "spec": {"storageCapacity": true}});
+    let capacity = json!({"kind": "CSIStorageCapacity", "metadata": {"name": "c"}, "storageClassName": "s",
+        "capacity": "1Gi", "maximumVolumeSize": "1Gi", "nodeTopology": selector});
+    let config = json!({"kind": "ConfigMap", "metadata": {"name": "c"}});
+    vec![
+        pod, node, queue, group, class, topology, request, namespace, claim, volume, storage, csi_node, driver,
+        capacity, config,
+    ]
 }
 
 /// Every place of a value, as JSON pointers.
@@ -96,7 +122,7 @@ fn templates_are_well_formed() {
 
 proptest! {
     #[test]
-    fn an_odd_value_is_read_or_refused_with_its_place(kind in 0_usize..7, place in any::<prop::sample::Index>(), odd in odd_value()) {
+    fn an_odd_value_is_read_or_refused_with_its_place(kind in 0_usize..15, place in any::<prop::sample::Index>(), odd in odd_value()) {
         let mut object = templates().swap_remove(kind);
         let mut all = Vec::new();
         places(&object, "", &mut all);

@@ -11,6 +11,7 @@ mod relations;
 mod settings;
 pub mod usage;
 mod victims;
+mod volumes;
 mod words;
 mod writes;
 
@@ -20,6 +21,8 @@ mod device_tests;
 mod picture;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod volume_tests;
 
 pub use config::Configured;
 pub use effect::{

@@ -9,7 +9,7 @@ use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 
 use super::amounts::{called, column_amount, count};
 use super::lower::Lowered;
-use super::relations;
+use super::{relations, volumes};
 use crate::devices::{ClaimFault, SelectorError, Written};
 
 /// The most that any one node has, by column.
@@ -90,6 +90,7 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
         NodeObstacle::Claim(refusal) => claim_phrase(lowered, *refusal, &nodes, has),
         NodeObstacle::Ports => format!("{nodes} {has} a host port of the pod in use"),
         NodeObstacle::Bond(friction) => relations::phrase(lowered, *friction, number),
+        NodeObstacle::Volumes(overfull) => volumes::phrase(lowered, *overfull, number),
         NodeObstacle::OutsideDomain => format!("{nodes} {is} outside the topology domain"),
     }
 }
@@ -130,6 +131,11 @@ fn rule_phrase(rule: NodeRule, is: &str, has: &str) -> String {
         NodeRule::NetworkUnavailable => format!("{has} no network"),
         NodeRule::Taint => format!("{has} a taint that the pod does not tolerate"),
         NodeRule::Affinity => format!("{is} not among those that its node selector or affinity asks for"),
+        NodeRule::Prerequisite => "cannot have it before what it needs is there".to_owned(),
+        NodeRule::VolumeUnreachable => "cannot reach a volume of the pod".to_owned(),
+        NodeRule::VolumeZone => format!("{is} in another zone than a volume of the pod"),
+        NodeRule::NoVolume => format!("{has} no free volume for a claim of the pod, and none can be made there"),
+        NodeRule::StorageFull => format!("{has} too little space for a claim of the pod"),
         NodeRule::NotGpuWorker => format!("{is} not labelled as a GPU worker"),
         NodeRule::NotCpuWorker => format!("{is} not labelled as a CPU worker"),
         NodeRule::ClaimsOnly => format!("{has} GPUs that only resource claims are given"),

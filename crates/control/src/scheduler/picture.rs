@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `app=web` is a label of the pods; `near=web@zone`, `apart=web@zone`, `likes=web@zone*10` and `spread=web@zone*1` ask
-//! something of pods with that label.
+//! something of pods with that label. `claims=data` mounts volume claims, `config=settings` reads a config map.
 //!
 //! A job without `on` waits. Jobs are one second apart in age, in the order written. Everything is in
 //! namespace `lab`; amounts that are not given are generous.
@@ -189,12 +189,18 @@ fn pod(line: &Line<'_>, name: &str, node: Option<&str>, scheduler: &str, age: us
         labels["app"] = json!(app);
     }
     let (affinity, spread) = relations(line);
+    let claims = line.get("claims").map_or_else(Vec::new, |names| names.split(',').collect());
+    let volume = |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    let volumes: Vec<Value> = claims.iter().map(volume).collect();
+    let settings: Vec<Value> =
+        line.get("config").map(|name| json!({"configMapRef": {"name": name}})).into_iter().collect();
     let deletion = line.get("ending").map(|_| "1970-01-01T00:16:40Z");
     json!({"kind": "Pod",
         "metadata": {"name": name, "namespace": "lab", "annotations": annotations, "labels": labels,
             "creationTimestamp": stamp(age), "deletionTimestamp": deletion},
         "spec": {"schedulerName": scheduler, "nodeName": node, "nodeSelector": line.prefixed("selector:"),
-            "affinity": affinity, "topologySpreadConstraints": spread, "containers": [{"resources": {"requests": requests}}]},
+            "affinity": affinity, "topologySpreadConstraints": spread, "volumes": volumes,
+            "containers": [{"resources": {"requests": requests}, "envFrom": settings}]},
         "status": {"phase": if node.is_some() { "Running" } else { "Pending" }}})
 }
 

@@ -11,16 +11,23 @@ use crate::world::PodKey;
 pub(super) fn phrase(lowered: &Lowered<'_>, friction: Friction, number: u32) -> String {
     let nodes = count(number, "node", "nodes");
     let (has, lacks, is) = if number == 1 { ("has", "lacks", "is") } else { ("have", "lack", "are") };
-    let CrowdName { key, selector } = &lowered.names.crowds[crowd(friction).index()];
+    let CrowdName { key, selector, claim } = &lowered.names.crowds[crowd(friction).index()];
     match friction {
         Friction::NotNear(_) => {
             format!("{nodes} {has} no pod with {selector} in the same {key}, as its pod affinity asks for")
         }
         Friction::Apart(crowd) => {
-            format!(
-                "{nodes} {is} in the same {key} as {}, from which its pod anti-affinity keeps it apart",
-                somebody(lowered, crowd)
-            )
+            let somebody = somebody(lowered, crowd);
+            match claim {
+                Some(claim) => {
+                    format!("{nodes} cannot have it while {somebody} uses claim {claim}, which is ReadWriteOncePod")
+                }
+                None => {
+                    format!(
+                        "{nodes} {is} in the same {key} as {somebody}, from which its pod anti-affinity keeps it apart"
+                    )
+                }
+            }
         }
         Friction::Shunned(crowd) => {
             format!(
@@ -39,7 +46,7 @@ pub(super) fn phrase(lowered: &Lowered<'_>, friction: Friction, number: u32) -> 
 
 /// What would help.
 pub(super) fn hint(lowered: &Lowered<'_>, task: TaskId, friction: Friction) -> Option<String> {
-    let CrowdName { key, selector } = &lowered.names.crowds[crowd(friction).index()];
+    let CrowdName { key, selector, .. } = &lowered.names.crowds[crowd(friction).index()];
     match friction {
         // One that is itself among them was looking for pods that were tried with it.
         Friction::NotNear(crowd) if members(lowered, crowd).next().is_none() && !is_part_of(lowered, task, crowd) => {
@@ -75,7 +82,7 @@ fn members<'a, 'w>(lowered: &'a Lowered<'w>, crowd: CrowdId) -> impl Iterator<It
     let tasks = snapshot.tasks.iter().zip(&lowered.names.tasks);
     let tasks = tasks.filter(move |(task, _)| task.node.is_some() && task.crowds.is_some_and(counts));
     let bystanders = snapshot.bystanders.iter().zip(&lowered.names.bystanders);
-    let bystanders = bystanders.filter(move |(bystander, _)| counts(bystander.crowds));
+    let bystanders = bystanders.filter(move |(bystander, _)| bystander.crowds.is_some_and(counts));
     tasks.map(|(_, key)| *key).chain(bystanders.map(|(_, key)| *key))
 }
 

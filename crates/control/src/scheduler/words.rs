@@ -10,7 +10,7 @@ use kai_engine::units::QueueResource;
 use super::amounts::{amount, called, count, number};
 use super::effect::Words;
 use super::lower::Lowered;
-use super::{obstacles, victims};
+use super::{obstacles, victims, volumes};
 use crate::duration;
 use crate::nearest::nearest;
 use crate::objects::reader::write_time;
@@ -58,7 +58,16 @@ impl<'a, 'w> Speaker<'a, 'w> {
             Reason::NonPreemptibleOverQuota(block) => self.over_quota(block),
             Reason::NoRoom { task, placed, wanted, nodes } => {
                 let pod = self.lowered.names.tasks[task.index()];
-                let why = obstacles::sentence(self.lowered, &self.largest, *task, nodes);
+                let object = self.world.pods.get(pod);
+                let missing = object.map_or_else(Vec::new, |object| volumes::missing(self.world, object));
+                if !missing.is_empty() {
+                    let message = format!("Pod {pod} cannot run anywhere yet: {}.", missing.join("; "));
+                    return Some(words(reason::POD_SCHEDULING_ERRORS, message));
+                }
+                let mut why = obstacles::sentence(self.lowered, &self.largest, *task, nodes);
+                for advice in object.iter().flat_map(|object| volumes::advice(self.world, object, nodes)) {
+                    why = format!("{why} {advice}");
+                }
                 let set = self.lowered.snapshot.task(*task).pod_set;
                 let gang = if *wanted > 1 {
                     let sub_group = self.sub_group(group, set.index());

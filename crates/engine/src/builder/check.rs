@@ -15,6 +15,7 @@ pub(super) fn snapshot(snapshot: &Snapshot) {
     bonds(snapshot);
     zones(snapshot);
     claims(snapshot);
+    volumes(snapshot);
     jobs(snapshot);
     tasks(snapshot);
 }
@@ -141,9 +142,29 @@ fn bonds(snapshot: &Snapshot) {
     for (index, bond) in snapshot.bonds.iter().enumerate() {
         assert!(bond.crowds().all(|crowd| crowd_exists(&crowd)), "bond {index}: a crowd does not exist");
     }
-    for Bystander { node, crowds, .. } in &snapshot.bystanders {
+    for Bystander { node, crowds, volumes, .. } in &snapshot.bystanders {
         assert!(node.index() < nodes, "{node:?} of a bystander does not exist");
-        assert!((*crowds as usize) < snapshot.crowd_lists.len(), "crowds of a bystander do not exist");
+        assert!(exists(*crowds, &snapshot.crowd_lists), "crowds of a bystander do not exist");
+        assert!(exists(*volumes, &snapshot.volumes.needs), "volumes of a bystander do not exist");
+    }
+}
+
+fn exists<T>(number: Option<u32>, table: &[T]) -> bool {
+    number.is_none_or(|number| (number as usize) < table.len())
+}
+
+fn volumes(snapshot: &Snapshot) {
+    let (volumes, nodes) = (&snapshot.volumes, snapshot.nodes.len());
+    assert!(volumes.limits.iter().all(|limits| limits.len() == nodes), "a driver has one limit per node");
+    assert!(volumes.drivers.iter().all(|driver| exists(Some(*driver), &volumes.limits)), "a driver does not exist");
+    for stores in &volumes.kinds {
+        assert_eq!(stores.len(), nodes, "a kind of storage has one store per node");
+        assert!(stores.iter().all(|store| exists(*store, &volumes.stores)), "a store does not exist");
+    }
+    for (index, need) in volumes.needs.iter().enumerate() {
+        let attached = need.attached.iter().all(|volume| exists(Some(*volume), &volumes.drivers));
+        let stored = need.stored.iter().all(|(kind, _)| exists(Some(*kind), &volumes.kinds));
+        assert!(attached && stored, "need {index}: a volume or a kind of storage does not exist");
     }
 }
 
@@ -191,9 +212,7 @@ fn tasks(snapshot: &Snapshot) {
         }
         assert!(task.ports.is_none_or(|set| (set as usize) < snapshot.port_sets.len()), "{id:?}: ports do not exist");
         assert!(task.bond.is_none_or(|at| (at as usize) < snapshot.bonds.len()), "{id:?}: its bond does not exist");
-        assert!(
-            task.crowds.is_none_or(|at| (at as usize) < snapshot.crowd_lists.len()),
-            "{id:?}: its crowds do not exist"
-        );
+        assert!(exists(task.crowds, &snapshot.crowd_lists), "{id:?}: its crowds do not exist");
+        assert!(exists(task.volumes, &snapshot.volumes.needs), "{id:?}: its volumes do not exist");
     }
 }

@@ -19,7 +19,9 @@ impl Crowds {
         let mut crowds = Self::default();
         for bystander in &snapshot.bystanders {
             let load = if bystander.leaving { DeviceLoad::Leaving } else { DeviceLoad::Held };
-            crowds.count(snapshot, bystander.crowds, bystander.node, load, 1);
+            if let Some(list) = bystander.crowds {
+                crowds.count(snapshot, list, bystander.node, load, 1);
+            }
         }
         crowds
     }
@@ -29,12 +31,7 @@ impl Crowds {
         for crowd in &snapshot.crowd_lists[list as usize] {
             let Some(domain) = snapshot.domain(*crowd, node) else { continue };
             let heads = self.heads.entry((*crowd, domain)).or_default();
-            let counter = match load {
-                DeviceLoad::Held => &mut heads.held,
-                DeviceLoad::Promised => &mut heads.promised,
-                DeviceLoad::Leaving => &mut heads.leaving,
-            };
-            *counter = if sign > 0 { *counter + 1 } else { *counter - 1 };
+            heads.count(load, sign);
             if heads.all() == 0 {
                 self.heads.remove(&(*crowd, domain));
             }

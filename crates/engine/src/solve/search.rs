@@ -23,7 +23,7 @@ use crate::outcome::{Refusals, SearchStop};
 use crate::place::Attempt;
 use crate::policy::Generator;
 use crate::session::Session;
-use crate::snapshot::Status;
+use crate::snapshot::{Status, Task};
 use crate::units::Triple;
 
 /// States of a probe to look at before asking whether any could help: most probes need few.
@@ -100,8 +100,8 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         feasible: feasible_nodes(session, problem),
         free,
         allowed: 0,
-        // Where other pods stand in the way, GPUs alone do not tell what could work.
-        plain: session.plain_search || problem.chunk.iter().any(|task| session.snapshot.task(*task).bond.is_some()),
+        // Where other pods or their volumes stand in the way, GPUs alone do not tell what could work.
+        plain: session.plain_search || problem.chunk.iter().map(|task| session.snapshot.task(*task)).any(minds_others),
     };
     let mark = session.ledger.mark();
     search.report.stop = search.run(session).err();
@@ -110,6 +110,10 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         session.ledger.rollback(mark);
     }
     search.report
+}
+
+fn minds_others(task: &Task) -> bool {
+    task.bond.is_some() || task.volumes.is_some()
 }
 
 struct Search<'p> {

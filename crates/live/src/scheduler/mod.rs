@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use kai_api::{BindRequest, PodGroup, Queue, Topology};
 use kai_control::Key;
 use kai_control::in_flight::{Asked, InFlight, Table};
@@ -86,7 +87,7 @@ struct Shell {
     last: Cycle,
 }
 
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 14] = [
     Table::Nodes,
     Table::Pods,
     Table::Queues,
@@ -94,6 +95,13 @@ const TABLES: [Table; 7] = [
     Table::PriorityClasses,
     Table::Topologies,
     Table::BindRequests,
+    Table::StorageClasses,
+    Table::CsiDrivers,
+    Table::CsiNodes,
+    Table::StorageCapacities,
+    Table::Volumes,
+    Table::VolumeClaims,
+    Table::ConfigMaps,
 ];
 
 fn watched(table: Table) -> Watched {
@@ -106,6 +114,13 @@ fn watched(table: Table) -> Watched {
         Table::PriorityClasses => Watched::all::<PriorityClass>(),
         Table::Topologies => Watched::all::<Topology>(),
         Table::BindRequests => Watched::all::<BindRequest>(),
+        Table::StorageClasses => Watched::all::<StorageClass>(),
+        Table::CsiDrivers => Watched::all::<CSIDriver>(),
+        Table::CsiNodes => Watched::all::<CSINode>(),
+        Table::StorageCapacities => Watched::all::<CSIStorageCapacity>(),
+        Table::Volumes => Watched::all::<PersistentVolume>(),
+        Table::VolumeClaims => Watched::all::<PersistentVolumeClaim>(),
+        Table::ConfigMaps => Watched::all::<ConfigMap>(),
     }
 }
 

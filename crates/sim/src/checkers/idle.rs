@@ -80,7 +80,7 @@ fn waits(evidence: &Evidence<'_>, pod: &Pod) -> bool {
 fn plain(pod: &Pod) -> bool {
     let free = pod.node_selector.is_empty() && pod.node_affinity.is_none() && pod.host_ports.is_empty();
     let whole = pod.request.sharing.is_none() && pod.request.resources.scalars.is_empty();
-    free && whole && pod.claims.is_empty() && pod.other_rules.is_empty()
+    free && whole && pod.claims.is_empty() && pod.other_rules.is_empty() && pod.mounts.is_none()
 }
 
 /// A job of one kind of pods, without wishes about where they stand together.

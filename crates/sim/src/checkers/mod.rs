@@ -17,6 +17,7 @@ mod quotas;
 #[cfg(test)]
 mod tests;
 mod victims;
+mod volumes;
 mod youth;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +55,7 @@ struct Eviction<'a> {
 /// Finds what is wrong, in words.
 type Checker = fn(&Evidence<'_>) -> Vec<String>;
 
-const CHECKERS: [(&str, Checker); 12] = [
+const CHECKERS: [(&str, Checker); 13] = [
     ("queue books agree with the pods", books::check),
     ("no GPU is over-committed", devices::check),
     ("effects can be performed", effects::check),
@@ -66,6 +67,7 @@ const CHECKERS: [(&str, Checker); 12] = [
     ("evictions serve somebody", purpose::check),
     ("work that cannot be preempted stays within quota", quotas::check),
     ("work that cannot be preempted is not evicted", victims::check),
+    ("pods have their volumes", volumes::check),
     ("young jobs keep their places", youth::check),
 ];
 

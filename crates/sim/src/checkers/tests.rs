@@ -365,3 +365,33 @@ fn a_young_job_that_is_evicted() {
     case.add(&group("2025-12-31T23:59:00Z"));
     case.check(&expect!["fine"]);
 }
+
+#[test]
+fn volumes_out_of_reach_too_many_or_shared() {
+    let mut case = case(1);
+    case.add(&json!({"kind": "CSINode", "metadata": {"name": "n"},
+        "spec": {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}}));
+    let pod = |name: &str, claim: &str| {
+        json!({"kind": "Pod", "metadata": {"name": name, "namespace": "t", "annotations": {"pod-group-name": "g"}},
+            "spec": {"nodeName": "n", "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}})
+    };
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["elsewhere"]});
+    for (name, spec) in [
+        ("one", json!({"csi": {"driver": "d"}})),
+        ("two", json!({"csi": {"driver": "d"}})),
+        ("far", json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [field]}]}}})),
+    ] {
+        case.add(&json!({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}));
+        let spec = json!({"volumeName": name, "accessModes": ["ReadWriteOncePod"]});
+        case.add(&json!({"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "t"}, "spec": spec}));
+    }
+    case.add(&pod("a", "one"));
+    case.performed.bound.insert(PodKey::new("t", "a"));
+    case.check(&expect!["fine"]);
+    case.add(&pod("b", "one"));
+    case.check(&expect!["pods have their volumes: claim t/one is for one pod, but has 2"]);
+    case.add(&pod("b", "two"));
+    case.check(&expect!["pods have their volumes: n has 2 volumes of d, 1 at most"]);
+    case.add(&pod("a", "far"));
+    case.check(&expect!["pods have their volumes: t/a cannot reach the volume of claim t/far from n"]);
+}

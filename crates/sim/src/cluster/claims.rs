@@ -13,6 +13,7 @@ impl Cluster {
     /// Makes the claims of pods from their templates; a pod whose template does not exist waits for it.
     pub(super) fn make_claims(&mut self) {
         for pod in std::mem::take(&mut self.to_claim) {
+            self.make_volume_claims_of(&pod);
             if !self.make_claims_of(&pod) {
                 self.to_claim.insert(pod);
             }
@@ -120,6 +121,6 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key)?.as_str()
 }
 
-fn owner(pod: &Id, value: &Value) -> Value {
+pub(super) fn owner(pod: &Id, value: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid(value), "controller": true})
 }

@@ -138,6 +138,7 @@ impl Cluster {
         if self.store.get(&Id::cluster(Kind::Node, node)).is_none() {
             return Err(format!("{id} was bound to {node}, which does not exist"));
         }
+        self.bind_claims_of(pod, node)?;
         let groups: Vec<String> = gpu_groups.iter().map(|group| group.name.clone()).collect();
         let received = match kind {
             ResourceType::Regular => "Regular",

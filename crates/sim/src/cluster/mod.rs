@@ -15,6 +15,7 @@ mod effects;
 mod grouping;
 mod kubelet;
 mod steps;
+mod storage;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +95,7 @@ impl Cluster {
         while let Some(id) = self.to_group.pop_first() {
             self.group(&id);
         }
+        self.bind_claims();
     }
 
     /// Adds an object and tells whoever is responsible for it.
@@ -136,6 +138,7 @@ impl Cluster {
         self.to_group.remove(id);
         self.to_claim.remove(id);
         self.leave_claims(id, &value);
+        self.release(id, &value);
         self.ungrouped.remove(id);
         self.to_reconcile.extend(controller);
         let owned: Vec<Id> = self.store.owned_by(uid(&value)).cloned().collect();

@@ -35,6 +35,13 @@ pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
         | Kind::NodeResourceTopology
         | Kind::DeviceClass
         | Kind::ResourceSlice
+        | Kind::StorageClass
+        | Kind::CSIDriver
+        | Kind::CSINode
+        | Kind::CSIStorageCapacity
+        | Kind::PersistentVolume
+        | Kind::PersistentVolumeClaim
+        | Kind::ConfigMap
         | Kind::PriorityClass
         | Kind::Topology
         | Kind::Queue

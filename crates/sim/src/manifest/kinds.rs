@@ -20,6 +20,20 @@ pub enum Kind {
     DeviceClass,
     /// Devices of a driver.
     ResourceSlice,
+    /// A kind of volumes.
+    StorageClass,
+    /// A driver of volumes.
+    CSIDriver,
+    /// What drivers say of a node.
+    CSINode,
+    /// Space that a driver tells of.
+    CSIStorageCapacity,
+    /// A volume.
+    PersistentVolume,
+    /// A claim to a volume.
+    PersistentVolumeClaim,
+    /// Settings of pods.
+    ConfigMap,
     /// A named priority.
     PriorityClass,
     /// A level of the cluster's tree of nodes.
@@ -55,12 +69,19 @@ const fn row(kind: Kind, name: &'static str, api_version: &'static str, namespac
 
 /// In the order of [`Kind`], which is also the order in which objects of one moment are applied: what others
 /// refer to comes first, so the order of documents in a file does not matter.
-const KINDS: [Row; 15] = [
+const KINDS: [Row; 22] = [
     row(Kind::Namespace, "Namespace", "v1", false),
     row(Kind::Node, "Node", "v1", false),
     row(Kind::NodeResourceTopology, "NodeResourceTopology", "topology.node.k8s.io/v1alpha2", false),
     row(Kind::DeviceClass, "DeviceClass", "resource.k8s.io/v1", false),
     row(Kind::ResourceSlice, "ResourceSlice", "resource.k8s.io/v1", false),
+    row(Kind::StorageClass, "StorageClass", "storage.k8s.io/v1", false),
+    row(Kind::CSIDriver, "CSIDriver", "storage.k8s.io/v1", false),
+    row(Kind::CSINode, "CSINode", "storage.k8s.io/v1", false),
+    row(Kind::CSIStorageCapacity, "CSIStorageCapacity", "storage.k8s.io/v1", true),
+    row(Kind::PersistentVolume, "PersistentVolume", "v1", false),
+    row(Kind::PersistentVolumeClaim, "PersistentVolumeClaim", "v1", true),
+    row(Kind::ConfigMap, "ConfigMap", "v1", true),
     row(Kind::PriorityClass, "PriorityClass", "scheduling.k8s.io/v1", false),
     row(Kind::Topology, "Topology", "kai.scheduler/v1alpha1", false),
     row(Kind::Queue, "Queue", "scheduling.run.ai/v2", false),

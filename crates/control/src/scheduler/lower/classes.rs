@@ -10,6 +10,7 @@ use kai_engine::ids::ClassId;
 use kai_engine::snapshot::{Class, NodeRule};
 
 use super::nodes::{Facts, Mig, Selected};
+use super::volumes::{Needs, Refusals};
 use crate::objects::{NodeTerm, Pod, Request, Sharing, Toleration};
 
 /// What a request is about, as far as rules care.
@@ -47,6 +48,8 @@ struct ClassKey<'w> {
     affinity: Option<&'w [NodeTerm]>,
     tolerations: &'w [Toleration],
     claim: ClaimRule,
+    /// Number of the rules that its volumes make.
+    volumes: u32,
 }
 
 /// What a pod's resource claims mean for nodes.
@@ -74,6 +77,7 @@ struct OwnKey {
     affinity: Option<Vec<NodeTerm>>,
     tolerations: Vec<Toleration>,
     claim: ClaimRule,
+    volumes: u32,
 }
 
 impl OwnKey {
@@ -84,6 +88,7 @@ impl OwnKey {
             affinity: key.affinity.map(<[NodeTerm]>::to_vec),
             tolerations: key.tolerations.to_vec(),
             claim: key.claim,
+            volumes: key.volumes,
         }
     }
 
@@ -94,6 +99,7 @@ impl OwnKey {
             affinity: self.affinity.as_deref(),
             tolerations: &self.tolerations,
             claim: self.claim,
+            volumes: self.volumes,
         }
     }
 }
@@ -116,18 +122,26 @@ impl<'t> Classes<'t> {
         Self { table, ids: Vec::new(), numbers: Vec::new(), legacy_mig_nodes, restricted }
     }
 
-    pub(super) fn id(&mut self, pod: &Pod, claim: ClaimRule, nodes: &Selected<'_>, builder: &mut Builder) -> ClassId {
+    pub(super) fn id(
+        &mut self,
+        pod: &Pod,
+        claim: ClaimRule,
+        volumes: &Needs,
+        nodes: &Selected<'_>,
+        builder: &mut Builder,
+    ) -> ClassId {
         let key = ClassKey {
             kind: Kind::of(&pod.request, claim),
             selector: &pod.node_selector,
             affinity: pod.node_affinity.as_deref(),
             tolerations: &pod.tolerations,
             claim,
+            volumes: volumes.number,
         };
         let number = match self.table.known.binary_search_by(|(known, _)| known.borrowed().cmp(&key)) {
             Ok(at) => self.table.known[at].1,
             Err(at) => {
-                let class = self.sort(&key, nodes);
+                let class = self.sort(&key, &volumes.rules, nodes);
                 let number = u32::try_from(self.table.rows.len()).expect("classes are few");
                 self.table.rows.push(class);
                 self.table.known.insert(at, (OwnKey::of(&key), number));
@@ -143,12 +157,13 @@ impl<'t> Classes<'t> {
     }
 
     /// Sorts all nodes by the first rule they fail.
-    fn sort(&self, key: &ClassKey<'_>, nodes: &Selected<'_>) -> Class {
+    fn sort(&self, key: &ClassKey<'_>, volumes: &Refusals, nodes: &Selected<'_>) -> Class {
         let count = nodes.list.len();
         let mut admitted = FixedBitSet::with_capacity(count);
         let mut excluded: BTreeMap<NodeRule, FixedBitSet> = BTreeMap::new();
         for (index, facts) in nodes.list.iter().enumerate() {
-            match self.first_failed(key, facts, self.legacy_mig_nodes.contains(index)) {
+            let volume_rule = volumes.iter().find(|(_, refused)| refused.contains(index)).map(|(rule, _)| *rule);
+            match self.first_failed(key, volume_rule, facts, self.legacy_mig_nodes.contains(index)) {
                 None => admitted.insert(index),
                 Some(rule) => {
                     excluded.entry(rule).or_insert_with(|| FixedBitSet::with_capacity(count)).insert(index);
@@ -158,13 +173,21 @@ impl<'t> Classes<'t> {
         Class { admitted, excluded: excluded.into_iter().collect() }
     }
 
-    fn first_failed(&self, key: &ClassKey<'_>, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule> {
+    fn first_failed(
+        &self,
+        key: &ClassKey<'_>,
+        volume_rule: Option<NodeRule>,
+        facts: &Facts<'_>,
+        legacy_mig: bool,
+    ) -> Option<NodeRule> {
         let fault = key.claim.fault.map(NodeRule::Claim);
         fault
+            .or(volume_rule.filter(|rule| *rule == NodeRule::Prerequisite))
             .or_else(|| gpu_kind(key.kind, facts, legacy_mig))
             .or(facts.unfit)
             .or_else(|| (!tolerated(key.tolerations, facts)).then_some(NodeRule::Taint))
             .or_else(|| (!wanted(key.selector, key.affinity, facts)).then_some(NodeRule::Affinity))
+            .or(volume_rule)
             .or_else(|| self.wrong_worker(key.kind, facts))
     }
 
@@ -256,8 +279,9 @@ mod tests {
             affinity: pod.node_affinity.as_deref(),
             tolerations: &pod.tolerations,
             claim,
+            volumes: 0,
         };
-        let class = classes.sort(&key, &nodes);
+        let class = classes.sort(&key, &Refusals::new(), &nodes);
         let list = |set: &FixedBitSet| -> String {
             set.ones().map(|index| nodes.list[index].node.name.as_str()).collect::<Vec<_>>().join(" ")
         };

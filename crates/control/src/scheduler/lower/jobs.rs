@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 use kai_api::keys::label;
+use kai_engine::bonds::Bystander;
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{DeviceId, NodeId, QueueId};
 use kai_engine::snapshot::{Extras, Status};
@@ -14,11 +15,12 @@ use super::claims::Devices;
 use super::classes::{ClaimRule, ClassTable, Classes};
 use super::numa::Zones;
 use super::relations::Relations;
-use super::roster::{Member, Members, Roster};
+use super::roster::{Charge, Member, Members, Roster};
 use super::shapes::{ExtraColumn, Shapes};
 use super::signatures::Signatures;
 use super::topologies::Topologies;
 use super::tree::{Branch, Limb};
+use super::volumes::{RuleTable, Volumes};
 use super::{Names, TreeFault, nodes};
 use crate::objects::{Pod, PriorityClass, TopologyConstraint};
 use crate::scheduler::settings::{Settings, TaskOrder};
@@ -36,6 +38,7 @@ struct Maker<'a, 'w> {
     shapes: Shapes<'w>,
     signatures: &'a mut Signatures,
     relations: Relations<'w>,
+    volumes: Volumes<'a, 'w>,
     zones: Zones<'w>,
     claims: Option<&'a Devices<'w>>,
     builder: &'a mut Builder,
@@ -47,6 +50,7 @@ struct Maker<'a, 'w> {
 pub(super) struct Tables {
     pub(super) classes: ClassTable,
     pub(super) signatures: Signatures,
+    volume_rules: RuleTable,
 }
 
 /// What is known of the jobs added.
@@ -76,7 +80,8 @@ pub(super) fn add<'w>(
     let devices = devices(roster, builder, names);
     let legacy = legacy_mig_nodes(nodes, roster);
     let relations = Relations::survey(world, nodes, roster, builder, names);
-    relations.add_bystanders(roster, builder, names);
+    let mut volumes = Volumes::new(world, nodes, &mut tables.volume_rules);
+    add_bystanders(roster, &relations, &mut volumes, builder, names);
     let mut maker = Maker {
         world,
         settings,
@@ -88,6 +93,7 @@ pub(super) fn add<'w>(
         shapes: Shapes::default(),
         signatures: &mut tables.signatures,
         relations,
+        volumes,
         zones,
         claims,
         builder,
@@ -106,6 +112,8 @@ pub(super) fn add<'w>(
         let value = job.group.priority_class.as_ref().and_then(|name| world.priority_classes.get(name));
         maker.job(job, queue, value.map_or(standard, |class| class.value));
     }
+    maker.names.volume_drivers = maker.volumes.driver_names;
+    maker.names.storage_kinds = maker.volumes.kind_names;
     Added { faults, classes: maker.classes.numbers }
 }
 
@@ -141,6 +149,26 @@ fn legacy_mig_nodes(nodes: &nodes::Selected<'_>, roster: &Roster<'_>) -> FixedBi
         }
     }
     set
+}
+
+/// Adds pods that belong to no job, but that others mind or whose volumes count.
+fn add_bystanders<'w>(
+    roster: &Roster<'w>,
+    relations: &Relations<'w>,
+    volumes: &mut Volumes<'_, 'w>,
+    builder: &mut Builder,
+    names: &mut Names<'w>,
+) {
+    for (index, loose) in roster.loose.iter().enumerate() {
+        for loose in loose.iter().filter(|loose| loose.charge != Charge::Elsewhere) {
+            let (_, crowds) = relations.of(loose.pod, builder);
+            let volumes = volumes.of(loose.pod, builder).taken;
+            if crowds.is_some() || volumes.is_some() {
+                builder.bystander(Bystander { node: NodeId::at(index), crowds, volumes, leaving: loose.leaving });
+                names.bystanders.push(&loose.pod.key);
+            }
+        }
+    }
 }
 
 impl<'w> Maker<'_, 'w> {
@@ -226,7 +254,9 @@ impl<'w> Maker<'_, 'w> {
         members.sort_by(|left, right| task_order(left.pod, right.pod, self.settings.task_order));
         let around = [constraint].into_iter().chain(above.iter().rev().copied()).collect();
         let tasks: Vec<TaskRow> = members.iter().map(|member| self.task(member, job.plan.fault.is_some())).collect();
-        leaves.push(self.signatures.leaf(around, &members, &tasks, self.world));
+        let (volumes, builder) = (&mut self.volumes, &mut *self.builder);
+        let rules: Vec<u32> = members.iter().map(|member| volumes.of(member.pod, builder).number).collect();
+        leaves.push(self.signatures.leaf(around, &members, &tasks, &rules, self.world));
         self.names.pod_sets.push(job.plan.leaves[index]);
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
         PodSetRow { min, constraint: self.topologies.constraint(constraint, self.builder, self.names), tasks }
@@ -236,13 +266,14 @@ impl<'w> Maker<'_, 'w> {
         let Member { pod, status, node, gpu_groups, .. } = member;
         let ports = pod.host_ports.iter().map(|port| self.builder.port(*port)).collect();
         let (bond, crowds) = self.relations.of(pod, self.builder);
+        let volumes = self.volumes.of(pod, self.builder);
         let devices = gpu_groups.iter().filter_map(|group| Some(self.devices[&((*node)?, *group)])).collect();
         let claimed = self.claims.and_then(|claims| claims.of(&pod.key));
         let fault = claimed.and_then(|claimed| self.claims?.fault(claimed));
         let needs_gpu = claimed.is_some_and(|claimed| claimed.needs_gpu);
         TaskRow {
             shape: self.shapes.id(&pod.request, self.columns, &self.zones, claimed, self.builder),
-            class: self.classes.id(pod, ClaimRule { needs_gpu, fault }, self.nodes, self.builder),
+            class: self.classes.id(pod, ClaimRule { needs_gpu, fault }, &volumes, self.nodes, self.builder),
             status: if held_back && *status == Status::Pending { Status::Gated } else { *status },
             node: *node,
             devices,
@@ -255,6 +286,7 @@ impl<'w> Maker<'_, 'w> {
                 grants: claimed.map_or_else(Vec::new, |claimed| claimed.grants.clone()),
             },
             claims: claimed.and_then(|claimed| claimed.list),
+            volumes: volumes.taken,
         }
     }
 }

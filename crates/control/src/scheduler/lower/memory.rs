@@ -7,8 +7,8 @@
 //!
 //! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
 //! at: [`Memory::updated`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
-//! there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, pods that ask something of others,
-//! or pods outside of jobs that change.
+//! there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, volumes that nodes limit or that
+//! are to be made, pods that ask something of others, or pods outside of jobs that change.
 
 mod splice;
 
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_engine::Snapshot;
 use kai_engine::builder::Builder;
 use kai_engine::ids::JobId;
-use kai_engine::snapshot::Shape;
+use kai_engine::snapshot::{Shape, Volumes};
 use kai_engine::units::Timestamp;
 
 use self::splice::{IdRows, Ids, Source, Splicer, Step, source_sizes};
@@ -116,6 +116,7 @@ impl Memory {
             && self.snapshot.port_sets.is_empty()
             && self.snapshot.constraints.is_empty()
             && self.snapshot.crowds.is_empty()
+            && self.snapshot.volumes == Volumes::default()
             && !Self::cannot_hold(world, settings)
             && self.jobs.iter().all(Option::is_some);
         if !plain {
@@ -210,7 +211,8 @@ impl Memory {
         let plain = fresh.devices.is_empty()
             && fresh.port_sets.is_empty()
             && fresh.constraints.is_empty()
-            && fresh.crowds.is_empty();
+            && fresh.crowds.is_empty()
+            && fresh.volumes == Volumes::default();
         if !plain {
             return Err(Unknown);
         }
@@ -396,6 +398,7 @@ impl Memory {
             numa,
             extras,
             claims,
+            volumes,
         } = old;
         self.snapshot = Snapshot {
             columns,
@@ -415,6 +418,7 @@ impl Memory {
             numa,
             extras,
             claims,
+            volumes,
             ..out
         };
         self.classes = classes.order;

@@ -22,11 +22,13 @@ mod signatures;
 mod status;
 mod topologies;
 mod tree;
+mod volumes;
 
 pub(crate) use claims::Devices;
 pub(crate) use memory::Memory;
 pub(crate) use relations::CrowdName;
 pub(crate) use tree::TreeFault;
+pub(crate) use volumes::zones_of;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -75,6 +77,10 @@ pub(crate) struct Names<'w> {
     pub(crate) crowds: Vec<CrowdName<'w>>,
     /// Pods outside of jobs that others mind.
     pub(crate) bystanders: Vec<&'w PodKey>,
+    /// Drivers of volumes that some node limits.
+    pub(crate) volume_drivers: Vec<&'w str>,
+    /// Storage classes, by what their claims take from.
+    pub(crate) storage_kinds: Vec<&'w str>,
     /// Names of NUMA zones, for nodes that have some.
     pub(crate) zones: BTreeMap<NodeId, Vec<&'w str>>,
 }

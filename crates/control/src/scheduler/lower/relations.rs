@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use kai_engine::bonds::{Bond, Spread};
 use kai_engine::builder::Builder;
-use kai_engine::ids::{AreaId, CrowdId, NodeId};
+use kai_engine::ids::{AreaId, CrowdId};
 
 use super::classes::{tolerated, wanted};
-use super::roster::{Charge, Roster};
+use super::roster::Roster;
 use super::{Names, nodes};
 use crate::objects::{LabelSelector, Namespace, NodeTerm, Pod, PodTerm, SpreadRule, Toleration};
-use crate::world::{PodKey, World};
+use crate::world::{Key, PodKey, World};
 
 /// Pods that a term or constraint selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,17 +48,22 @@ type SoughtId = usize;
 
 /// Who is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
+enum Who<'w> {
     /// Pods that all of these find.
     Found(Vec<SoughtId>),
     /// Pods that want to be apart from these.
     Avoiding(SoughtId),
     /// Pods that like these so much.
     Liking(SoughtId, i32),
+    /// Pods that use this volume claim.
+    Using(&'w Key),
 }
 
 /// Where they are counted: by a node label, on nodes that count; `None` is all of them.
 type Where<'w> = (&'w str, Option<FixedBitSet>);
+
+/// All nodes are one domain.
+const EVERYWHERE: Where<'static> = ("", None);
 
 /// What a crowd is called.
 #[derive(Clone, Debug)]
@@ -67,6 +72,8 @@ pub(crate) struct CrowdName<'w> {
     pub(crate) key: &'w str,
     /// The pods' labels, as a selector.
     pub(crate) selector: String,
+    /// The volume claim, if it is those who use one.
+    pub(crate) claim: Option<&'w Key>,
 }
 
 /// A pod's terms: whom they seek and by which node label.
@@ -76,6 +83,8 @@ struct Terms<'w> {
     apart: Vec<(SoughtId, &'w str)>,
     liked: Vec<(SoughtId, &'w str, i32)>,
     spread: Vec<(SoughtId, Where<'w>, &'w SpreadRule)>,
+    /// Its volume claims that one pod may use at a time.
+    alone: Vec<&'w Key>,
 }
 
 impl<'w> Terms<'w> {
@@ -86,7 +95,7 @@ impl<'w> Terms<'w> {
     }
 
     /// Everybody who has to be counted for these terms.
-    fn crowds(&self) -> Vec<(Who, Where<'w>)> {
+    fn crowds(&self) -> Vec<(Who<'w>, Where<'w>)> {
         let mut crowds = Vec::new();
         crowds.extend(self.near.iter().map(|(_, key)| (Who::Found(self.company()), (*key, None))));
         for (sought, key) in &self.apart {
@@ -97,6 +106,7 @@ impl<'w> Terms<'w> {
             crowds.push((Who::Found(vec![*sought]), (*key, None)));
             crowds.push((Who::Liking(*sought, *weight), (*key, None)));
         }
+        crowds.extend(self.alone.iter().map(|claim| (Who::Using(claim), EVERYWHERE)));
         crowds.extend(self.spread.iter().map(|(sought, place, _)| (Who::Found(vec![*sought]), place.clone())));
         crowds
     }
@@ -111,7 +121,7 @@ pub(super) struct Relations<'w> {
     /// Selectors without such a label.
     others: Vec<SoughtId>,
     terms: BTreeMap<&'w PodKey, Terms<'w>>,
-    crowds: BTreeMap<(Who, Where<'w>), CrowdId>,
+    crowds: BTreeMap<(Who<'w>, Where<'w>), CrowdId>,
 }
 
 impl<'w> Relations<'w> {
@@ -124,10 +134,12 @@ impl<'w> Relations<'w> {
         names: &mut Names<'w>,
     ) -> Self {
         let mut relations = Self::default();
-        if roster.pods().all(|pod| pod.relations.is_none()) {
+        let alone: BTreeSet<&Key> =
+            world.volume_claims.values().filter(|claim| claim.is_for_one_pod()).map(|claim| &claim.key).collect();
+        if alone.is_empty() && roster.pods().all(|pod| pod.relations.is_none()) {
             return relations;
         }
-        let mut reader = TermReader::new(world, nodes, roster);
+        let mut reader = TermReader::new(world, nodes, roster, alone);
         relations.terms = roster.pods().filter_map(|pod| Some((&pod.key, reader.terms(pod)?))).collect();
         relations.sought = reader.sought;
         for (id, sought) in relations.sought.iter().enumerate() {
@@ -136,30 +148,15 @@ impl<'w> Relations<'w> {
                 None => relations.others.push(id),
             }
         }
-        let wanted: BTreeSet<(Who, Where<'w>)> = relations.terms.values().flat_map(Terms::crowds).collect();
+        let wanted: BTreeSet<(Who<'w>, Where<'w>)> = relations.terms.values().flat_map(Terms::crowds).collect();
         let mut areas: BTreeMap<Where<'w>, AreaId> = BTreeMap::new();
         for (who, place) in wanted {
             let area = *areas.entry(place.clone()).or_insert_with(|| builder.area(domains(&place, nodes)));
-            names.crowds.push(CrowdName { key: place.0, selector: relations.describe(&who) });
+            let claim = if let Who::Using(claim) = &who { Some(*claim) } else { None };
+            names.crowds.push(CrowdName { key: place.0, selector: relations.describe(&who), claim });
             relations.crowds.insert((who, place), builder.crowd(area));
         }
         relations
-    }
-
-    /// Counts pods that belong to no job.
-    pub(super) fn add_bystanders(&self, roster: &Roster<'w>, builder: &mut Builder, names: &mut Names<'w>) {
-        if self.crowds.is_empty() {
-            return;
-        }
-        for (node, loose) in roster.loose.iter().enumerate() {
-            for loose in loose.iter().filter(|loose| loose.charge != Charge::Elsewhere) {
-                let crowds = self.part_of(loose.pod, &self.found(loose.pod));
-                if let Some(crowds) = builder.crowd_list(crowds) {
-                    builder.bystander(NodeId::at(node), crowds, loose.leaving);
-                    names.bystanders.push(&loose.pod.key);
-                }
-            }
-        }
     }
 
     /// The bond of a pod, and the crowds that it is part of.
@@ -174,11 +171,12 @@ impl<'w> Relations<'w> {
     fn bond(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Bond {
         let mut bond = Bond::default();
         if let Some(terms) = self.terms.get(&pod.key) {
-            let crowd = |who: Who, key: &'w str| self.crowds[&(who, (key, None))];
+            let crowd = |who: Who<'w>, key: &'w str| self.crowds[&(who, (key, None))];
             let company = terms.company();
             bond.near = terms.near.iter().map(|(_, key)| crowd(Who::Found(company.clone()), key)).collect();
             bond.founds = company.iter().all(|sought| found.contains(sought));
             bond.apart = terms.apart.iter().map(|(sought, key)| crowd(Who::Found(vec![*sought]), key)).collect();
+            bond.apart.extend(terms.alone.iter().map(|claim| self.crowds[&(Who::Using(claim), EVERYWHERE)]));
             let liked = terms.liked.iter();
             let liked = liked.map(|(sought, key, weight)| (crowd(Who::Found(vec![*sought]), key), i64::from(*weight)));
             bond.liked = liked.collect();
@@ -196,7 +194,7 @@ impl<'w> Relations<'w> {
             match who {
                 Who::Avoiding(sought) if found.contains(sought) => bond.shunned.push(*crowd),
                 Who::Liking(sought, weight) if found.contains(sought) => bond.liked.push((*crowd, i64::from(*weight))),
-                Who::Found(_) | Who::Avoiding(_) | Who::Liking(..) => {}
+                Who::Found(_) | Who::Avoiding(_) | Who::Liking(..) | Who::Using(_) => {}
             }
         }
         bond
@@ -204,10 +202,11 @@ impl<'w> Relations<'w> {
 
     fn part_of(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Vec<CrowdId> {
         let own = self.terms.get(&pod.key);
-        let counts = |(who, (key, _)): &(Who, Where<'w>)| match who {
+        let counts = |(who, (key, _)): &(Who<'w>, Where<'w>)| match who {
             Who::Found(all) => all.iter().all(|sought| found.contains(sought)),
             Who::Avoiding(sought) => own.is_some_and(|terms| terms.apart.contains(&(*sought, key))),
             Who::Liking(sought, weight) => own.is_some_and(|terms| terms.liked.contains(&(*sought, key, *weight))),
+            Who::Using(claim) => own.is_some_and(|terms| terms.alone.contains(claim)),
         };
         self.crowds.iter().filter(|(key, _)| counts(key)).map(|(_, crowd)| *crowd).collect()
     }
@@ -219,7 +218,7 @@ impl<'w> Relations<'w> {
         candidates.filter(|id| self.sought[*id].finds(pod)).collect()
     }
 
-    fn describe(&self, who: &Who) -> String {
+    fn describe(&self, who: &Who<'w>) -> String {
         let selector = |id: &SoughtId| match self.sought[*id].selector {
             Some(selector) if selector.requirements.is_empty() => "any labels".to_owned(),
             Some(selector) => selector.to_string(),
@@ -228,6 +227,7 @@ impl<'w> Relations<'w> {
         match who {
             Who::Found(all) => all.iter().map(selector).collect::<Vec<_>>().join(" and "),
             Who::Avoiding(sought) | Who::Liking(sought, _) => selector(sought),
+            Who::Using(claim) => claim.to_string(),
         }
     }
 }
@@ -242,10 +242,12 @@ struct TermReader<'a, 'w> {
     sought: Vec<Sought<'w>>,
     known: BTreeMap<Sought<'w>, SoughtId>,
     reach: BTreeMap<ReachKey<'w>, Vec<FixedBitSet>>,
+    /// Volume claims that one pod may use at a time.
+    alone: BTreeSet<&'w Key>,
 }
 
 impl<'a, 'w> TermReader<'a, 'w> {
-    fn new(world: &'w World, nodes: &'a nodes::Selected<'w>, roster: &Roster<'w>) -> Self {
+    fn new(world: &'w World, nodes: &'a nodes::Selected<'w>, roster: &Roster<'w>, alone: BTreeSet<&'w Key>) -> Self {
         let mut namespaces: BTreeMap<&'w str, Namespace> =
             world.namespaces.iter().map(|(name, namespace)| (name.as_str(), namespace.clone())).collect();
         for pod in roster.pods() {
@@ -253,12 +255,15 @@ impl<'a, 'w> TermReader<'a, 'w> {
             namespaces.entry(name).or_insert_with(|| Namespace::named(name));
         }
         let namespaces = namespaces.into_iter().collect();
-        Self { nodes, namespaces, sought: Vec::new(), known: BTreeMap::new(), reach: BTreeMap::new() }
+        Self { nodes, namespaces, sought: Vec::new(), known: BTreeMap::new(), reach: BTreeMap::new(), alone }
     }
 
     /// `None` if the pod asks nothing of others.
     fn terms(&mut self, pod: &'w Pod) -> Option<Terms<'w>> {
-        let written = pod.relations.as_deref()?;
+        let alone = self.alone_in(pod);
+        let Some(written) = pod.relations.as_deref() else {
+            return (!alone.is_empty()).then(|| Terms { alone, ..Terms::default() });
+        };
         let mut term = |term: &'w PodTerm| (self.whom(term, pod), term.topology_key.as_str());
         let near = written.near.iter().map(&mut term).collect();
         let apart = written.apart.iter().map(&mut term).collect();
@@ -273,7 +278,14 @@ impl<'a, 'w> TermReader<'a, 'w> {
             let sought = self.number(at_home(pod, rule.selector.as_ref()));
             spread.push((sought, (rule.topology_key.as_str(), Some(nodes)), rule));
         }
-        Some(Terms { near, apart, liked, spread })
+        Some(Terms { near, apart, liked, spread, alone })
+    }
+
+    /// Claims of the pod that one pod may use at a time.
+    fn alone_in(&self, pod: &Pod) -> Vec<&'w Key> {
+        let Some(mounts) = pod.mounts.as_deref().filter(|_| !self.alone.is_empty()) else { return Vec::new() };
+        let claims = mounts.all_claims().map(|name| Key::new(&*pod.key.namespace, name));
+        claims.filter_map(|key| self.alone.get(&key).copied()).collect()
     }
 
     fn number(&mut self, sought: Sought<'w>) -> SoughtId {
@@ -328,6 +340,9 @@ fn at_home<'w>(pod: &'w Pod, selector: Option<&'w LabelSelector>) -> Sought<'w> 
 
 /// The domain of each node, numbered by label value.
 fn domains((key, counted): &Where<'_>, nodes: &nodes::Selected<'_>) -> Vec<Option<u32>> {
+    if *key == EVERYWHERE.0 {
+        return vec![Some(0); nodes.list.len()];
+    }
     let value = |(index, facts): (usize, &nodes::Facts<'_>)| {
         let counts = counted.as_ref().is_none_or(|counted| counted.contains(index));
         facts.node.labels.get(*key).filter(|_| counts).cloned()

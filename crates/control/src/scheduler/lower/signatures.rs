@@ -28,6 +28,8 @@ struct PodKey {
     /// What it asks of others and they of it, whatever it is written like.
     bond: Option<u32>,
     claims: Vec<ClaimKey>,
+    /// What its volumes and config maps mean for nodes, and what they take.
+    volumes: (u32, Option<u32>),
     other: String,
 }
 
@@ -49,13 +51,15 @@ impl Signatures {
         constraints: Vec<Option<&TopologyConstraint>>,
         members: &[Member<'_>],
         tasks: &[TaskRow],
+        rules: &[u32],
         world: &World,
     ) -> u32 {
         let mut pods: Vec<u32> = members
             .iter()
             .zip(tasks)
-            .filter(|(member, _)| !is_placed(member.status))
-            .map(|(member, task)| number(&mut self.pods, pod_key(member.pod, task.bond, world)))
+            .zip(rules)
+            .filter(|((member, _), _)| !is_placed(member.status))
+            .map(|((member, task), rules)| number(&mut self.pods, pod_key(member.pod, task, *rules, world)))
             .collect();
         if pods.is_empty() {
             return 0;
@@ -72,7 +76,7 @@ impl Signatures {
     }
 }
 
-fn pod_key(pod: &Pod, bond: Option<u32>, world: &World) -> PodKey {
+fn pod_key(pod: &Pod, task: &TaskRow, rules: u32, world: &World) -> PodKey {
     PodKey {
         selector: pod.node_selector.clone(),
         affinity: pod.node_affinity.clone(),
@@ -80,8 +84,9 @@ fn pod_key(pod: &Pod, bond: Option<u32>, world: &World) -> PodKey {
         class: pod.priority_class.clone(),
         priority: pod.priority,
         ports: pod.host_ports.clone(),
-        bond,
+        bond: task.bond,
         claims: pod.claims.iter().map(|claim| claim_key(pod, claim, world)).collect(),
+        volumes: (rules, task.volumes),
         other: pod.other_rules.clone(),
     }
 }

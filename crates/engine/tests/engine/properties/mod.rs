@@ -14,6 +14,7 @@ mod ledger;
 mod placement;
 mod queues;
 mod room;
+mod volumes;
 
 use std::collections::BTreeSet;
 use std::thread;

@@ -223,6 +223,7 @@ fn obstacle(names: &Names, obstacle: NodeObstacle) -> String {
         NodeObstacle::Rule(rule) => format!("{rule:?}"),
         NodeObstacle::Queue(queue, resource) => format!("{} full of {}", queue_name(names, queue), unit(resource)),
         NodeObstacle::PodSlots => "no pod slot".to_owned(),
+        NodeObstacle::Volumes(overfull) => format!("{overfull:?}"),
         NodeObstacle::Ports => "port taken".to_owned(),
         NodeObstacle::Bond(friction) => match friction {
             Friction::NotNear(crowd) => format!("not near {}", names.crowds[crowd.index()]),

@@ -27,6 +27,7 @@ fn node(name: usize, cordoned: bool) -> Value {
 
 fn pod() -> impl Strategy<Value = Event> {
     let what = (0..8usize, proptest::option::weighted(0.9, 0..5usize), 0..3usize, 0..4usize);
+    let mounts = proptest::option::weighted(0.3, prop::sample::select(&["local", "limited", "settings"][..]));
     let how = (
         prop::sample::select(&["Pending", "Running", "Succeeded", "Failed"][..]),
         proptest::option::weighted(0.6, 0..4usize),
@@ -34,8 +35,8 @@ fn pod() -> impl Strategy<Value = Event> {
         proptest::option::weighted(0.3, prop::sample::select(&["a", "b"][..])),
         prop::sample::select(&["kai-scheduler", "kai-scheduler", "kai-scheduler", "kai-scheduler", "other"][..]),
     );
-    (what, how, any::<bool>()).prop_map(
-        |((name, group, gpus, selector), (phase, node, deletion, leaf, scheduler), gated)| {
+    (what, how, any::<bool>(), mounts).prop_map(
+        |((name, group, gpus, selector), (phase, node, deletion, leaf, scheduler), gated, mounts)| {
             let mut metadata = metadata(&format!("p{name}"));
             if let Some(group) = group {
                 metadata["annotations"] = json!({"pod-group-name": format!("g{group}")});
@@ -45,6 +46,11 @@ fn pod() -> impl Strategy<Value = Event> {
             let requests = json!({"cpu": 1, "nvidia.com/gpu": gpus});
             let mut spec = json!({"schedulerName": scheduler, "containers": [{"resources": {"requests": requests}}]});
             spec["nodeSelector"] = if selector == 0 { json!({"zone": "x"}) } else { json!({}) };
+            match mounts {
+                Some("settings") => spec["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "settings"}}]),
+                Some(claim) => spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]),
+                None => {}
+            }
             if phase != "Pending" {
                 spec["nodeName"] = node.map_or(Value::Null, |node| json!(format!("n{node}")));
             } else if gated && node.is_none() {
@@ -67,6 +73,32 @@ fn group() -> impl Strategy<Value = Event> {
     })
 }
 
+/// A claim that ties its pod to nodes, one whose volumes nodes count, a config map: each comes or goes.
+fn storage() -> impl Strategy<Value = Event> {
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1", "n2"]});
+    let near = json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [field]}]}}});
+    let mut objects = vec![
+        json!({"kind": "ConfigMap", "metadata": metadata("settings")}),
+        json!({"kind": "CSINode", "metadata": {"name": "n1"},
+            "spec": {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}}),
+    ];
+    for (name, spec) in [("local", near), ("limited", json!({"csi": {"driver": "d"}}))] {
+        let mut claim = metadata(name);
+        claim["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        objects.push(json!({"kind": "PersistentVolumeClaim", "metadata": claim, "spec": {"volumeName": name}}));
+        objects.push(json!({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}));
+    }
+    let gone = (0..objects.len(), any::<bool>());
+    gone.prop_map(move |(index, there)| {
+        let kind = objects[index]["kind"].as_str().unwrap_or_default();
+        match (there, kind) {
+            (false, "ConfigMap") => Event::Gone("ConfigMap", "settings".to_owned()),
+            (false, "PersistentVolumeClaim") => Event::Gone("PersistentVolumeClaim", "local".to_owned()),
+            _ => Event::Put(objects[index].clone()),
+        }
+    })
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let request = (0..8usize, 0..8usize, 0..5usize).prop_map(|(name, pod, node)| {
         let spec = json!({"podName": format!("p{pod}"), "selectedNode": format!("n{node}")});
@@ -80,6 +112,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..5usize).prop_map(|name| Event::Gone("PodGroup", format!("g{name}"))),
         1 => (0..8usize).prop_map(|name| Event::Gone("BindRequest", format!("r{name}"))),
         1 => (0..4usize, any::<bool>()).prop_map(|(name, cordoned)| Event::Put(node(name, cordoned))),
+        1 => storage(),
     ]
 }
 
@@ -91,6 +124,8 @@ fn happen(world: &mut World, event: &Event) {
             world.delete(&match *kind {
                 "Pod" => Ref::Pod(key),
                 "PodGroup" => Ref::PodGroup(key),
+                "ConfigMap" => Ref::ConfigMap(key),
+                "PersistentVolumeClaim" => Ref::VolumeClaim(key),
                 _ => Ref::BindRequest(key),
             });
         }

@@ -1,0 +1,333 @@
+//! Storage: claims, volumes, classes, and what CSI drivers say of nodes and free space.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::Malformed;
+use super::affinity::NodeTerm;
+use super::pod::Owner;
+use super::reader::Reader;
+use super::resources::read_quantity;
+use super::selector::LabelSelector;
+use crate::world::Key;
+
+/// What matters of a `PersistentVolumeClaim`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeClaim {
+    pub key: Key,
+    pub uid: String,
+    /// Empty if it names none: the default class is filled in on the way into the cluster.
+    pub class: String,
+    /// The volume that it asks for, or has.
+    pub volume: Option<String>,
+    /// It has its volume.
+    pub bound: bool,
+    /// Its volume is gone for good.
+    pub lost: bool,
+    pub deleting: bool,
+    /// `None` is any amount.
+    pub bytes: Option<i64>,
+    pub access_modes: BTreeSet<String>,
+    pub mode: VolumeMode,
+    pub selector: Option<LabelSelector>,
+    /// The node for which a volume is being made.
+    pub selected_node: Option<String>,
+    /// Who it was made for.
+    pub controller: Option<String>,
+}
+
+/// What matters of a `PersistentVolume`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    /// Empty is none.
+    pub class: String,
+    pub bytes: i64,
+    pub access_modes: BTreeSet<String>,
+    pub mode: VolumeMode,
+    /// Nodes that can reach it: one of the terms must hold. `None` is every node.
+    pub nodes: Option<Vec<NodeTerm>>,
+    /// The claim that has it, or for which it is kept, and the uid of that claim if it is a certain one.
+    pub claim: Option<(Key, Option<String>)>,
+    /// Nobody has it, and nobody had it before.
+    pub available: bool,
+    pub deleting: bool,
+    /// Its driver, and what the driver calls it.
+    pub csi: Option<(String, String)>,
+}
+
+/// How a volume shows up in a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeMode {
+    #[default]
+    Filesystem,
+    Block,
+}
+
+/// What matters of a `StorageClass`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageClass {
+    pub name: String,
+    pub provisioner: String,
+    /// Volumes are bound or made when a pod has a node, not before.
+    pub waits: bool,
+    /// Where volumes can be made: one of the terms must hold, all labels of it. Empty is everywhere.
+    pub topologies: Vec<Vec<(String, Vec<String>)>>,
+    pub is_default: bool,
+}
+
+/// What matters of a `CSINode`: how many volumes of each driver a node takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiNode {
+    pub name: String,
+    pub limits: BTreeMap<String, u32>,
+}
+
+/// What matters of a `CSIDriver`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiDriver {
+    pub name: String,
+    /// It says how much space is free, and where.
+    pub tells_capacity: bool,
+}
+
+/// What matters of a `CSIStorageCapacity`: free space for one class on some nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageCapacity {
+    pub key: Key,
+    pub class: String,
+    /// `None` is no node.
+    pub nodes: Option<LabelSelector>,
+    /// Free space.
+    pub bytes: Option<i64>,
+    /// The largest volume that can be made; as large as all the space unless told.
+    pub largest: Option<i64>,
+}
+
+/// What matters of a `ConfigMap`: that it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigMap {
+    pub key: Key,
+}
+
+/// Provisioner of classes whose volumes are made by hand.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// How classes were named before there was a field for them.
+const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+fn key(root: &Reader<'_>) -> Result<Key, Malformed> {
+    Ok(Key::new(root.object_namespace()?, root.object_name()?))
+}
+
+fn bytes(place: &Reader<'_>) -> Result<Option<i64>, Malformed> {
+    if place.exists() { Ok(Some(read_quantity(place)?.units())) } else { Ok(None) }
+}
+
+fn access_modes(spec: &Reader<'_>) -> Result<BTreeSet<String>, Malformed> {
+    Ok(spec.field("accessModes").text_list()?.into_iter().collect())
+}
+
+fn class(root: &Reader<'_>) -> Result<String, Malformed> {
+    match root.field("metadata").field("annotations").field(OLD_CLASS).text()? {
+        Some(old) => Ok(old.to_owned()),
+        None => root.field("spec").field("storageClassName").text_or_empty(),
+    }
+}
+
+impl VolumeMode {
+    fn read(spec: &Reader<'_>) -> Result<Self, Malformed> {
+        let place = spec.field("volumeMode");
+        match place.text()? {
+            None | Some("Filesystem" | "") => Ok(Self::Filesystem),
+            Some("Block") => Ok(Self::Block),
+            Some(other) => Err(place.wrong(format!("`{other}` is not a volume mode"), "use Filesystem or Block")),
+        }
+    }
+}
+
+impl VolumeClaim {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let (metadata, spec) = (root.field("metadata"), root.field("spec"));
+        let annotations = metadata.field("annotations");
+        let owners = metadata.field("ownerReferences").items()?;
+        let owners: Vec<Owner> = owners.iter().map(Owner::read).collect::<Result<_, _>>()?;
+        let volume = spec.field("volumeName").name()?;
+        Ok(Self {
+            key: key(&root)?,
+            uid: metadata.field("uid").text_or_empty()?,
+            class: class(&root)?,
+            bound: volume.is_some() && annotations.field(BIND_COMPLETED).exists(),
+            volume,
+            lost: root.field("status").field("phase").text()? == Some("Lost"),
+            deleting: metadata.field("deletionTimestamp").exists(),
+            bytes: bytes(&spec.field("resources").field("requests").field("storage"))?,
+            access_modes: access_modes(&spec)?,
+            mode: VolumeMode::read(&spec)?,
+            selector: LabelSelector::read(&spec.field("selector"))?,
+            selected_node: annotations.field(SELECTED_NODE).name()?,
+            controller: owners.into_iter().find(|owner| owner.controller).map(|owner| owner.uid),
+        })
+    }
+
+    /// Whether only one pod may use it at a time.
+    pub fn is_for_one_pod(&self) -> bool {
+        self.access_modes.contains("ReadWriteOncePod")
+    }
+}
+
+impl Volume {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let (metadata, spec) = (root.field("metadata"), root.field("spec"));
+        let (claim, csi) = (spec.field("claimRef"), spec.field("csi"));
+        let phase = root.field("status").field("phase").name()?;
+        let claim = match claim.field("name").name()? {
+            Some(name) => {
+                Some((Key::new(claim.field("namespace").name()?.unwrap_or_default(), name), claim.field("uid").name()?))
+            }
+            None => None,
+        };
+        let name = root.object_name()?;
+        let csi = match csi.field("driver").name()? {
+            Some(driver) => Some((driver, csi.field("volumeHandle").name()?.unwrap_or_else(|| name.clone()))),
+            None => None,
+        };
+        Ok(Self {
+            name,
+            labels: metadata.field("labels").texts()?,
+            class: class(&root)?,
+            bytes: bytes(&spec.field("capacity").field("storage"))?.unwrap_or(0),
+            access_modes: access_modes(&spec)?,
+            mode: VolumeMode::read(&spec)?,
+            nodes: NodeTerm::read_selector(&spec.field("nodeAffinity").field("required"))?,
+            claim,
+            available: phase.is_none_or(|phase| phase == "Available"),
+            deleting: metadata.field("deletionTimestamp").exists(),
+            csi,
+        })
+    }
+
+    /// Whether the node reaches it.
+    pub fn reaches(&self, node: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.nodes.as_ref().is_none_or(|terms| terms.iter().any(|term| term.holds(node, labels)))
+    }
+
+    /// Whether it is kept for the claim.
+    pub fn is_kept_for(&self, claim: &VolumeClaim) -> bool {
+        let matches =
+            |(key, uid): &(Key, Option<String>)| *key == claim.key && uid.as_ref().is_none_or(|uid| *uid == claim.uid);
+        self.claim.as_ref().is_some_and(matches)
+    }
+
+    /// Whether it may be bound to the claim: free, of the right kind and large enough.
+    pub fn suits(&self, claim: &VolumeClaim) -> bool {
+        let like = !self.deleting
+            && self.bytes >= claim.bytes.unwrap_or(0)
+            && self.mode == claim.mode
+            && claim.access_modes.is_subset(&self.access_modes);
+        let free = || {
+            self.available
+                && self.claim.is_none()
+                && self.class == claim.class
+                && claim.selector.as_ref().is_none_or(|selector| selector.selects(&self.labels))
+        };
+        like && (self.is_kept_for(claim) || free())
+    }
+}
+
+impl StorageClass {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let mode = root.field("volumeBindingMode");
+        let term = |place: &Reader<'_>| -> Result<Vec<(String, Vec<String>)>, Malformed> {
+            let labels = place.field("matchLabelExpressions").items()?;
+            let label = |item: &Reader<'_>| Ok((item.field("key").text_or_empty()?, item.field("values").text_list()?));
+            labels.iter().map(label).collect()
+        };
+        Ok(Self {
+            name: root.object_name()?,
+            provisioner: root.field("provisioner").text_or_empty()?,
+            waits: match mode.text()? {
+                None | Some("Immediate" | "") => false,
+                Some("WaitForFirstConsumer") => true,
+                Some(other) => {
+                    let problem = format!("`{other}` is not a binding mode");
+                    return Err(mode.wrong(problem, "use Immediate or WaitForFirstConsumer"));
+                }
+            },
+            topologies: root.field("allowedTopologies").items()?.iter().map(term).collect::<Result<_, _>>()?,
+            is_default: root.field("metadata").field("annotations").field(DEFAULT_CLASS).text()? == Some("true"),
+        })
+    }
+
+    /// Whether volumes are made on demand.
+    pub fn makes_volumes(&self) -> bool {
+        !self.provisioner.is_empty() && self.provisioner != NO_PROVISIONER
+    }
+
+    /// Whether volumes are made on demand where a node with these labels reaches them.
+    pub fn makes_volumes_at(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.makes_volumes() && (self.topologies.is_empty() || self.topology_at(labels).is_some())
+    }
+
+    /// The first of its topologies that holds for these labels.
+    pub fn topology_at(&self, labels: &BTreeMap<String, String>) -> Option<&[(String, Vec<String>)]> {
+        let here = |term: &&Vec<(String, Vec<String>)>| {
+            term.iter().all(|(key, values)| labels.get(key).is_some_and(|value| values.contains(value)))
+        };
+        self.topologies.iter().find(here).map(Vec::as_slice)
+    }
+}
+
+impl CsiNode {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let mut limits = BTreeMap::new();
+        for driver in root.field("spec").field("drivers").items()? {
+            if let Some(count) = driver.field("allocatable").field("count").count()? {
+                limits.insert(driver.field("name").text_or_empty()?, count);
+            }
+        }
+        Ok(Self { name: root.object_name()?, limits })
+    }
+}
+
+impl CsiDriver {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let tells_capacity = root.field("spec").field("storageCapacity").flag()?.unwrap_or(false);
+        Ok(Self { name: root.object_name()?, tells_capacity })
+    }
+}
+
+impl StorageCapacity {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let root = Reader::root(value);
+        let free = bytes(&root.field("capacity"))?;
+        Ok(Self {
+            key: key(&root)?,
+            class: root.field("storageClassName").text_or_empty()?,
+            nodes: LabelSelector::read(&root.field("nodeTopology"))?,
+            bytes: free,
+            largest: bytes(&root.field("maximumVolumeSize"))?.or(free),
+        })
+    }
+
+    /// Whether it is about this class on nodes with these labels.
+    pub fn concerns(&self, class: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.class == class && self.nodes.as_ref().is_some_and(|nodes| nodes.selects(labels))
+    }
+}
+
+impl ConfigMap {
+    pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        Ok(Self { key: key(&Reader::root(value))? })
+    }
+}

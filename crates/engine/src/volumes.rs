@@ -1,0 +1,49 @@
+//! Whether a node can take the volumes of a pod: how many are attached there, and what is left to make them from.
+
+use crate::fit::When;
+use crate::ids::{NodeId, TaskId};
+use crate::ledger::{Ledger, Taken};
+
+/// What a node has too many or too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Overfull {
+    /// It takes no more volumes of this driver.
+    Driver(u32),
+    /// Nothing, or too little, is left where it takes this kind of storage from.
+    Storage(u32),
+}
+
+/// When the node can take the pod's volumes.
+pub fn when(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Result<When, Overfull> {
+    let volumes = &ledger.snapshot.volumes;
+    let Some(need) = ledger.snapshot.task(task).volumes else { return Ok(When::Now) };
+    let need = &volumes.needs[need as usize];
+    let mut when = When::Now;
+    let mut judge = |taken: Taken, more: Taken, most: i128, overfull: Overfull| {
+        if taken.settled + more.settled > most {
+            return Err(overfull);
+        }
+        if taken.settled + taken.leaving + more.settled + more.leaving > most {
+            when = When::Later;
+        }
+        Ok(())
+    };
+    let driver = |volume: u32| volumes.drivers[volume as usize];
+    for alike in need.attached.chunk_by(|left, right| driver(*left) == driver(*right)) {
+        let driver = driver(alike[0]);
+        let Some(limit) = volumes.limits[driver as usize][node.index()] else { continue };
+        // A volume whose last user leaves would stay: it counts as one that comes, not as one that goes.
+        let mut more = Taken::default();
+        for users in alike.iter().map(|volume| ledger.volume_users(node, *volume)) {
+            more.settled += i128::from(users.settled() == 0);
+            more.leaving -= i128::from(users.settled() == 0 && users.leaving > 0);
+        }
+        judge(ledger.volumes_attached(node, driver), more, i128::from(limit), Overfull::Driver(driver))?;
+    }
+    for (kind, amount) in &need.stored {
+        let Some(store) = volumes.kinds[*kind as usize][node.index()] else { continue };
+        let more = Taken { settled: i128::from(*amount), leaving: 0 };
+        judge(ledger.stored(store), more, volumes.stores[store as usize].into(), Overfull::Storage(*kind))?;
+    }
+    Ok(when)
+}
