@@ -24,6 +24,8 @@ pub(super) struct Performer {
 
 /// Who set a field, for server-side apply.
 const MANAGER: &str = "kai-binder";
+/// When others write the same object at the same time.
+const ATTEMPTS: u32 = 5;
 /// Tells a provisioner for which node a volume is needed.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
@@ -115,19 +117,25 @@ impl Performer {
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
         let call = || api.create_subresource::<Value, Value>("binding", &pod.name, &POST, &binding);
-        match self.writer.call(call).await {
-            Ok(_) => {
-                tracing::info!(%pod, node, "bound");
-                Ok(())
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let error = match self.writer.call(call).await {
+                Ok(_) => break,
+                Err(error) if code(&error) == Some(409) => error,
+                Err(error) => return Err(error),
+            };
+            let stored = self.writer.call(|| api.get_opt(&pod.name)).await?;
+            match stored.and_then(|pod| pod.spec?.node_name).as_deref() {
+                // Bound by an attempt whose reply was lost is bound all the same.
+                Some(bound) if bound == node => break,
+                // Somebody else wrote the pod at the same time. One pod that is not bound may stop its whole gang.
+                None if attempts < ATTEMPTS => {}
+                _ => return Err(error),
             }
-            // Bound by an attempt whose reply was lost is bound all the same.
-            Err(error) if code(&error) == Some(409) => {
-                let stored = self.writer.call(|| api.get_opt(&pod.name)).await?;
-                let spec = stored.and_then(|pod| pod.spec).unwrap_or_default();
-                if spec.node_name.as_deref() == Some(node) { Ok(()) } else { Err(error) }
-            }
-            Err(error) => Err(error),
         }
+        tracing::info!(%pod, node, "bound");
+        Ok(())
     }
 
     /// Somebody else may write the claim at the same time: then it is read again.
@@ -151,7 +159,7 @@ impl Performer {
             }
             attempts += 1;
             match self.writer.call(|| api.replace_status(&claim.name, &POST, &stored)).await {
-                Err(error) if code(&error) == Some(409) && attempts < 5 => {}
+                Err(error) if code(&error) == Some(409) && attempts < ATTEMPTS => {}
                 done => return done.map(|_| ()),
             }
         }

@@ -1,0 +1,241 @@
+//! What users of a real API server wait for: pods until they are bound, gangs until they are told why they are not, and
+//! jobs until room is made for them. Beside it, what that API server can do at best.
+#![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use test_cluster::{Cluster, Options, Progress};
+
+/// Calls at the same time, of the bench and of each part.
+const WORKERS: usize = 32;
+const GPUS: u32 = 8;
+const PATIENCE: Duration = Duration::from_mins(10);
+const PARTS: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
+
+type Failed = Box<dyn Error>;
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Report {
+    pub pods: usize,
+    /// Binds a second, with nothing else to do.
+    pub bare_binds: f64,
+    /// Pods a second from the first that is created to the last that is bound, with a client that binds each itself.
+    pub bare_pods: f64,
+    /// The same with all parts of ours at work.
+    pub pods_per_second: f64,
+    /// Until every pod of a gang for which there is no room is told so.
+    pub unschedulable: Duration,
+    /// Until a pod is bound for which another queue must give up a GPU.
+    pub reclaim: Duration,
+    /// MiB in use by each part in the end.
+    pub memory: Vec<(&'static str, u64)>,
+}
+
+/// Starts a cluster and measures; `kai` is the program.
+pub fn measure(kai: &Path, nodes: u32, pods: usize) -> Result<Report, Failed> {
+    let base = std::env::temp_dir().join("kai-bench");
+    fs::create_dir_all(&base)?;
+    let options = Options { name: "live".to_owned(), base: base.clone(), nodes, gpus: GPUS };
+    let progress = Progress::start("live");
+    let cluster = Cluster::start(&options, &progress)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(run(kai, &cluster, &progress, pods))
+}
+
+async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -> Result<Report, Failed> {
+    let kubeconfig = &cluster.state().kubeconfig;
+    let read = Kubeconfig::read_from(kubeconfig)?;
+    let client = Client::try_from(Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?)?;
+    let api: Api<Pod> = Api::namespaced(client.clone(), "default");
+
+    let started = Instant::now();
+    create(&api, count, "bare", "nobody", "first").await?;
+    let created = started.elapsed();
+    let started = Instant::now();
+    bind_all(&api, count).await?;
+    let bound = started.elapsed();
+    progress.say(format!("{count} bare pods created in {created:.1?} and bound in {bound:.1?}"));
+    api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
+    await_pods(&api, "bare pods are gone", <[Pod]>::is_empty).await?;
+
+    cluster.kubectl().apply(&queues(count))?;
+    let mut parts = Parts::start(kai, kubeconfig)?;
+    let started = Instant::now();
+    create(&api, count, "ours", "kai-scheduler", "first").await?;
+    progress.say(format!("{count} pods created in {:.1?}", started.elapsed()));
+    await_pods(&api, "all pods are bound", |pods| pods.iter().all(is_bound)).await?;
+    let ours = started.elapsed();
+    progress.say(format!("all bound after {ours:.1?}"));
+
+    let started = Instant::now();
+    gang(&api, 10).await?;
+    await_pods(&api, "the gang is told why it waits", |pods| pods.iter().filter(|pod| is_told(pod)).count() == 10)
+        .await?;
+    let unschedulable = started.elapsed();
+    progress.say(format!("a gang of 10 was told after {unschedulable:.1?}"));
+
+    let started = Instant::now();
+    create(&api, 1, "claim", "kai-scheduler", "second").await?;
+    let claimed = |pods: &[Pod]| pods.iter().any(|pod| name(pod).starts_with("claim") && is_bound(pod));
+    await_pods(&api, "room is made for the claim", claimed).await?;
+    let reclaim = started.elapsed();
+    progress.say(format!("one GPU was reclaimed after {reclaim:.1?}"));
+
+    let seconds = |elapsed: Duration| count as f64 / elapsed.as_secs_f64();
+    Ok(Report {
+        pods: count,
+        bare_binds: seconds(bound),
+        bare_pods: seconds(created + bound),
+        pods_per_second: seconds(ours),
+        unschedulable,
+        reclaim,
+        memory: parts.memory(),
+    })
+}
+
+/// The first queue holds everything; the second is entitled to some of it.
+fn queues(gpus: usize) -> String {
+    let queue = |name: &str, parent: &str, quota: usize| {
+        json!({
+            "apiVersion": "scheduling.run.ai/v2",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"parentQueue": parent, "resources": {
+                "gpu": {"quota": quota, "limit": -1, "overQuotaWeight": 1},
+                "cpu": {"quota": -1, "limit": -1, "overQuotaWeight": 1},
+                "memory": {"quota": -1, "limit": -1, "overQuotaWeight": 1},
+            }},
+        })
+    };
+    let all = [queue("all", "", gpus), queue("first", "all", gpus - 64), queue("second", "all", 64)];
+    json!({"apiVersion": "v1", "kind": "List", "items": all}).to_string()
+}
+
+fn pod(name: &str, scheduler: &str, queue: &str) -> Pod {
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"kai.scheduler/queue": queue}},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+        },
+    });
+    serde_json::from_value(pod).expect("it is a pod")
+}
+
+async fn create(api: &Api<Pod>, count: usize, prefix: &str, scheduler: &str, queue: &str) -> Result<(), Failed> {
+    let params = PostParams::default();
+    let pods = (0..count).map(|number| pod(&format!("{prefix}-{number}"), scheduler, queue));
+    let calls = pods.map(|pod| {
+        let params = &params;
+        async move { api.create(params, &pod).await.map(|_| ()) }
+    });
+    Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
+}
+
+async fn bind_all(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
+    let params = PostParams::default();
+    let calls = (0..count).map(|number| {
+        let (name, node) = (format!("bare-{number}"), format!("node-{}", number / GPUS as usize));
+        let params = &params;
+        async move {
+            let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
+            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
+            api.create_subresource::<Value, Value>("binding", &name, params, &binding).await.map(|_| ())
+        }
+    });
+    Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
+}
+
+/// Pods of a job that want more than there is.
+async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
+    let group = json!({
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "gang", "namespace": "default"},
+        "spec": {"queue": "first", "minMember": size},
+    });
+    let groups: Api<kai_api::PodGroup> = Api::namespaced(api.clone().into_client(), "default");
+    groups.create(&PostParams::default(), &serde_json::from_value(group)?).await?;
+    for number in 0..size {
+        let mut pod = pod(&format!("gang-{number}"), "kai-scheduler", "first");
+        pod.metadata.annotations = Some([("pod-group-name".to_owned(), "gang".to_owned())].into());
+        api.create(&PostParams::default(), &pod).await?;
+    }
+    Ok(())
+}
+
+/// Looks at all pods, from the API server's cache, until it holds.
+async fn await_pods(api: &Api<Pod>, what: &str, holds: impl Fn(&[Pod]) -> bool) -> Result<(), Failed> {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        let pods = api.list(&ListParams::default().match_any()).await?;
+        if holds(&pods.items) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(format!("{PATIENCE:?} later it still does not hold that {what}").into())
+}
+
+fn is_bound(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+}
+
+fn is_told(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    name(pod).starts_with("gang")
+        && conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+}
+
+fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// All parts as processes; they end with the value.
+struct Parts(Vec<(&'static str, Child)>);
+
+impl Parts {
+    fn start(kai: &Path, kubeconfig: &Path) -> Result<Self, Failed> {
+        let mut parts = Self(Vec::new());
+        for part in PARTS {
+            let log: PathBuf = kubeconfig.with_file_name(format!("{part}.log"));
+            let mut command = Command::new(kai);
+            command.arg(part).arg("--kubeconfig").arg(kubeconfig);
+            command.args(["--listen-address", "off", "--qps", "0", "--workers", &WORKERS.to_string()]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log)?);
+            parts.0.push((part, command.spawn()?));
+        }
+        Ok(parts)
+    }
+
+    fn memory(&mut self) -> Vec<(&'static str, u64)> {
+        self.0.iter().map(|(part, child)| (*part, resident(child.id()).unwrap_or(0))).collect()
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// MiB that a process has in memory.
+fn resident(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? / 1024)
+}
