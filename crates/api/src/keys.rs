@@ -261,3 +261,29 @@ pub mod name {
     /// Value of [`label::MANAGED_BY`](super::label::MANAGED_BY) on what the operator installs.
     pub const OPERATOR: &str = "kai-operator";
 }
+
+/// Names of what admission registers, keeps and serves.
+pub mod webhook {
+    /// Service through which the API server asks.
+    pub const SERVICE: &str = "admission";
+    /// Secret with the certificate.
+    pub const SECRET: &str = "kai-admission-webhook-tls-secret";
+    /// Configuration of what changes pods.
+    pub const MUTATING: &str = "mutating-kai-admission";
+    /// Configuration of what judges pods and topologies.
+    pub const VALIDATING: &str = "validating-kai-admission";
+    /// Configuration of what judges queues.
+    pub const QUEUES: &str = "kai-queue-validation-v2";
+    /// Configuration of what judges pod groups.
+    pub const POD_GROUPS: &str = "kai-podgroup-validation-v2alpha2";
+    /// Where pods are changed.
+    pub const MUTATE_POD_PATH: &str = "/mutate--v1-pod";
+    /// Where pods are judged.
+    pub const POD_PATH: &str = "/validate--v1-pod";
+    /// Where topologies are judged.
+    pub const TOPOLOGY_PATH: &str = "/validate-kai-scheduler-v1alpha1-topology";
+    /// Where queues are judged.
+    pub const QUEUE_PATH: &str = "/validate-scheduling-run-ai-v2-queue";
+    /// Where pod groups are judged.
+    pub const POD_GROUP_PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
+}

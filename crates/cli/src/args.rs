@@ -10,7 +10,7 @@ use kai_engine::units::Timestamp;
 use kai_generate::{SCENARIOS, Scenario};
 use kai_sim::time::parse_span;
 
-use crate::live::{RunAll, RunBinder, RunGrouper, RunGroups, RunQueues, RunScheduler};
+use crate::live::{RunAdmission, RunAll, RunBinder, RunGrouper, RunGroups, RunQueues, RunScheduler};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -66,8 +66,10 @@ pub(crate) enum Command {
     Podgroupcontroller(RunGroups),
     /// Keep the status and the metrics of queues, at every level
     Queuecontroller(RunQueues),
+    /// Refuse what makes no sense and prepare pods that share a GPU, asked by the API server
+    Admission(RunAdmission),
     /// All of these in one process, for small clusters and for trying things out
-    AllInOne(RunAll),
+    AllInOne(Box<RunAll>),
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,8 @@
 //! `kai scheduler`, `kai binder` and the other parts that run in a cluster.
 #![allow(clippy::doc_markdown, reason = "doc comments are printed as help, where backticks would show")]
 
+mod admission;
+
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use serde_json::Value;
 
 use crate::args::{Span, span};
 use crate::complaint::Complaint;
+use admission::AdmissionArgs;
 
 /// What every part takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +43,7 @@ pub(crate) struct CommonArgs {
     /// Only the replica that holds the lease works
     #[arg(long)]
     leader_elect: bool,
-    /// Namespace of the lease
+    /// Our own namespace: of leases and certificates
     #[arg(long, default_value = name::NAMESPACE, value_name = "NAME")]
     namespace: String,
     /// Pods that ask for this scheduler are ours
@@ -139,6 +142,14 @@ pub(crate) struct RunQueues {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct RunAdmission {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    admission: AdmissionArgs,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct RunAll {
     #[command(flatten)]
     common: CommonArgs,
@@ -148,6 +159,11 @@ pub(crate) struct RunAll {
     binder: BinderArgs,
     #[command(flatten)]
     queues: QueueArgs,
+    /// Register and answer the webhooks of `kai admission`, too
+    #[arg(long)]
+    webhooks: bool,
+    #[command(flatten)]
+    admission: AdmissionArgs,
 }
 
 /// `key=value`.
@@ -195,11 +211,19 @@ pub(crate) fn queues(args: &RunQueues) -> Result<(), Complaint> {
     run(&args.common, vec![args.queues.component(&args.common)])
 }
 
+pub(crate) fn admission(args: &RunAdmission) -> Result<(), Complaint> {
+    run(&args.common, vec![args.admission.component(&args.common)])
+}
+
 pub(crate) fn all_in_one(args: &RunAll) -> Result<(), Complaint> {
-    let RunAll { common, scheduler, binder, queues } = args;
+    let RunAll { common, scheduler, binder, queues, webhooks, admission } = args;
     let scheduler = scheduler.component(common)?;
     let (binder, queues) = (binder.component(common), queues.component(common));
-    run(common, vec![common.grouper(), scheduler, binder, common.groups(), queues])
+    let mut components = vec![common.grouper(), scheduler, binder, common.groups(), queues];
+    if *webhooks {
+        components.push(admission.component(common));
+    }
+    run(common, components)
 }
 
 fn run(common: &CommonArgs, components: Vec<Component>) -> Result<(), Complaint> {

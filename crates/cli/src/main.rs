@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Podgrouper(args) => live::grouper(&args),
         Command::Podgroupcontroller(args) => live::groups(&args),
         Command::Queuecontroller(args) => live::queues(&args),
+        Command::Admission(args) => live::admission(&args),
         Command::AllInOne(args) => live::all_in_one(&args),
     };
     match done {

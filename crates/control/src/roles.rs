@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_api::keys::name;
+use kai_api::keys::{name, webhook};
 use kai_workloads::table::READABLE;
 use serde_json::{Value, json};
 
@@ -37,12 +37,7 @@ const KAI: &str = "scheduling.run.ai";
 const EVENTS: Rule = rule("", &["events"], TELL);
 const STORAGE: Rule =
     rule("storage.k8s.io", &["csidrivers", "csinodes", "csistoragecapacities", "storageclasses"], READ);
-const WEBHOOKS: &[&str] = &[
-    "kai-podgroup-validation-v2alpha2",
-    "kai-queue-validation-v2",
-    "mutating-kai-admission",
-    "validating-kai-admission",
-];
+const WEBHOOKS: &[&str] = &[webhook::POD_GROUPS, webhook::QUEUES, webhook::MUTATING, webhook::VALIDATING];
 const WEBHOOK_KINDS: &[&str] = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
@@ -125,13 +120,13 @@ const PARTS: [Part; 6] = [
         account: "admission",
         role: "kai-admission",
         rules: &[
-            EVENTS,
+            rule("", &["pods"], READ),
             rule(KAI, &["podgroups", "queues"], READ),
             rule(ADMISSION, WEBHOOK_KINDS, &["create"]),
             Rule { group: ADMISSION, resources: WEBHOOK_KINDS, verbs: &["get", "patch", "update"], names: WEBHOOKS },
         ],
         // Certificates, shared by its replicas.
-        at_home: &[rule("", &["secrets"], &["create", "get", "list", "patch", "update", "watch"])],
+        at_home: &[rule("", &["secrets"], &["create", "get", "update"])],
     },
 ];
 

@@ -9,6 +9,7 @@
 //! Each component is a loop that owns what it knows; only writing is done beside it, by a bounded number of tasks.
 //! Whatever must be remembered is in the API server: a component may die at any moment and reads all of it again.
 
+mod admission;
 mod binder;
 mod client;
 mod clock;
@@ -26,6 +27,7 @@ mod status;
 mod watch;
 mod writer;
 
+pub use admission::AdmissionOptions;
 pub use binder::BinderOptions;
 pub use fault::Fault;
 pub use grouper::GrouperOptions;

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    BinderOptions, Fault, GrouperOptions, Health, Pace, SchedulerOptions, StatusOptions, binder, client, grouper,
-    scheduler, status,
+    AdmissionOptions, BinderOptions, Fault, GrouperOptions, Health, Pace, SchedulerOptions, StatusOptions, admission,
+    binder, client, grouper, scheduler, status,
 };
 
 /// What a process does and with what.
@@ -37,6 +37,7 @@ pub enum Component {
     Groups(Box<StatusOptions>),
     /// Status of queues.
     Queues(Box<StatusOptions>),
+    Admission(Box<AdmissionOptions>),
 }
 
 impl Process {
@@ -60,6 +61,7 @@ impl Process {
                 Component::Grouper(options) => parts.spawn(grouper::run(client, *options, pace, health, stop)),
                 Component::Groups(options) => parts.spawn(status::run_groups(client, *options, pace, health, stop)),
                 Component::Queues(options) => parts.spawn(status::run_queues(client, *options, pace, health, stop)),
+                Component::Admission(options) => parts.spawn(admission::run(client, *options, pace, health, stop)),
             };
         }
         if let Some(address) = self.listen {

@@ -30,6 +30,15 @@ pub(crate) fn apply(kubectl: &Kubectl, manifest: &str) {
     kubectl.apply(manifest).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
+/// What is said about a manifest that must not enter.
+#[track_caller]
+pub(crate) fn refusal(kubectl: &Kubectl, manifest: &str) -> String {
+    match kubectl.apply(manifest) {
+        Ok(done) => panic!("should have been refused: {done}"),
+        Err(fault) => fault.to_string(),
+    }
+}
+
 #[track_caller]
 pub(crate) fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..300 {

@@ -135,6 +135,13 @@ pub(crate) struct Kai {
 }
 
 impl Kai {
+    /// Starts a subcommand as a service account of its own and waits until it is ready.
+    pub(crate) fn start(cluster: &Cluster, subcommand: &str, account: &str, arguments: &[&str]) -> Self {
+        let mut kai = Self::launch(&Accounts::create(cluster, None).kubeconfig_of(account), subcommand, arguments);
+        kai.await_ready();
+        kai
+    }
+
     /// Starts a subcommand and does not wait.
     fn launch(kubeconfig: &Path, subcommand: &str, arguments: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -3,6 +3,7 @@
 //! Ignored by plain `cargo test`, for it needs programs that take minutes to build the first time:
 //! `cargo test -p kai-cli --test e2e_live -- --ignored`.
 
+mod admission;
 mod ask;
 mod chaos;
 mod kai;

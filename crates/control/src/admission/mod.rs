@@ -1,12 +1,15 @@
-//! What may enter the cluster, and what is added on the way in: one file per kind.
+//! What may enter the cluster, and what is added on the way in: one file per kind; what the API server is told about
+//! whom to ask (`registration.rs`), and when the certificate is renewed (`certificate.rs`).
 //!
 //! Pure functions of the object, the one it replaces and the [`World`](crate::World). Whoever speaks HTTPS turns an
 //! [`Answer`] into an admission response. Refusals begin with KAI's words, so that whoever looks for them finds them,
 //! and end with what to do.
 
+pub mod certificate;
 mod pod;
 mod pod_group;
 mod queue;
+mod registration;
 mod topology;
 
 #[cfg(test)]
@@ -15,6 +18,7 @@ mod tests;
 pub use pod::{PodRules, mutate_pod, validate_pod};
 pub use pod_group::validate_pod_group;
 pub use queue::{delete_queue, validate_queue};
+pub use registration::{Reach, configurations};
 pub use topology::validate_topology;
 
 use crate::objects::Malformed;
@@ -39,6 +43,16 @@ impl Answer {
 
     pub fn allowed(&self) -> bool {
         self.refusals.is_empty()
+    }
+
+    /// Of a change: what was wrong before is told, not refused. Otherwise nobody could remove the finalizer of an object
+    /// that came in while nobody was asked.
+    #[must_use]
+    pub fn compared_with(self, before: &Self) -> Self {
+        if self.allowed() || !self.refusals.iter().all(|why| before.refusals.contains(why)) {
+            return self;
+        }
+        Self { refusals: Vec::new(), warnings: [self.refusals, self.warnings].concat() }
     }
 
     /// All refusals, a line each.

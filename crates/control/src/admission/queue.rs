@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Answer;
 use crate::nearest::nearest;
-use crate::objects::{Phase, Queue};
-use crate::world::World;
+use crate::objects::{Phase, Pod, Queue};
+use crate::world::{GroupKey, World};
 
 /// Whether the queue may enter or change. `check_quota` also compares quotas of parent and children.
 pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Answer {
@@ -60,17 +60,12 @@ pub fn delete_queue(name: &str, world: &World) -> Answer {
             children.join(", ")
         ));
     }
-    let running = |group: &crate::world::GroupKey| {
-        world.pods.values().any(|pod| {
-            pod.node.is_some()
-                && matches!(pod.phase, Phase::Pending | Phase::Running)
-                && pod.group().as_ref() == Some(group)
-        })
-    };
+    let active = |pod: &&Pod| pod.node.is_some() && matches!(pod.phase, Phase::Pending | Phase::Running);
+    let running: BTreeSet<GroupKey> = world.pods.values().filter(active).filter_map(Pod::group).collect();
     let busy: Vec<String> = world
         .pod_groups
         .values()
-        .filter(|group| group.queue == name && running(&group.key))
+        .filter(|group| group.queue == name && running.contains(&group.key))
         .map(|group| group.key.to_string())
         .collect();
     if busy.is_empty() {

@@ -372,3 +372,18 @@ fn an_alias_means_one_level() {
     ]));
     expect!["invalid topology aliases: spec.levels[0].alias: rack is the nodeLabel of a level; choose another alias; spec.levels[2].alias: r is the alias of an earlier level; choose another alias"].assert_eq(&answer.message());
 }
+
+#[test]
+fn what_was_wrong_before_a_change_does_not_stop_it() {
+    let [fine, one, both] = [&[][..], &["a"], &["a", "b"]].map(|refusals| Answer {
+        refusals: refusals.iter().map(|why| (*why).to_owned()).collect(),
+        warnings: vec!["mind".to_owned()],
+    });
+    assert_eq!(
+        one.clone().compared_with(&both),
+        Answer { refusals: Vec::new(), warnings: vec!["a".into(), "mind".into()] }
+    );
+    assert_eq!(both.clone().compared_with(&one), both);
+    assert_eq!(one.clone().compared_with(&fine), one);
+    assert_eq!(fine.clone().compared_with(&one), fine);
+}

@@ -270,7 +270,7 @@ impl Shell {
 }
 
 /// A malformed object is as good as none: it must not keep the others from being seen.
-fn read(value: &Value) -> Option<Object> {
+pub(crate) fn read(value: &Value) -> Option<Object> {
     match Object::parse(value) {
         Ok(object) => object,
         Err(malformed) => {

@@ -1,0 +1,249 @@
+//! What the API server is told about whom to ask, about what, and what to do when nobody answers.
+//!
+//! Where the scheduler checks again, an object enters unasked: a cluster must not stand still because a webhook does.
+//! Nothing else protects from these, so that they have to wait (`Fail`):
+//!
+//! | what | because |
+//! |---|---|
+//! | pods that share a GPU | unwired, a container may see all GPUs of its node |
+//! | all our pods, if GPUs are hidden from containers that ask for none | an unchanged container may see them |
+//! | deletion of a queue | what runs in it would belong nowhere |
+
+use k8s_openapi::ByteString;
+use kai_api::keys::{annotation, webhook};
+use serde_json::{Value, json};
+
+use super::PodRules;
+
+/// How the API server reaches the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Through the Service of admission in this namespace.
+    Service { namespace: String },
+    /// Directly, such as `https://127.0.0.1:9443`.
+    Url { base: String, host: String },
+}
+
+impl Reach {
+    /// Reads a URL of scheme and host, and perhaps a port.
+    pub fn at(url: &str) -> Result<Self, String> {
+        let wrong = || "write https://HOST:PORT".to_owned();
+        let base = url.trim_end_matches('/');
+        let address = base.strip_prefix("https://").ok_or_else(wrong)?;
+        let host = match address.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or_else(wrong)?.0,
+            None => address.split_once(':').map_or(address, |(host, _)| host),
+        };
+        if host.is_empty() || address.contains(['/', '?', '#', '@']) {
+            return Err(wrong());
+        }
+        Ok(Self::Url { base: base.to_owned(), host: host.to_owned() })
+    }
+
+    /// Whom the certificate must be for.
+    pub fn host(&self) -> String {
+        match self {
+            Self::Service { namespace } => format!("{}.{namespace}.svc", webhook::SERVICE),
+            Self::Url { host, .. } => host.clone(),
+        }
+    }
+
+    fn client(&self, path: &str, authorities: &ByteString) -> Value {
+        match self {
+            Self::Service { namespace } => json!({
+                "service": {"namespace": namespace, "name": webhook::SERVICE, "path": path, "port": 443},
+                "caBundle": authorities,
+            }),
+            Self::Url { base, .. } => json!({"url": format!("{base}{path}"), "caBundle": authorities}),
+        }
+    }
+}
+
+/// One webhook of a configuration, before it has its selectors.
+struct Hook<'h> {
+    name: &'h str,
+    path: &'h str,
+    operations: &'h [&'h str],
+    /// Group, version, plural, scope.
+    kind: [&'h str; 4],
+    /// What happens when nobody answers.
+    on_failure: &'h str,
+}
+
+const CREATE: [&str; 1] = ["CREATE"];
+const CHANGES: [&str; 2] = ["CREATE", "UPDATE"];
+const DELETE: [&str; 1] = ["DELETE"];
+const PODS: [&str; 4] = ["", "v1", "pods", "Namespaced"];
+const QUEUES: [&str; 4] = ["scheduling.run.ai", "v2", "queues", "Cluster"];
+const POD_GROUPS: [&str; 4] = ["scheduling.run.ai", "v2alpha2", "podgroups", "Namespaced"];
+const TOPOLOGIES: [&str; 4] = ["kai.scheduler", "v1alpha1", "topologies", "Cluster"];
+
+/// All configurations. `namespace` is our own; `authorities` is the PEM text of who is trusted.
+pub fn configurations(reach: &Reach, namespace: &str, rules: &PodRules, authorities: &[u8]) -> Vec<Value> {
+    let authorities = ByteString(authorities.to_vec());
+    let hook = |hook: Hook<'_>| {
+        let [group, version, resource, scope] = hook.kind;
+        json!({
+            "name": hook.name,
+            "clientConfig": reach.client(hook.path, &authorities),
+            "rules": [{
+                "operations": hook.operations, "apiGroups": [group], "apiVersions": [version],
+                "resources": [resource], "scope": scope,
+            }],
+            "failurePolicy": hook.on_failure,
+            "matchPolicy": "Equivalent",
+            "sideEffects": "None",
+            // Whoever creates a pod waits for it.
+            "timeoutSeconds": 3,
+            "admissionReviewVersions": ["v1"],
+        })
+    };
+    let about_pods = |mut hook: Value, conditions: Vec<Value>| {
+        hook["matchConditions"] = json!(conditions);
+        // Those must be able to start whatever becomes of us.
+        hook["namespaceSelector"] = json!({"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", namespace]},
+        ]});
+        hook
+    };
+    let ours = json!({
+        "name": "scheduler-name-match",
+        "expression": format!("object.spec.schedulerName == '{}'", rules.scheduler),
+    });
+    // Nothing is asked about the others: most pods neither wait for us nor notice that we are away.
+    let with = |name: &str, keys: &[&str]| {
+        let any = "exists(key, key in object.metadata.annotations)";
+        let expression = format!("has(object.metadata.annotations) && {}.{any}", json!(keys));
+        json!({"name": name, "expression": expression})
+    };
+    let shares = with("shares-gpu", &[annotation::GPU_FRACTION, annotation::GPU_MEMORY]);
+    let speaks_of_shares =
+        [annotation::GPU_FRACTION, annotation::GPU_MEMORY, annotation::GPU_FRACTION_NUM_DEVICES, annotation::MPS];
+    let speaks_of_shares = with("speaks-of-gpu-shares", &speaks_of_shares);
+    let pod = format!("{}.{namespace}.svc", webhook::SERVICE);
+    let topology = format!("topology.{pod}");
+    let hidden = rules.block_visible_devices;
+
+    let mutate =
+        Hook { name: &pod, path: webhook::MUTATE_POD_PATH, operations: &CREATE, kind: PODS, on_failure: "Fail" };
+    let ours_that = |unless_hidden: Value| if hidden { vec![ours.clone()] } else { vec![ours.clone(), unless_hidden] };
+    let mut mutate = about_pods(hook(mutate), ours_that(shares));
+    mutate["reinvocationPolicy"] = json!("IfNeeded");
+    let judge_pod = Hook {
+        name: &pod,
+        path: webhook::POD_PATH,
+        operations: &CHANGES,
+        kind: PODS,
+        on_failure: if hidden { "Fail" } else { "Ignore" },
+    };
+    let judge_topology = Hook {
+        name: &topology,
+        path: webhook::TOPOLOGY_PATH,
+        operations: &CHANGES,
+        kind: TOPOLOGIES,
+        on_failure: "Ignore",
+    };
+    let judge_queue = |name, operations, on_failure| {
+        hook(Hook { name, path: webhook::QUEUE_PATH, operations, kind: QUEUES, on_failure })
+    };
+    let judge_group = Hook {
+        name: "podgroup-validation.kai.scheduler",
+        path: webhook::POD_GROUP_PATH,
+        operations: &CHANGES,
+        kind: POD_GROUPS,
+        on_failure: "Ignore",
+    };
+    vec![
+        configuration("Mutating", webhook::MUTATING, &[mutate]),
+        configuration(
+            "Validating",
+            webhook::VALIDATING,
+            &[about_pods(hook(judge_pod), ours_that(speaks_of_shares)), hook(judge_topology)],
+        ),
+        configuration(
+            "Validating",
+            webhook::QUEUES,
+            &[
+                judge_queue("queue-validation.kai.scheduler", &CHANGES, "Ignore"),
+                judge_queue("queue-deletion.kai.scheduler", &DELETE, "Fail"),
+            ],
+        ),
+        configuration("Validating", webhook::POD_GROUPS, &[hook(judge_group)]),
+    ]
+}
+
+fn configuration(what: &str, name: &str, hooks: &[Value]) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": format!("{what}WebhookConfiguration"),
+        "metadata": {"name": name},
+        "webhooks": hooks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(rules: &PodRules, want: &Expect) {
+        let reach = Reach::Service { namespace: "kai".to_owned() };
+        let mut text = String::new();
+        for configuration in configurations(&reach, "kai", rules, b"pem") {
+            writeln!(text, "{}", configuration["metadata"]["name"].as_str().unwrap()).unwrap();
+            for hook in configuration["webhooks"].as_array().unwrap() {
+                assert!(hook["timeoutSeconds"].as_u64().unwrap() <= 3);
+                let rule = &hook["rules"][0];
+                let conditions = hook["matchConditions"].as_array().into_iter().flatten();
+                let conditions: Vec<&str> = conditions.map(|condition| condition["name"].as_str().unwrap()).collect();
+                writeln!(
+                    text,
+                    "  {} {} {} {:?} {}",
+                    hook["name"].as_str().unwrap(),
+                    rule["resources"],
+                    rule["operations"],
+                    conditions,
+                    hook["failurePolicy"].as_str().unwrap(),
+                )
+                .unwrap();
+            }
+        }
+        want.assert_eq(&text);
+    }
+
+    #[test]
+    fn only_what_nothing_else_protects_must_be_asked() {
+        check(&PodRules::default(), &expect![]);
+    }
+
+    #[test]
+    fn hidden_devices_concern_every_pod_of_ours() {
+        check(&PodRules { block_visible_devices: true, ..PodRules::default() }, &expect![]);
+    }
+
+    #[test]
+    fn the_api_server_asks_a_service_or_an_address() {
+        let rules = PodRules::default();
+        let client =
+            |reach: &Reach| configurations(reach, "kai", &rules, b"pem")[0]["webhooks"][0]["clientConfig"].clone();
+        let service = Reach::Service { namespace: "kai".to_owned() };
+        assert_eq!(service.host(), "admission.kai.svc");
+        assert_eq!(
+            client(&service),
+            json!({
+                "service": {"namespace": "kai", "name": "admission", "path": "/mutate--v1-pod", "port": 443},
+                "caBundle": "cGVt",
+            })
+        );
+        let address = Reach::at("https://127.0.0.1:9443/").unwrap();
+        assert_eq!(address.host(), "127.0.0.1");
+        assert_eq!(client(&address), json!({"url": "https://127.0.0.1:9443/mutate--v1-pod", "caBundle": "cGVt"}));
+        assert_eq!(Reach::at("https://[::1]:9443").unwrap().host(), "::1");
+        for wrong in ["http://host", "https://", "host:9443", "https://host/path", "https://[::1", "https://a@b"] {
+            assert!(Reach::at(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Admission on a cluster: answers what the API server asks about pods, queues, pod groups and topologies.
+//!
+//! ```text
+//!   Secret ◀──certificates──▶ keeper ──whom to trust──▶ webhook configurations
+//!                               │ what to serve
+//!                               ▼
+//!   kube-apiserver ──review──▶ reviewer ──▶ control::admission ──answer──▶ kube-apiserver
+//! ```
+//!
+//! Every replica answers; they agree on certificates through the Secret.
+
+mod keeper;
+mod pem;
+mod reviewer;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_server::Handle;
+use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
+use kai_control::admission::{PodRules, Reach, configurations};
+use kai_engine::units::Span;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, Error};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::health::Part;
+use crate::writer::Writer;
+use crate::{Fault, Health, Pace};
+use keeper::{Certificates, Keeper};
+use reviewer::Reviewer;
+
+#[derive(Clone, Debug)]
+pub struct AdmissionOptions {
+    pub rules: PodRules,
+    /// Whether quotas of queues are compared with those of their parents.
+    pub check_quota: bool,
+    pub address: SocketAddr,
+    pub reach: Reach,
+    /// Our own, where the certificates are kept.
+    pub namespace: String,
+    /// For how long a certificate is good.
+    pub certificate_life: Span,
+}
+
+/// Before trying again what failed.
+const PAUSE: Duration = Duration::from_secs(2);
+/// For answers under way when told to end: as long as anybody waits for them.
+const GRACE: Duration = Duration::from_secs(3);
+const FIELD_MANAGER: &str = "kai-admission";
+
+/// Answers until stopped.
+pub(crate) async fn run(
+    client: Client,
+    options: AdmissionOptions,
+    pace: Arc<Pace>,
+    health: Health,
+    stop: CancellationToken,
+) -> Result<(), Fault> {
+    let part = health.part();
+    let address = options.address;
+    let cannot_listen = |source| Fault::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(cannot_listen)?;
+    listener.set_nonblocking(true).map_err(cannot_listen)?;
+
+    let writer = Writer::new(client, pace, 1);
+    let keeper = Keeper::new(writer.clone(), &options);
+    let certificates = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        certificates = keeper.insist() => certificates,
+    };
+    let tls = RustlsConfig::from_pem(certificates.served.clone(), certificates.key.clone()).await;
+    let tls = tls.map_err(cannot_listen)?;
+    let reviewer = Arc::new(Reviewer::new(writer.clone(), options.rules.clone(), options.check_quota, &health));
+    let handle = Handle::new();
+    let server = from_tcp_rustls(listener, tls.clone()).map_err(cannot_listen)?.handle(handle.clone());
+    let routes = reviewer::routes(&reviewer).into_make_service();
+    let registrar = Registrar { writer, options, reviewer: Arc::clone(&reviewer), keeper, tls, part };
+    tracing::info!(%address, "answering the API server");
+    let end = async {
+        stop.cancelled().await;
+        handle.graceful_shutdown(Some(GRACE));
+        std::future::pending::<()>().await;
+    };
+    // Only the server comes to an end.
+    tokio::select! {
+        ended = server.serve(routes) => ended.map_err(cannot_listen)?,
+        () = reviewer.watch() => {}
+        () = registrar.run(certificates) => {}
+        () = end => {}
+    }
+    tracing::info!("admission has ended");
+    Ok(())
+}
+
+/// Tells the API server whom to ask and to trust, for as long as we answer.
+struct Registrar {
+    writer: Writer,
+    options: AdmissionOptions,
+    reviewer: Arc<Reviewer>,
+    keeper: Keeper,
+    tls: RustlsConfig,
+    part: Part,
+}
+
+impl Registrar {
+    async fn run(mut self, mut certificates: Certificates) {
+        let mut loaded = certificates.served.clone();
+        self.reviewer.knows_the_cluster().await;
+        loop {
+            let pause = match self.register(&certificates.trusted).await {
+                Ok(()) => {
+                    self.part.ready();
+                    self.keeper.pause(&certificates)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot register the webhooks; trying again");
+                    PAUSE
+                }
+            };
+            if loaded != certificates.served {
+                let (served, key) = (certificates.served.clone(), certificates.key.clone());
+                match self.tls.reload_from_pem(served, key).await {
+                    Ok(()) => {
+                        tracing::info!("a new certificate is served");
+                        loaded.clone_from(&certificates.served);
+                    }
+                    Err(error) => tracing::error!(%error, "cannot serve the new certificate"),
+                }
+            }
+            tokio::time::sleep(pause).await;
+            certificates = self.keeper.insist().await;
+        }
+    }
+
+    /// Writes what differs from what is wanted, also what somebody else has changed.
+    async fn register(&self, trusted: &[u8]) -> Result<(), Error> {
+        let AdmissionOptions { reach, namespace, rules, .. } = &self.options;
+        for configuration in configurations(reach, namespace, rules, trusted) {
+            self.apply(&configuration).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, configuration: &Value) -> Result<(), Error> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, name) = (text(&configuration["kind"]), text(&configuration["metadata"]["name"]));
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", &kind);
+        let api: Api<DynamicObject> = Api::all_with(self.writer.client.clone(), &ApiResource::from_gvk(&kind));
+        let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(configuration));
+        self.writer.call(|| api.patch(&name, &parameters, &patch)).await.map(|_| ())
+    }
+}
