@@ -59,6 +59,34 @@ pub enum Ref {
     ConfigMap(Key),
 }
 
+impl Ref {
+    /// The object of this kind and name; kinds without namespaces use the name only. `None` for kinds that are not kept.
+    pub fn of(kind: &str, key: Key) -> Option<Self> {
+        Some(match kind {
+            "Node" => Self::Node(key.name),
+            "Pod" => Self::Pod(key),
+            "Queue" => Self::Queue(key.name),
+            "PodGroup" => Self::PodGroup(key),
+            "PriorityClass" => Self::PriorityClass(key.name),
+            "Topology" => Self::Topology(key.name),
+            "BindRequest" => Self::BindRequest(key),
+            "Namespace" => Self::Namespace(key.name),
+            "NodeResourceTopology" => Self::NodeResourceTopology(key.name),
+            "DeviceClass" => Self::DeviceClass(key.name),
+            "ResourceSlice" => Self::ResourceSlice(key.name),
+            "ResourceClaim" => Self::ResourceClaim(key),
+            "PersistentVolumeClaim" => Self::VolumeClaim(key),
+            "PersistentVolume" => Self::Volume(key.name),
+            "StorageClass" => Self::StorageClass(key.name),
+            "CSINode" => Self::CsiNode(key.name),
+            "CSIDriver" => Self::CsiDriver(key.name),
+            "CSIStorageCapacity" => Self::StorageCapacity(key),
+            "ConfigMap" => Self::ConfigMap(key),
+            _ => return None,
+        })
+    }
+}
+
 /// Typed object tables.
 #[derive(Clone, Debug, Default)]
 pub struct World {

@@ -17,6 +17,7 @@ mod events;
 mod fault;
 mod grouper;
 mod health;
+mod kinds;
 mod lease;
 mod logs;
 mod pace;

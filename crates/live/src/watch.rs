@@ -90,9 +90,15 @@ where
     }
 }
 
-/// The object with its kind, which lists leave out, and without the record of who set which field.
+/// The object with its kind, which lists leave out, and without the record of who set which field. Of config maps only
+/// names matter, and what is in them is nobody's business.
 pub(crate) fn stripped(mut object: DynamicObject, resource: &ApiResource) -> Value {
     object.metadata.managed_fields = None;
+    if resource.kind == "ConfigMap"
+        && let Some(fields) = object.data.as_object_mut()
+    {
+        fields.clear();
+    }
     object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     serde_json::to_value(object).unwrap_or_default()
 }

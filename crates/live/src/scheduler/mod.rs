@@ -8,16 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
-use kai_api::{BindRequest, PodGroup, Queue, Topology};
-use kai_control::Key;
-use kai_control::in_flight::{Asked, InFlight, Table};
+use kai_control::in_flight::{Asked, InFlight};
 use kai_control::objects::Object;
 use kai_control::scheduler::{Cycle, Problem, Reporter, Settings, Usage, Write, cycle};
+use kai_control::{Key, Ref};
 use kai_engine::units::Span;
 use kube::Client;
+use kube::api::ApiResource;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -27,7 +24,7 @@ use crate::events::Events;
 use crate::health::Part;
 use crate::watch::{Seen, Watched, follow, key_of};
 use crate::writer::Writer;
-use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
+use crate::{Fault, Health, LeaseOptions, Pace, clock, kinds, lease};
 use metrics::Metrics;
 use perform::Performer;
 
@@ -48,7 +45,7 @@ const ECHO_PATIENCE: Span = Span::seconds(30);
 
 /// Something that happened.
 enum News {
-    Seen(Table, Seen),
+    Seen(Kind, Seen),
     /// What was asked for was not done.
     Refused(Asked),
 }
@@ -65,7 +62,7 @@ pub(crate) async fn run(
     let metrics = Metrics::register(&health);
     let lease = options.lease.clone();
     let shell = Shell::new(client.clone(), options, pace, part, metrics);
-    lease::lead(client, lease, stop.clone(), shell.run(stop)).await?;
+    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(stop))).await?;
     tracing::info!("scheduler has ended");
     Ok(())
 }
@@ -75,7 +72,7 @@ struct Shell {
     options: SchedulerOptions,
     known: InFlight,
     /// Kinds that no watch has shown yet.
-    unseen: BTreeSet<Table>,
+    unseen: BTreeSet<Kind>,
     performer: Performer,
     reporter: Reporter,
     /// Complaints about objects, to log each of them once.
@@ -87,41 +84,27 @@ struct Shell {
     last: Cycle,
 }
 
-const TABLES: [Table; 14] = [
-    Table::Nodes,
-    Table::Pods,
-    Table::Queues,
-    Table::PodGroups,
-    Table::PriorityClasses,
-    Table::Topologies,
-    Table::BindRequests,
-    Table::StorageClasses,
-    Table::CsiDrivers,
-    Table::CsiNodes,
-    Table::StorageCapacities,
-    Table::Volumes,
-    Table::VolumeClaims,
-    Table::ConfigMaps,
-];
+/// A kind by its name.
+type Kind = Arc<str>;
 
-fn watched(table: Table) -> Watched {
-    match table {
-        Table::Nodes => Watched::all::<Node>(),
-        // Of other schedulers, too: they take up room. Those that have failed are as good as gone.
-        Table::Pods => Watched::with::<Pod>("status.phase!=Failed".to_owned()),
-        Table::Queues => Watched::all::<Queue>(),
-        Table::PodGroups => Watched::all::<PodGroup>(),
-        Table::PriorityClasses => Watched::all::<PriorityClass>(),
-        Table::Topologies => Watched::all::<Topology>(),
-        Table::BindRequests => Watched::all::<BindRequest>(),
-        Table::StorageClasses => Watched::all::<StorageClass>(),
-        Table::CsiDrivers => Watched::all::<CSIDriver>(),
-        Table::CsiNodes => Watched::all::<CSINode>(),
-        Table::StorageCapacities => Watched::all::<CSIStorageCapacity>(),
-        Table::Volumes => Watched::all::<PersistentVolume>(),
-        Table::VolumeClaims => Watched::all::<PersistentVolumeClaim>(),
-        Table::ConfigMaps => Watched::all::<ConfigMap>(),
+/// Pods of other schedulers, too: they take up room. Those that have failed are as good as gone.
+fn watched(resource: ApiResource) -> Watched {
+    let fields = (resource.kind == "Pod").then(|| "status.phase!=Failed".to_owned());
+    Watched { resource, fields }
+}
+
+/// Kinds to follow: all but those that this cluster does not have.
+async fn served(client: &Client) -> Vec<ApiResource> {
+    let mut served = Vec::new();
+    for resource in kinds::all() {
+        // Ours are awaited; of the others, a cluster may do without some.
+        if !resource.group.contains("k8s.io") || kinds::is_served(client, &resource).await {
+            served.push(resource);
+        } else {
+            tracing::info!(kind = resource.kind, "this cluster does not have the kind");
+        }
     }
+    served
 }
 
 impl Shell {
@@ -133,7 +116,7 @@ impl Shell {
             client,
             options,
             known: InFlight::default(),
-            unseen: TABLES.into(),
+            unseen: BTreeSet::new(),
             reporter: Reporter::default(),
             complaints: BTreeSet::new(),
             part,
@@ -146,9 +129,15 @@ impl Shell {
     async fn run(mut self, stop: CancellationToken) {
         let (out, mut news) = mpsc::channel(1024);
         let mut watches = tokio::task::JoinSet::new();
-        for table in TABLES {
-            watches
-                .spawn(follow(self.client.clone(), watched(table), out.clone(), move |seen| News::Seen(table, seen)));
+        let served = tokio::select! {
+            () = stop.cancelled() => return,
+            served = served(&self.client) => served,
+        };
+        for resource in served {
+            let kind: Kind = resource.kind.as_str().into();
+            self.unseen.insert(Arc::clone(&kind));
+            let news = move |seen| News::Seen(Arc::clone(&kind), seen);
+            watches.spawn(follow(self.client.clone(), watched(resource), out.clone(), news));
         }
         // Never full: refusals are fewer than effects, and effects wait for slots.
         let (refuse, mut refused) = mpsc::unbounded_channel();
@@ -176,14 +165,16 @@ impl Shell {
 
     fn take(&mut self, news: News) {
         match news {
-            News::Seen(table, Seen::Applied(value)) => match read(&value) {
-                Some(object) => self.known.see(object),
-                None => self.forget(table, key_of(&value)),
-            },
-            News::Seen(table, Seen::Deleted(key)) => self.forget(table, key),
-            News::Seen(table, Seen::Listed { all, .. }) => {
-                self.known.reset(table, all.iter().filter_map(read).collect());
-                self.unseen.remove(&table);
+            News::Seen(kind, Seen::Applied(value)) => self.see(&kind, &value),
+            News::Seen(kind, Seen::Deleted(key)) => self.forget(&kind, key),
+            News::Seen(kind, Seen::Listed { all, gone }) => {
+                for key in gone {
+                    self.forget(&kind, key);
+                }
+                for value in &all {
+                    self.see(&kind, value);
+                }
+                self.unseen.remove(&kind);
                 if self.unseen.is_empty() && !self.part.is_ready() {
                     tracing::info!(nodes = self.known.world().nodes.len(), "the cluster is known");
                     self.part.ready();
@@ -194,8 +185,17 @@ impl Shell {
         self.news = true;
     }
 
-    fn forget(&mut self, table: Table, key: Key) {
-        self.known.lose(&table.reference(key));
+    fn see(&mut self, kind: &str, value: &Value) {
+        match read(value) {
+            Some(object) => self.known.see(object),
+            None => self.forget(kind, key_of(value)),
+        }
+    }
+
+    fn forget(&mut self, kind: &str, key: Key) {
+        if let Some(which) = Ref::of(kind, key) {
+            self.known.lose(&which);
+        }
     }
 
     fn cycle(&mut self, refuse: &mpsc::UnboundedSender<News>) {
