@@ -216,12 +216,40 @@ mod tests {
 
     #[test]
     fn only_what_nothing_else_protects_must_be_asked() {
-        check(&PodRules::default(), &expect![]);
+        check(
+            &PodRules::default(),
+            &expect![[r#"
+            mutating-kai-admission
+              admission.kai.svc ["pods"] ["CREATE"] ["scheduler-name-match", "shares-gpu"] Fail
+            validating-kai-admission
+              admission.kai.svc ["pods"] ["CREATE","UPDATE"] ["scheduler-name-match", "speaks-of-gpu-shares"] Ignore
+              topology.admission.kai.svc ["topologies"] ["CREATE","UPDATE"] [] Ignore
+            kai-queue-validation-v2
+              queue-validation.kai.scheduler ["queues"] ["CREATE","UPDATE"] [] Ignore
+              queue-deletion.kai.scheduler ["queues"] ["DELETE"] [] Fail
+            kai-podgroup-validation-v2alpha2
+              podgroup-validation.kai.scheduler ["podgroups"] ["CREATE","UPDATE"] [] Ignore
+        "#]],
+        );
     }
 
     #[test]
     fn hidden_devices_concern_every_pod_of_ours() {
-        check(&PodRules { block_visible_devices: true, ..PodRules::default() }, &expect![]);
+        check(
+            &PodRules { block_visible_devices: true, ..PodRules::default() },
+            &expect![[r#"
+            mutating-kai-admission
+              admission.kai.svc ["pods"] ["CREATE"] ["scheduler-name-match"] Fail
+            validating-kai-admission
+              admission.kai.svc ["pods"] ["CREATE","UPDATE"] ["scheduler-name-match"] Fail
+              topology.admission.kai.svc ["topologies"] ["CREATE","UPDATE"] [] Ignore
+            kai-queue-validation-v2
+              queue-validation.kai.scheduler ["queues"] ["CREATE","UPDATE"] [] Ignore
+              queue-deletion.kai.scheduler ["queues"] ["DELETE"] [] Fail
+            kai-podgroup-validation-v2alpha2
+              podgroup-validation.kai.scheduler ["podgroups"] ["CREATE","UPDATE"] [] Ignore
+        "#]],
+        );
     }
 
     #[test]
