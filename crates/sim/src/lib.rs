@@ -11,6 +11,7 @@
 //! an hour in the cluster takes milliseconds, because nothing waits for the time in between.
 
 mod amounts;
+mod chaos;
 mod checkers;
 mod cluster;
 pub mod fault;
@@ -22,6 +23,7 @@ mod run;
 mod settings;
 pub mod time;
 
+pub use chaos::{Endured, Trace, endure};
 pub use checkers::Violation;
 pub use fault::Fault;
 pub use journal::Event;

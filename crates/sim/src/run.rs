@@ -47,7 +47,7 @@ pub enum Stop {
 }
 
 /// Time between two looks of the scheduler, as shipped.
-const PERIOD: Span = Span::seconds(1);
+pub(crate) const PERIOD: Span = Span::seconds(1);
 
 /// A run without an end in sight stops here: a day shows whatever repeats.
 const UNTIL_MAX: Span = Span::seconds(24 * 3600);
@@ -190,7 +190,7 @@ impl Run {
 }
 
 /// The next time at which a rule about time changes its answer: a grace period, a delay or a minimum runtime ends.
-fn next_deadline(world: &World, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn next_deadline(world: &World, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
     let mut runtimes: Vec<Span> = Vec::new();
     if let Some(rule) = &settings.policy.min_runtime {
         runtimes.extend([rule.preempt_default, rule.reclaim_default]);
@@ -228,7 +228,7 @@ fn next_deadline(world: &World, settings: &Settings, now: Timestamp) -> Option<T
 
 /// Virtual time zero: a fixed day, or later if the manifests remember a later one, so that nothing in a cluster is
 /// younger than the cluster.
-fn start_time(plan: &Plan) -> Timestamp {
+pub(crate) fn start_time(plan: &Plan) -> Timestamp {
     // 2026-01-01T00:00:00Z.
     const DAY: i64 = 1_767_225_600;
     let written = |item: &Item| {
@@ -240,7 +240,7 @@ fn start_time(plan: &Plan) -> Timestamp {
 }
 
 /// What an installation brings along: four priority classes, and a queue where nobody describes any.
-fn with_built_ins(plan: &Plan) -> Vec<Item> {
+pub(crate) fn with_built_ins(plan: &Plan) -> Vec<Item> {
     const CLASSES: [(&str, i32); 4] = [("train", 50), ("build-preemptible", 75), ("build", 100), ("inference", 125)];
     const PARENT: &str = "default-parent-queue";
     let mut items = Vec::new();

@@ -70,6 +70,10 @@ impl Objects {
         self.by_ref.insert(at, object);
     }
 
+    pub fn remove(&mut self, at: &ObjectRef) {
+        self.by_ref.remove(at);
+    }
+
     fn of_kind<'a>(&'a self, api_version: &'a str, kind: &'a str) -> impl Iterator<Item = Object<'a>> + use<'a> {
         self.by_ref
             .range(ObjectRef::new(api_version, kind, "", "")..)

@@ -10,9 +10,11 @@
 //! ```
 //!
 //! Nothing is remembered between steps: whoever dies in between and starts again goes on where the cluster stands. An
-//! effect that fails is reported with [`Binder::failed`], which takes back what was prepared.
+//! effect that fails is reported with [`Binder::failed`], which ends the attempt. What was written for the pod itself
+//! stays: the next attempt writes it anew, and a bind whose answer was lost may have been done.
 
 mod reservation;
+mod room;
 mod rows;
 mod steps;
 
@@ -27,6 +29,7 @@ use kai_api::keys::name;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
+use crate::objects::Node;
 use crate::world::{Key, PodKey};
 
 /// How binding is done.
@@ -83,11 +86,15 @@ pub struct Binder {
     pub settings: Settings,
     requests: BTreeMap<Key, RequestRow>,
     pods: BTreeMap<PodKey, PodRow>,
-    /// Labels by node.
-    nodes: BTreeMap<String, BTreeMap<String, String>>,
+    nodes: BTreeMap<String, Node>,
+    /// Pods and requests by node.
+    on_node: BTreeMap<String, BTreeSet<PodKey>>,
+    to_node: BTreeMap<String, BTreeSet<Key>>,
     volume_claims: BTreeMap<Key, VolumeClaimRow>,
     /// Pods that carry the label of a shared GPU.
     members: BTreeMap<String, BTreeSet<PodKey>>,
+    /// Reservations that were asked for and that no watch has shown yet, by shared GPU: pod and node.
+    asked: BTreeMap<String, (PodKey, String)>,
 }
 
 /// One thing to do. All can be done again without harm.
@@ -95,7 +102,7 @@ pub struct Binder {
 pub enum BindEffect {
     /// Create the pod; that it exists already is as good.
     CreatePod(Box<Value>),
-    /// Delete the pod at once, if it is still this one; that it is gone is as good.
+    /// Delete the pod at once, if it is still this one or if no uid is given; that it is gone is as good.
     DeletePod {
         pod: PodKey,
         uid: String,
@@ -108,7 +115,6 @@ pub enum BindEffect {
     },
     /// Create the config map or add to the stored one.
     WriteConfigMap(Box<Value>),
-    DeleteConfigMap(Key),
     /// Tell whoever provisions the volume where it is needed.
     AssignVolume {
         claim: Key,
@@ -144,6 +150,14 @@ pub enum BindEffect {
     },
 }
 
+impl Plan {
+    /// Whether nothing is left to do once all of it is done: the pod is bound, or the request given up.
+    pub fn is_last(&self) -> bool {
+        let ends = |effect: &BindEffect| matches!(effect, BindEffect::SetPhase { .. });
+        self.again.is_none() && self.effects.iter().any(ends)
+    }
+}
+
 /// What to do about a request, and when to look at it again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -163,13 +177,21 @@ impl Binder {
     pub fn apply_request(&mut self, request: &Value) -> Result<Key, String> {
         let row = RequestRow::read(request)?;
         let key = row.order.key.clone();
+        self.forget_request(&key);
+        self.to_node.entry(row.order.node.clone()).or_default().insert(key.clone());
         self.requests.insert(key.clone(), row);
         Ok(key)
     }
 
     /// The shared GPUs it named, to be looked after.
     pub fn delete_request(&mut self, key: &Key) -> Vec<String> {
-        self.requests.remove(key).map_or_else(Vec::new, |row| row.order.gpu_groups)
+        self.forget_request(key).map_or_else(Vec::new, |row| row.order.gpu_groups)
+    }
+
+    fn forget_request(&mut self, key: &Key) -> Option<RequestRow> {
+        let old = self.requests.remove(key)?;
+        leave(&mut self.to_node, &old.order.node, key);
+        Some(old)
     }
 
     /// The shared GPUs whose users changed.
@@ -178,7 +200,13 @@ impl Binder {
         let mut touched = self.forget_pod(&row.key);
         for group in &row.groups {
             self.members.entry(group.clone()).or_default().insert(row.key.clone());
+            if self.asked.get(group).is_some_and(|(pod, _)| *pod == row.key) {
+                self.asked.remove(group);
+            }
             touched.insert(group.clone());
+        }
+        if let Some(node) = &row.node {
+            self.on_node.entry(node.clone()).or_default().insert(row.key.clone());
         }
         self.pods.insert(row.key.clone(), row);
         Ok(touched.into_iter().collect())
@@ -192,18 +220,18 @@ impl Binder {
     fn forget_pod(&mut self, key: &PodKey) -> BTreeSet<String> {
         let Some(old) = self.pods.remove(key) else { return BTreeSet::new() };
         for group in &old.groups {
-            if let Some(members) = self.members.get_mut(group) {
-                members.remove(key);
-                if members.is_empty() {
-                    self.members.remove(group);
-                }
-            }
+            leave(&mut self.members, group, key);
+        }
+        if let Some(node) = &old.node {
+            leave(&mut self.on_node, node, key);
         }
         old.groups.into_iter().collect()
     }
 
-    pub fn apply_node(&mut self, name: &str, labels: BTreeMap<String, String>) {
-        self.nodes.insert(name.to_owned(), labels);
+    pub fn apply_node(&mut self, node: &Value) -> Result<(), String> {
+        let node = Node::parse(node).map_err(|malformed| malformed.to_string())?;
+        self.nodes.insert(node.name.clone(), node);
+        Ok(())
     }
 
     pub fn delete_node(&mut self, name: &str) {
@@ -232,11 +260,26 @@ impl Binder {
 
     /// All shared GPUs that anybody names.
     pub fn groups(&self) -> BTreeSet<String> {
-        self.members.keys().cloned().collect()
+        self.members.keys().chain(self.asked.keys()).cloned().collect()
+    }
+
+    /// The uid of a request that is not carried out yet.
+    pub fn open_uid(&self, key: &Key) -> Option<&str> {
+        self.requests.get(key).filter(|row| row.open()).map(|row| row.uid.as_str())
     }
 
     /// Requests not carried out yet.
     pub fn open_requests(&self) -> impl Iterator<Item = &Key> {
         self.requests.values().filter(|row| row.open()).map(|row| &row.order.key)
+    }
+}
+
+/// Takes a name out of a set, and the set away with its last name.
+fn leave(sets: &mut BTreeMap<String, BTreeSet<Key>>, of: &str, key: &Key) {
+    if let Some(set) = sets.get_mut(of) {
+        set.remove(key);
+        if set.is_empty() {
+            sets.remove(of);
+        }
     }
 }

@@ -28,19 +28,37 @@ impl Binder {
     pub fn sync(&self, group: &str) -> Vec<BindEffect> {
         let (reservations, users): (Vec<&PodRow>, Vec<&PodRow>) =
             self.members_of(group).partition(|pod| self.is_reservation(pod));
-        let used = users.iter().any(|pod| pod.lives());
+        // One that waits only carries the label of an attempt that failed.
+        let used = users.iter().any(|pod| pod.lives() && pod.node.is_some());
         let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone() };
+        // Somebody may be about to use it, or do so already without our having seen it.
+        let expected = self.requests.values().any(|row| {
+            let named = row.order.gpu_groups.iter().any(|own| own == group);
+            named && (row.open() || self.on_its_way(row).is_some())
+        });
         if reservations.is_empty() {
+            if let Some((pod, _)) = self.asked.get(group).filter(|_| !used && !expected) {
+                return vec![BindEffect::DeletePod { pod: pod.clone(), uid: String::new() }];
+            }
             // Without it the device may be given to somebody else.
             return users.iter().filter(|pod| pod.phase == "Running" && !pod.deleting).map(|pod| delete(pod)).collect();
         }
-        // The label of a user may not be there yet.
-        let expected =
-            self.requests.values().any(|row| row.open() && row.order.gpu_groups.iter().any(|own| own == group));
         if used || expected {
             return Vec::new();
         }
         reservations.iter().filter(|pod| !pod.deleting).map(|pod| delete(pod)).collect()
+    }
+
+    /// Notes a reservation that may exist before a watch shows it.
+    pub(super) fn asked_for(&mut self, pod: &Value, node: &str) {
+        let Some(group) = pod["metadata"]["labels"][label::GPU_GROUP].as_str() else { return };
+        let key = reservation_key(&self.settings.reservation_namespace, node, group);
+        self.asked.insert(group.to_owned(), (key, node.to_owned()));
+    }
+
+    /// A pod was deleted: if it reserved a GPU that no watch has shown, none will.
+    pub fn is_gone(&mut self, pod: &PodKey) {
+        self.asked.retain(|_, (asked, _)| asked != pod);
     }
 
     /// An autoscaler is about to bring nodes: a reservation now could take a GPU from the pod it is asked for.

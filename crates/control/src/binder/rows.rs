@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Settings;
 use crate::gpu_wiring::{self, Maps};
 use crate::objects::pod::gpu_groups;
-use crate::objects::reader::parse_time;
-use crate::objects::{BindPhase, BindRequest, SELECTED_NODE};
+use crate::objects::reader::{Reader, parse_time};
+use crate::objects::{BindPhase, BindRequest, Request, Resources, SELECTED_NODE, Sharing};
 use crate::world::{Key, PodKey};
 
 /// What matters of a `BindRequest`.
@@ -18,6 +18,8 @@ use crate::world::{Key, PodKey};
 pub struct RequestRow {
     /// What the scheduler reads of it, too.
     pub order: BindRequest,
+    /// Tells it from an earlier one of the same name.
+    pub uid: String,
     pub created: Timestamp,
     pub received: String,
     pub portion: String,
@@ -40,6 +42,9 @@ pub struct PodRow {
     pub groups: Vec<String>,
     /// GPUs of which it wants a part.
     pub devices: u32,
+    /// What it asks for, on any node and of each shared GPU.
+    pub resources: Resources,
+    pub sharing: Option<Sharing>,
     /// The device that a reservation pod found.
     pub device: Option<String>,
     /// Nobody has found a node for it.
@@ -81,6 +86,7 @@ impl RequestRow {
         let spec = &request["spec"];
         Ok(Self {
             order: BindRequest::parse(request).map_err(|malformed| malformed.to_string())?,
+            uid: text(&request["metadata"]["uid"]).unwrap_or_default(),
             created: time_of(request),
             received: text(&spec["receivedResourceType"]).unwrap_or_else(|| received::REGULAR.to_owned()),
             portion: text(&spec["receivedGPU"]["portion"]).unwrap_or_default(),
@@ -107,6 +113,10 @@ impl PodRow {
         let key = key_of(pod)?;
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let node = text(&spec["nodeName"]);
+        // A pod that cannot be understood is bound by whoever understands it, and counts for nothing.
+        let root = Reader::root(pod);
+        let annotations = root.field("metadata").field("annotations");
+        let request = Request::read(&root.field("spec"), &annotations).unwrap_or_default();
         let reservation = key.namespace == settings.reservation_namespace;
         let unbound = node.is_none().then(|| {
             Box::new(Unbound {
@@ -129,6 +139,8 @@ impl PodRow {
             devices: text(&metadata["annotations"][annotation::GPU_FRACTION_NUM_DEVICES])
                 .and_then(|number| number.parse().ok())
                 .unwrap_or(1),
+            resources: request.resources,
+            sharing: request.sharing,
             device: text(&metadata["annotations"][annotation::RESERVED_GPU]).filter(|_| reservation),
             unscheduled: !items(&status["conditions"])
                 .any(|condition| condition["type"] == "PodScheduled" && condition["status"] == "True"),

@@ -14,6 +14,10 @@ use crate::world::{Key, PodKey};
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
 const POD_PATIENCE: Span = Span::seconds(10);
 
+/// How long a node may seem full: the scheduler may have seen earlier who left it. And how often to look meanwhile.
+const ROOM_PATIENCE: Span = Span::seconds(10);
+const ROOM_PERIOD: Span = Span::seconds(1);
+
 /// Why an attempt ends.
 enum Stop {
     /// Look again later.
@@ -33,13 +37,20 @@ impl From<String> for Stop {
 
 impl Binder {
     /// What to do about the request now.
-    pub fn plan(&self, key: &Key, now: Timestamp) -> Plan {
+    pub fn plan(&mut self, key: &Key, now: Timestamp) -> Plan {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
-        match self.steps(request, now) {
+        let node = request.order.node.clone();
+        let plan = match self.steps(request, now) {
             Ok(effects) => Plan { effects, again: None, waiting: None },
             Err(Stop::Wait { why, until, effects }) => Plan { effects, again: until, waiting: Some(why) },
             Err(Stop::Fail(why)) => self.failed(key, &why, now),
+        };
+        for effect in &plan.effects {
+            if let BindEffect::CreatePod(pod) = effect {
+                self.asked_for(pod, &node);
+            }
         }
+        plan
     }
 
     fn steps(&self, request: &RequestRow, now: Timestamp) -> Result<Vec<BindEffect>, Stop> {
@@ -53,10 +64,23 @@ impl Binder {
             return Err(Stop::Fail(format!("pod {pod_key} does not exist")));
         };
         let Some(unbound) = &pod.unbound else {
-            return Ok(vec![succeeded(request)]);
+            return match &pod.node {
+                Some(other) if *other != request.order.node => {
+                    Err(Stop::Fail(format!("it is on node {other} already")))
+                }
+                _ => Ok(vec![succeeded(request)]),
+            };
         };
-        if !self.nodes.contains_key(&request.order.node) {
+        let Some(node) = self.nodes.get(&request.order.node) else {
             return Err(Stop::Fail(format!("node {} does not exist", request.order.node)));
+        };
+        if let Some(lack) = self.lacks(request, pod, node) {
+            let patience = Timestamp(request.created.0 + ROOM_PATIENCE.0);
+            if now < patience {
+                let next = Timestamp(now.0 + ROOM_PERIOD.0);
+                return Err(wait(format!("room: {lack}"), Some(next.min(patience))));
+            }
+            return Err(Stop::Fail(lack));
         }
         let mut effects = Vec::new();
         if request.is_fraction() {
@@ -160,7 +184,7 @@ impl Binder {
 
     /// MiB that HAMi-core lets the container use; nothing where the node does not say what its GPUs have.
     fn memory_limit(&self, request: &RequestRow) -> Option<String> {
-        let memory: i64 = self.nodes.get(&request.order.node)?.get(node_label::GPU_MEMORY)?.parse().ok()?;
+        let memory: i64 = self.nodes.get(&request.order.node)?.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
         let portion = crate::quantity::Quantity::parse(&request.portion).ok()?.milli();
         (memory > 0 && portion > 0).then(|| format!("{}m", i128::from(memory) * i128::from(portion) / 1000))
     }
@@ -194,13 +218,16 @@ impl Binder {
         Err(Stop::Wait { why: format!("volumes for the claims {waiting}"), until: Some(timeout), effects })
     }
 
-    /// Ends an attempt: takes back what was prepared, and counts it. `why` is what an effect was answered.
+    /// Ends an attempt and counts it. `why` is what an effect was answered.
     pub fn failed(&self, key: &Key, why: &str, now: Timestamp) -> Plan {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
         let pod_key = PodKey::new(&request.order.key.namespace, &request.order.pod);
         let mut effects = Vec::new();
-        if let Some(pod) = self.pods.get(&pod_key).filter(|pod| pod.unbound.is_some()) {
-            effects.extend(self.take_back(request, pod));
+        // One that never found its GPU would only fail the next attempt too.
+        for group in &request.order.gpu_groups {
+            if let Some(reservation) = self.reservation(group).filter(|pod| pod.device.is_none()) {
+                effects.push(BindEffect::DeletePod { pod: reservation.key.clone(), uid: reservation.uid.clone() });
+            }
         }
         let attempts = request.order.failed_attempts.saturating_add(1);
         let retry = request.order.backoff_limit.is_some_and(|limit| attempts < limit);
@@ -217,28 +244,6 @@ impl Binder {
         });
         let pause = Span::seconds(1 << request.order.failed_attempts.min(6));
         Plan { effects, again: retry.then(|| Timestamp(now.0 + pause.0)), waiting: None }
-    }
-
-    fn take_back(&self, request: &RequestRow, pod: &PodRow) -> Vec<BindEffect> {
-        let mut effects = Vec::new();
-        if !request.is_fraction() {
-            return effects;
-        }
-        let maps = pod.unbound.as_ref().and_then(|unbound| unbound.wiring.as_ref().ok()?.maps.as_ref());
-        for name in maps.into_iter().flat_map(|maps| [&maps.capabilities, &maps.env]) {
-            effects.push(BindEffect::DeleteConfigMap(Key::new(&pod.key.namespace, name)));
-        }
-        if !pod.groups.is_empty() {
-            let labels = labels_of(pod, &pod.groups).into_keys().map(|key| (key, None)).collect();
-            effects.push(BindEffect::PatchPod { pod: pod.key.clone(), labels, annotations: BTreeMap::new() });
-        }
-        // One that never found its GPU would only fail the next attempt too.
-        for group in &request.order.gpu_groups {
-            if let Some(reservation) = self.reservation(group).filter(|pod| pod.device.is_none()) {
-                effects.push(BindEffect::DeletePod { pod: reservation.key.clone(), uid: reservation.uid.clone() });
-            }
-        }
-        effects
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::keys::node_label;
+use kai_engine::units::compat;
 use serde_json::Value;
 
 use super::Malformed;
@@ -21,6 +23,9 @@ pub struct Node {
     pub conditions: BTreeMap<String, String>,
     pub allocatable: Resources,
 }
+
+/// Some exporters write bytes; no GPU has a million MiB.
+const BYTES_FROM: i64 = 1 << 20;
 
 /// Pod slots of a node that reports none: what a kubelet offers unless told otherwise.
 const PODS_DEFAULT: i64 = 110;
@@ -47,6 +52,13 @@ impl Node {
             conditions,
             allocatable,
         })
+    }
+
+    /// MiB of each of its GPUs, if it says so.
+    pub fn device_memory(&self) -> Option<i64> {
+        let number: i64 = self.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
+        let mib = if number >= BYTES_FROM { number / BYTES_FROM } else { number };
+        Some(compat::floor_device_memory(mib))
     }
 
     /// Whether the condition is absent or has this status.

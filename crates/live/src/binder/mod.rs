@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kai_api::BindRequest;
 use kai_control::Key;
-use kai_control::binder::{BindEffect, Binder, Settings};
+use kai_control::binder::{BindEffect, Binder, Plan, Settings};
 use kai_engine::units::{Span, Timestamp};
 use kube::Client;
 use serde_json::Value;
@@ -45,15 +45,15 @@ enum News {
     Seen(Kind, Seen),
     /// The effects of a plan were done, or one of them was not.
     Done(Key, End),
+    /// A pod was deleted.
+    Gone(Key),
 }
 
 /// What became of a plan.
 #[derive(Debug)]
 enum End {
     Done,
-    /// The pod has its node, and everything was written.
-    Bound,
-    /// The pod has its node, but not everything was written.
+    /// It cannot be ended otherwise any more, but not everything was written.
     Unfinished,
     Failed(String),
 }
@@ -76,17 +76,19 @@ pub(crate) async fn run(
     let BinderOptions { settings, workers, lease } = options;
     let writer = Writer::new(client.clone(), pace, workers);
     let events = Events::new(writer.clone(), "binder");
+    let (finish, finished) = mpsc::unbounded_channel();
     let shell = Shell {
         client: client.clone(),
         binder: Binder::new(settings),
         unseen: KINDS.into(),
         due: BTreeMap::new(),
-        busy: BTreeSet::new(),
-        bound: BTreeSet::new(),
+        busy: BTreeMap::new(),
+        over: BTreeMap::new(),
         performer: Performer::new(writer, events),
+        finish,
         part,
     };
-    lease::lead(client, lease, stop.clone(), shell.run(stop)).await?;
+    lease::lead(client, lease, stop.clone(), shell.run(stop, finished)).await?;
     tracing::info!("binder has ended");
     Ok(())
 }
@@ -97,11 +99,13 @@ struct Shell {
     unseen: BTreeSet<Kind>,
     /// Requests to look at, and when.
     due: BTreeMap<Key, Timestamp>,
-    /// Requests whose effects are under way.
-    busy: BTreeSet<Key>,
-    /// Requests that were carried out, until a watch shows it.
-    bound: BTreeSet<Key>,
+    /// Requests whose effects are under way; with its uid if these are the last ones.
+    busy: BTreeMap<Key, Option<String>>,
+    /// Requests that were carried out or given up, by uid: a watch may not show it yet.
+    over: BTreeMap<Key, String>,
     performer: Performer,
+    /// Where what is under way tells its end.
+    finish: mpsc::UnboundedSender<News>,
     part: Part,
 }
 
@@ -115,24 +119,23 @@ fn watched(kind: Kind) -> Watched {
 }
 
 impl Shell {
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, stop: CancellationToken, mut finished: mpsc::UnboundedReceiver<News>) {
         let (out, mut news) = mpsc::channel(1024);
         let mut watches = tokio::task::JoinSet::new();
         for kind in KINDS {
             watches.spawn(follow(self.client.clone(), watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
         }
-        let (finish, mut finished) = mpsc::unbounded_channel();
         let mut sync = tokio::time::interval(SYNC_PERIOD);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(done) = finished.recv() => self.take(done, &finish),
-                Some(seen) = news.recv() => self.take(seen, &finish),
+                Some(done) = finished.recv() => self.take(done),
+                Some(seen) = news.recv() => self.take(seen),
                 _ = sync.tick() => self.sync_all(),
                 () = tokio::time::sleep(self.until_next()) => {}
             }
             if self.part.is_ready() {
-                self.carry_on(&finish);
+                self.carry_on();
             }
         }
         drop(watches);
@@ -144,13 +147,13 @@ impl Shell {
         if !self.part.is_ready() {
             return SYNC_PERIOD;
         }
-        let idle = self.due.iter().filter(|(request, _)| !self.busy.contains(*request));
+        let idle = self.due.iter().filter(|(request, _)| !self.busy.contains_key(*request));
         let next = idle.map(|(_, at)| at.since(clock::now()).0.max(0)).min();
         // A little more than asked for: rules speak of times that have passed.
         next.map_or(SYNC_PERIOD, |micros| Duration::from_micros(micros.unsigned_abs() + 1000))
     }
 
-    fn take(&mut self, news: News, finish: &mpsc::UnboundedSender<News>) {
+    fn take(&mut self, news: News) {
         match news {
             News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
             News::Seen(kind, Seen::Deleted(key)) => self.lose(kind, &key),
@@ -168,17 +171,15 @@ impl Shell {
                     self.sync_all();
                 }
             }
+            News::Gone(pod) => self.binder.is_gone(&pod),
             News::Done(request, end) => {
-                self.busy.remove(&request);
+                let last = self.busy.remove(&request).flatten();
                 match end {
-                    End::Done => {}
-                    End::Bound => {
-                        self.bound.insert(request);
-                    }
+                    End::Done => self.over.extend(last.map(|uid| (request, uid))),
                     End::Unfinished => {
                         self.due.insert(request, clock::now().plus(PAUSE));
                     }
-                    End::Failed(why) => self.fail(&request, &why, finish),
+                    End::Failed(why) => self.fail(&request, &why),
                 }
             }
         }
@@ -187,19 +188,9 @@ impl Shell {
     fn see(&mut self, kind: Kind, value: &Value) {
         let key = key_of(value);
         let read = match kind {
-            Kind::Requests => {
-                if value["status"]["phase"].is_string() {
-                    self.bound.remove(&key);
-                }
-                self.binder.apply_request(value).map(|key| self.look_at(key))
-            }
+            Kind::Requests => self.binder.apply_request(value).map(|key| self.look_at(key)),
             Kind::Pods => self.binder.apply_pod(value).map(|groups| self.pod_changed(&key, &groups)),
-            Kind::Nodes => {
-                let labels = value["metadata"]["labels"].as_object().into_iter().flatten();
-                let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-                self.binder.apply_node(&key.name, labels.filter_map(text).collect());
-                Ok(())
-            }
+            Kind::Nodes => self.binder.apply_node(value),
             Kind::VolumeClaims => {
                 self.binder.apply_volume_claim(value).map(|()| self.look_at_namespace(&key.namespace))
             }
@@ -214,7 +205,7 @@ impl Shell {
             Kind::Requests => {
                 let groups = self.binder.delete_request(key);
                 self.due.remove(key);
-                self.bound.remove(key);
+                self.over.remove(key);
                 self.sync(&groups);
             }
             Kind::Pods => {
@@ -255,25 +246,29 @@ impl Shell {
             return;
         }
         for effect in groups.iter().flat_map(|group| self.binder.sync(group)) {
-            let performer = self.performer.clone();
+            let (performer, finish) = (self.performer.clone(), self.finish.clone());
             self.performer.writer.spawn(async move {
-                if let Err(why) = performer.perform(&effect).await {
-                    tracing::warn!(?effect, why, "not done; tried again later");
+                match (performer.perform(&effect).await, effect) {
+                    // The loop may have ended.
+                    (Ok(()), BindEffect::DeletePod { pod, .. }) => drop(finish.send(News::Gone(pod))),
+                    (Ok(()), _) => {}
+                    (Err(why), effect) => tracing::warn!(?effect, why, "not done; tried again later"),
                 }
             });
         }
     }
 
     /// Plans and starts whatever is due.
-    fn carry_on(&mut self, finish: &mpsc::UnboundedSender<News>) {
+    fn carry_on(&mut self) {
         let now = clock::now();
-        let ready =
-            |(request, at): (&Key, &Timestamp)| (*at <= now && !self.busy.contains(request)).then(|| request.clone());
+        let ready = |(request, at): (&Key, &Timestamp)| {
+            (*at <= now && !self.busy.contains_key(request)).then(|| request.clone())
+        };
         let due: Vec<Key> = self.due.iter().filter_map(ready).collect();
         for request in due {
             self.due.remove(&request);
-            if self.bound.contains(&request) {
-                // Until a watch shows it, a plan would be made for a pod without a node.
+            if self.over.get(&request).map(String::as_str) == self.binder.open_uid(&request) {
+                // Until a watch shows it, what is done would be planned once more.
                 continue;
             }
             let plan = self.binder.plan(&request, now);
@@ -283,23 +278,28 @@ impl Shell {
             if let Some(again) = plan.again {
                 self.due.insert(request.clone(), again.max(now.plus(Span(1))));
             }
-            self.start(request, plan.effects, finish);
+            self.start(request, plan);
         }
     }
 
-    fn start(&mut self, request: Key, effects: Vec<BindEffect>, finish: &mpsc::UnboundedSender<News>) {
-        if effects.is_empty() {
+    /// Its effects are under way; once the last of them are done, the request is over, whatever watches still show.
+    fn begin(&mut self, request: &Key, plan: &Plan) {
+        let last = plan.is_last().then(|| self.binder.open_uid(request).unwrap_or_default().to_owned());
+        self.busy.insert(request.clone(), last);
+    }
+
+    fn start(&mut self, request: Key, plan: Plan) {
+        if plan.effects.is_empty() {
             return;
         }
-        self.busy.insert(request.clone());
-        let (performer, finish) = (self.performer.clone(), finish.clone());
+        self.begin(&request, &plan);
+        let (performer, finish) = (self.performer.clone(), self.finish.clone());
         self.performer.writer.spawn(async move {
-            let mut end = End::Done;
-            for effect in &effects {
+            let (mut end, mut bound) = (End::Done, false);
+            for effect in &plan.effects {
                 match performer.perform(effect).await {
-                    Ok(()) if matches!(effect, BindEffect::Bind { .. }) => end = End::Bound,
-                    Ok(()) => {}
-                    Err(why) if matches!(end, End::Bound) => {
+                    Ok(()) => bound |= matches!(effect, BindEffect::Bind { .. }),
+                    Err(why) if bound => {
                         tracing::warn!(%request, ?effect, why, "not done");
                         end = End::Unfinished;
                         break;
@@ -315,23 +315,25 @@ impl Shell {
         });
     }
 
-    /// Takes back what was prepared. If that fails as well, the scheduler or the next sync clears up.
-    fn fail(&mut self, request: &Key, why: &str, finish: &mpsc::UnboundedSender<News>) {
+    /// Ends an attempt.
+    fn fail(&mut self, request: &Key, why: &str) {
         tracing::warn!(%request, "cannot bind: {why}");
         let now = clock::now();
         let plan = self.binder.failed(request, why, now);
         if let Some(again) = plan.again {
             self.due.insert(request.clone(), again);
         }
-        self.busy.insert(request.clone());
-        let (performer, finish, request) = (self.performer.clone(), finish.clone(), request.clone());
+        self.begin(request, &plan);
+        let (performer, finish, request) = (self.performer.clone(), self.finish.clone(), request.clone());
         self.performer.writer.spawn(async move {
+            let mut end = End::Done;
             for effect in &plan.effects {
                 if let Err(why) = performer.perform(effect).await {
                     tracing::warn!(?effect, why, "not done");
+                    end = End::Unfinished;
                 }
             }
-            let _ = finish.send(News::Done(request, End::Done));
+            let _ = finish.send(News::Done(request, end));
         });
     }
 }

@@ -53,7 +53,8 @@ impl Performer {
                 }
             }
             BindEffect::DeletePod { pod, uid } => {
-                let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
+                let known = Some(uid.clone()).filter(|uid| !uid.is_empty());
+                let preconditions = Some(Preconditions { uid: known, resource_version: None });
                 let params = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
                 let api: Api<Pod> = self.within(&pod.namespace);
                 match self.writer.call(|| api.delete(&pod.name, &params)).await {
@@ -73,10 +74,6 @@ impl Performer {
                 let api: Api<ConfigMap> = self.within(text("namespace"));
                 let (params, patch) = (PatchParams::apply(MANAGER).force(), Patch::Apply(&map));
                 self.writer.call(|| api.patch(text("name"), &params, &patch)).await.map(|_| ())
-            }
-            BindEffect::DeleteConfigMap(key) => {
-                let api: Api<ConfigMap> = self.within(&key.namespace);
-                gone_is_fine(self.writer.call(|| api.delete(&key.name, &DELETE)).await)
             }
             BindEffect::AssignVolume { claim, node } => {
                 let annotations = BTreeMap::from([(SELECTED_NODE, node)]);

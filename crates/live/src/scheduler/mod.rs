@@ -256,11 +256,14 @@ impl Shell {
         for writes in by_object.into_values() {
             let (performer, refuse) = (self.performer.clone(), refuse.clone());
             self.performer.writer.spawn(async move {
-                for write in writes {
+                let mut writes = writes.into_iter();
+                while let Some(write) = writes.next() {
                     if let Err(why) = performer.perform(&write).await {
                         tracing::warn!(?write, why, "not done");
-                        // The loop may have ended.
-                        let _ = perform::asked(&write).map(|asked| refuse.send(News::Refused(asked)));
+                        // Nor is what was to follow. The loop may have ended.
+                        for undone in std::iter::once(write).chain(writes) {
+                            let _ = perform::asked(&undone).map(|asked| refuse.send(News::Refused(asked)));
+                        }
                         break;
                     }
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::keys::name;
 use kai_control::objects::Sharing;
 use kai_engine::units::compat;
 
@@ -17,10 +18,17 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let mut shared: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     let mut wrong = Vec::new();
     for pod in evidence.world.pods.values().filter(|pod| holds_node(pod)) {
-        let Some(name) = pod.node.as_deref().filter(|node| touched.contains(node)) else { continue };
-        let Some(node) = evidence.world.nodes.get(name) else { continue };
+        let Some(on) = pod.node.as_deref().filter(|node| touched.contains(node)) else { continue };
+        let Some(node) = evidence.world.nodes.get(on) else { continue };
+        if pod.key.namespace == name::RESOURCE_RESERVATION {
+            // The GPU of a reservation is the one that its users share.
+            for group in pod.gpu_groups() {
+                shared.entry((on, group)).or_default();
+            }
+            continue;
+        }
         let Some(sharing) = pod.request.sharing else {
-            *whole.entry(name).or_default() += pod.request.resources.gpus;
+            *whole.entry(on).or_default() += pod.request.resources.gpus;
             continue;
         };
         let mib = match sharing {
@@ -32,7 +40,7 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
             wrong.push(format!("pod {} shares {} GPUs, but holds {}", pod.key, sharing.devices(), groups.len()));
         }
         for group in groups {
-            *shared.entry((name, group)).or_default() += mib;
+            *shared.entry((on, group)).or_default() += mib;
         }
     }
     for ((name, group), mib) in &shared {

@@ -13,7 +13,7 @@ use kai_engine::units::{QueueResource, Triple};
 use super::Evidence;
 use crate::amounts::{charged_on, holds_node};
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
+pub(crate) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let performed = evidence.performed;
     let idle = performed.bound.is_empty() && performed.promised.is_empty() && performed.evicted.is_empty();
     if evidence.cycle.queues.is_empty() || !idle || evidence.cycle.pending.is_empty() {

@@ -33,6 +33,7 @@ use thiserror::Error;
 use crate::amounts::{charged, is_allocated};
 use crate::cluster::Performed;
 
+pub(crate) use idle::check as idle;
 pub(crate) use memory::{Memory, Seen};
 
 /// What a checker may look at: the cluster after an event, and what the scheduler did in it.
@@ -85,7 +86,11 @@ pub struct Violation {
 
 /// Asks every checker; the first complaint ends the run.
 pub(crate) fn check(evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> {
-    for (truth, checker) in CHECKERS {
+    ask(&CHECKERS, evidence, at)
+}
+
+fn ask(checkers: &[(&'static str, Checker)], evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> {
+    for (truth, checker) in checkers {
         let mut found = checker(evidence);
         if !found.is_empty() {
             // The first few are enough to start looking.
@@ -94,6 +99,11 @@ pub(crate) fn check(evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> 
         }
     }
     Ok(())
+}
+
+/// Asks those that look at room only, which must be there whatever went wrong.
+pub(crate) fn check_room(evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> {
+    ask(&[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)], evidence, at)
 }
 
 impl<'a> Evidence<'a> {

@@ -75,7 +75,7 @@ impl Cluster {
         }
     }
 
-    fn reserve(&mut self, claim: &Id, allocation: &Value, user: &Value) {
+    pub(super) fn reserve(&mut self, claim: &Id, allocation: &Value, user: &Value) {
         self.store.change(claim, |value| {
             if let Some(status) = object_at(value, &["status"]) {
                 status.entry("allocation").or_insert_with(|| allocation.clone());

@@ -134,7 +134,7 @@ fn stored(group: &Value) -> StoredGroup {
 }
 
 /// A pod group as it is stored.
-fn as_object(group: &kai_api::PodGroup) -> (Id, Value) {
+pub(super) fn as_object(group: &kai_api::PodGroup) -> (Id, Value) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let id = Id::namespaced(Kind::PodGroup, text(&group.metadata.namespace), text(&group.metadata.name));
     (id, serde_json::to_value(group).expect("API types are plain data"))

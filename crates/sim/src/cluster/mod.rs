@@ -9,6 +9,7 @@
 //! Every part acts on the store and notes what it did in the journal; nothing here decides about placement.
 
 mod agenda;
+mod api;
 mod claims;
 mod controllers;
 mod effects;
@@ -26,9 +27,9 @@ use rand_pcg::Pcg32;
 use serde_json::Value;
 
 pub(crate) use agenda::{Agenda, Due, tick};
+pub(crate) use api::{Call, Refusal};
 pub(crate) use effects::{Performed, pod_id};
-pub(crate) use store::Store;
-use store::uid;
+pub(crate) use store::{Change, Store, reference, uid};
 
 use crate::journal::{Event, Journal};
 use crate::manifest::{Id, Kind, Plan, Scenario};
@@ -56,6 +57,8 @@ pub(crate) struct Cluster {
     /// Pods that were taken from a controller and not yet replaced, by its uid.
     vacancies: BTreeMap<String, u32>,
     grouper: kai_workloads::Settings,
+    /// Somebody else groups pods, seeing them on a watch.
+    pub(crate) grouped_elsewhere: bool,
     /// For start-up jitter.
     dice: Pcg32,
 }
@@ -77,6 +80,7 @@ impl Cluster {
             down: BTreeMap::new(),
             vacancies: BTreeMap::new(),
             grouper,
+            grouped_elsewhere: false,
             // Any odd stream will do; the seed alone distinguishes runs.
             dice: Pcg32::new(seed, 1),
         }
@@ -92,6 +96,9 @@ impl Cluster {
             self.reconcile(&id);
         }
         self.make_claims();
+        if self.grouped_elsewhere {
+            self.to_group.clear();
+        }
         while let Some(id) = self.to_group.pop_first() {
             self.group(&id);
         }

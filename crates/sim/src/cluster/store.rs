@@ -5,6 +5,7 @@
 //! an object is there or it is not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use kai_control::world::{Key, Ref};
 use kai_control::{Object, World};
@@ -22,6 +23,15 @@ pub(crate) struct Store {
     world: World,
     /// Counts writes; also the source of uids.
     version: u64,
+    /// Everything that changed, for those who watch; nothing is kept while nobody does.
+    log: Option<BTreeMap<Kind, Vec<Change>>>,
+}
+
+/// An object was written, or is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) id: Id,
+    pub(crate) value: Option<Rc<Value>>,
 }
 
 impl Store {
@@ -33,6 +43,20 @@ impl Store {
     /// Grows with every change.
     pub(crate) fn version(&self) -> u64 {
         self.version
+    }
+
+    /// From now on every change is kept for watches.
+    pub(crate) fn keep_log(&mut self) {
+        self.log.get_or_insert_default();
+    }
+
+    /// All changes of a kind since somebody watches.
+    pub(crate) fn log(&self, kind: Kind) -> &[Change] {
+        self.log.as_ref().and_then(|log| log.get(&kind)).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Id, &Value)> {
+        self.objects.iter()
     }
 
     pub(crate) fn get(&self, id: &Id) -> Option<&Value> {
@@ -97,6 +121,9 @@ impl Store {
         if let Some(which) = reference(id) {
             self.world.delete(&which);
         }
+        if let Some(log) = &mut self.log {
+            log.entry(id.kind).or_default().push(Change { id: id.clone(), value: None });
+        }
         Some(value)
     }
 
@@ -109,6 +136,10 @@ impl Store {
         });
         if let Some(object) = object {
             self.world.apply(object);
+        }
+        if let Some(log) = &mut self.log {
+            let change = Change { id: id.clone(), value: Some(Rc::new(value.clone())) };
+            log.entry(id.kind).or_default().push(change);
         }
         self.objects.insert(id, value);
     }
@@ -129,7 +160,7 @@ fn owner_uids(value: &Value) -> Vec<String> {
 }
 
 /// The name of an object in the control plane's tables, if it keeps the kind.
-fn reference(id: &Id) -> Option<Ref> {
+pub(crate) fn reference(id: &Id) -> Option<Ref> {
     let key = || Key::new(id.namespace.clone(), id.name.clone());
     match id.kind {
         Kind::Node => Some(Ref::Node(id.name.clone())),
@@ -150,6 +181,7 @@ fn reference(id: &Id) -> Option<Ref> {
         Kind::Namespace => Some(Ref::Namespace(id.name.clone())),
         Kind::PodGroup => Some(Ref::PodGroup(key())),
         Kind::Pod => Some(Ref::Pod(key())),
+        Kind::BindRequest => Some(Ref::BindRequest(key())),
         Kind::ResourceClaimTemplate | Kind::Job | Kind::Deployment | Kind::ReplicaSet => None,
     }
 }

@@ -46,7 +46,8 @@ pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
         | Kind::Topology
         | Kind::Queue
         | Kind::ResourceClaim
-        | Kind::PodGroup => {}
+        | Kind::PodGroup
+        | Kind::BindRequest => {}
     }
     let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
     if let Some(Object::PodGroup(group)) = object {

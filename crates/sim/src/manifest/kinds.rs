@@ -54,6 +54,8 @@ pub enum Kind {
     ReplicaSet,
     /// A pod.
     Pod,
+    /// A placement on its way to the kubelet.
+    BindRequest,
 }
 
 struct Row {
@@ -69,7 +71,7 @@ const fn row(kind: Kind, name: &'static str, api_version: &'static str, namespac
 
 /// In the order of [`Kind`], which is also the order in which objects of one moment are applied: what others
 /// refer to comes first, so the order of documents in a file does not matter.
-const KINDS: [Row; 22] = [
+const KINDS: [Row; 23] = [
     row(Kind::Namespace, "Namespace", "v1", false),
     row(Kind::Node, "Node", "v1", false),
     row(Kind::NodeResourceTopology, "NodeResourceTopology", "topology.node.k8s.io/v1alpha2", false),
@@ -92,7 +94,13 @@ const KINDS: [Row; 22] = [
     row(Kind::Deployment, "Deployment", "apps/v1", true),
     row(Kind::ReplicaSet, "ReplicaSet", "apps/v1", true),
     row(Kind::Pod, "Pod", "v1", true),
+    row(Kind::BindRequest, "BindRequest", "scheduling.run.ai/v1alpha2", true),
 ];
+
+/// Kinds that manifests may have; those after them are written by controllers only.
+fn understood() -> &'static [Row] {
+    &KINDS[..=Kind::Pod as usize]
+}
 
 /// `apiVersion` and `kind` of the document that describes a simulation.
 pub(crate) const SCENARIO: (&str, &str) = ("kai.scheduler/v1alpha1", "Scenario");
@@ -131,7 +139,7 @@ impl Kind {
 
     /// All names, for error messages.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        KINDS.iter().map(|row| row.name)
+        understood().iter().map(|row| row.name)
     }
 }
 
@@ -217,7 +225,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         }
         return Ok(());
     }
-    let Some(row) = KINDS.iter().find(|row| row.name == kind) else {
+    let Some(row) = understood().iter().find(|row| row.name == kind) else {
         let help = match nearest(&kind, Kind::names()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => {

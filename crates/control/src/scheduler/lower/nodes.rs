@@ -3,7 +3,7 @@
 use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS};
-use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, floor_device_memory};
+use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 use kai_engine::units::{GPU, Triple};
 
 use super::in_shard;
@@ -100,7 +100,7 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> 
 
 fn facts<'w>(node: &'w Node, settings: &Settings) -> Facts<'w> {
     let traits = Traits {
-        device_memory: device_memory(node),
+        device_memory: node.device_memory(),
         mig: mig(node, &settings.mig_worker_label_key),
         unfit: unfit(node),
         cpu_worker: node.labels.contains_key(&settings.cpu_worker_label_key),
@@ -109,15 +109,6 @@ fn facts<'w>(node: &'w Node, settings: &Settings) -> Facts<'w> {
         gpus_backed: false,
     };
     Facts { node, traits }
-}
-
-/// Some exporters write bytes; no GPU has a million MiB.
-const BYTES_FROM: i64 = 1 << 20;
-
-fn device_memory(node: &Node) -> Option<i64> {
-    let number: i64 = node.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
-    let mib = if number >= BYTES_FROM { number / BYTES_FROM } else { number };
-    Some(floor_device_memory(mib))
 }
 
 fn mig(node: &Node, enabled_key: &str) -> Mig {
@@ -223,7 +214,7 @@ mod tests {
 
     #[test]
     fn device_memory_is_read_in_mib_or_bytes() {
-        let memory = |text: &str| device_memory(&node(&json!({"nvidia.com/gpu.memory": text}), &json!({})));
+        let memory = |text: &str| node(&json!({"nvidia.com/gpu.memory": text}), &json!({})).device_memory();
         assert_eq!(memory("81559"), Some(81_500));
         assert_eq!(memory("85520809984"), Some(81_500));
         assert_eq!(memory("plenty"), None);

@@ -1,0 +1,99 @@
+//! Whether a node has room: the last look before a pod is bound.
+//!
+//! Whoever decided may have seen an old state, and for a while there may be two who decide. A node cannot refuse what
+//! is too much for a shared GPU, and whatever else it refuses costs a pod. So what is on a node and what is on its way
+//! there is counted once more, by the one who sees all requests.
+
+use std::collections::BTreeMap;
+
+use kai_engine::units::compat;
+
+use super::Binder;
+use super::rows::{PodRow, RequestRow};
+use crate::objects::{Node, Resources, Sharing};
+use crate::world::PodKey;
+
+/// What pods hold on a node.
+#[derive(Default)]
+struct Held<'a> {
+    resources: Resources,
+    /// MiB by shared GPU.
+    shared: BTreeMap<&'a str, i64>,
+}
+
+impl<'a> Held<'a> {
+    fn add(&mut self, pod: &PodRow, groups: &'a [String], memory: i64) {
+        let mut resources = pod.resources.clone();
+        if !groups.is_empty() {
+            // A reservation asks for the GPU that its users share.
+            resources.gpus = 0;
+        }
+        self.resources.add(&resources);
+        let each = match pod.sharing {
+            Some(Sharing::Fraction { portion, .. }) => compat::share_to_memory(portion, memory),
+            Some(Sharing::Memory { mib, .. }) => mib,
+            None => 0,
+        };
+        for group in groups {
+            *self.shared.entry(group).or_default() += each;
+        }
+    }
+
+    fn gpus(&self) -> i64 {
+        self.resources.gpus + self.shared.len() as i64
+    }
+}
+
+impl Binder {
+    /// What the node lacks for the pod beside all that are there or on their way.
+    pub(super) fn lacks(&self, request: &RequestRow, pod: &PodRow, node: &Node) -> Option<String> {
+        let memory = node.device_memory().unwrap_or(compat::DEVICE_MEMORY_DEFAULT);
+        let mut before = Held::default();
+        for other in self.on_node.get(&node.name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
+            if other.lives() {
+                before.add(other, &other.groups, memory);
+            }
+        }
+        for key in self.to_node.get(&node.name).into_iter().flatten() {
+            let Some(other) = self.requests.get(key).filter(|other| other.order.key != request.order.key) else {
+                continue;
+            };
+            if let Some(pod) = self.on_its_way(other) {
+                before.add(pod, &other.order.gpu_groups, memory);
+            }
+        }
+        for (group, _) in self.asked.iter().filter(|(_, (_, on))| *on == node.name) {
+            before.shared.entry(group).or_default();
+        }
+        let mut after = before;
+        after.add(pod, &request.order.gpu_groups, memory);
+        let full = |what: &str, asked: i64, sum: i64, offered: i64| {
+            (asked > 0 && sum > offered).then(|| format!("{} {what} more than it has", sum - offered))
+        };
+        let (own, sum, offered) = (&pod.resources, &after.resources, &node.allocatable);
+        let mut lack = full("milli-CPU", own.cpu_milli, sum.cpu_milli, offered.cpu_milli)
+            .or_else(|| full("bytes of memory", own.memory_bytes, sum.memory_bytes, offered.memory_bytes))
+            .or_else(|| full("pods", own.pods, sum.pods, offered.pods));
+        // Resources that a node does not list may come from device claims.
+        if offered.gpus > 0 {
+            let own = own.gpus + request.order.gpu_groups.len() as i64;
+            lack = lack.or_else(|| full("GPUs", own, after.gpus(), offered.gpus));
+        }
+        for (name, asked) in &own.scalars {
+            let (Some(sum), Some(offered)) = (sum.scalars.get(name), offered.scalars.get(name)) else { continue };
+            lack = lack.or_else(|| full(name, *asked, *sum, *offered));
+        }
+        for group in &request.order.gpu_groups {
+            let used = after.shared.get(group.as_str()).copied().unwrap_or(0);
+            lack = lack.or_else(|| full(&format!("MiB on GPU {group}"), used, used, memory));
+        }
+        lack.map(|lack| format!("node {} has no room: with pod {} it would hold {lack}", node.name, pod.key))
+    }
+
+    /// The pod of a request, while it may have got its node without our knowing.
+    pub(super) fn on_its_way(&self, request: &RequestRow) -> Option<&PodRow> {
+        let pod = self.pods.get(&PodKey::new(&request.order.key.namespace, &request.order.pod))?;
+        let same = request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        (same && pod.node.is_none() && pod.lives() && !request.deleting && !request.order.given_up()).then_some(pod)
+    }
+}

@@ -1,0 +1,173 @@
+//! The scheduler: a cycle every second while there may be something to decide.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kai_control::Object;
+use kai_control::in_flight::{Asked, InFlight, Table};
+use kai_control::scheduler::{About, Cycle, Event, Reporter, Settings, Usage, Write, cycle};
+use kai_control::world::Key;
+use kai_engine::units::{Span, Timestamp};
+use serde_json::Value;
+
+use super::{Clock, End, Part, Task};
+use crate::cluster::{Call, Store, reference};
+use crate::manifest::{Id, Kind};
+use crate::run::{PERIOD, next_deadline};
+
+/// As the live scheduler has it.
+const ECHO_PATIENCE: Span = Span::seconds(30);
+
+const KINDS: [Kind; 7] =
+    [Kind::Node, Kind::Pod, Kind::Queue, Kind::PodGroup, Kind::PriorityClass, Kind::Topology, Kind::BindRequest];
+
+pub(in crate::chaos) struct SchedulerPart {
+    settings: Settings,
+    known: InFlight,
+    reporter: Reporter,
+    last: Cycle,
+    /// When it last looked, by its timers and by its clock.
+    looked: Option<Clock>,
+    news: bool,
+}
+
+impl SchedulerPart {
+    pub(in crate::chaos) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            known: InFlight::default(),
+            reporter: Reporter::default(),
+            last: Cycle::default(),
+            looked: None,
+            news: true,
+        }
+    }
+
+    /// Whether another look may show something else than the last one, other than through time.
+    fn has_news(&self) -> bool {
+        self.news || !self.last.effects.is_empty() || !self.known.is_empty()
+    }
+}
+
+impl Part for SchedulerPart {
+    fn kinds(&self) -> &'static [Kind] {
+        &KINDS
+    }
+
+    fn applied(&mut self, id: &Id, value: &Rc<Value>, clock: Clock) {
+        match read(value) {
+            Some(object) => self.known.see(object),
+            None => self.deleted(id, clock),
+        }
+        self.news = true;
+    }
+
+    fn deleted(&mut self, id: &Id, _: Clock) {
+        if let Some(which) = reference(id) {
+            self.known.lose(&which);
+        }
+        self.news = true;
+    }
+
+    fn relisted(&mut self, kind: Kind, all: &[(Id, Rc<Value>)], _: &[Id], _: Clock) {
+        let objects = all.iter().filter_map(|(_, value)| read(value)).collect();
+        self.known.reset(table(kind), objects);
+        self.news = true;
+    }
+
+    fn act(&mut self, _: Option<&Store>, clock: Clock) -> Vec<Task> {
+        if self.next(clock).is_none_or(|at| at > clock.steady) {
+            return Vec::new();
+        }
+        self.looked = Some(clock);
+        self.news = false;
+        let now = clock.wall;
+        self.known.expire(now, ECHO_PATIENCE);
+        let done = cycle(self.known.world(), &self.settings, &Usage::default(), now);
+        let writes = self.reporter.report(self.known.world(), &done, &self.settings, now);
+        for effect in &done.effects {
+            self.known.assume(effect, now);
+        }
+        self.last = done;
+        let mut tasks: BTreeMap<(bool, Key), Vec<Call>> = BTreeMap::new();
+        // Events are sent beside everything else, and nobody waits for them.
+        for write in writes.into_iter().filter(|write| !matches!(write, Write::Emit(_))) {
+            tasks.entry(target(&write)).or_default().push(Call::Schedule(write));
+        }
+        tasks.into_iter().map(|((_, about), calls)| Task { about, calls, stubborn: false }).collect()
+    }
+
+    fn finished(&mut self, end: End, _: Clock) {
+        if end.refusal.is_some() {
+            // As of those behind it in the row, nothing is known to have been done.
+            for call in &end.task.calls[end.done..] {
+                if let Call::Schedule(write) = call
+                    && let Some(asked) = asked(write)
+                {
+                    self.known.refused(&asked);
+                }
+            }
+            self.news = true;
+        }
+    }
+
+    fn next(&self, clock: Clock) -> Option<Timestamp> {
+        let Some(looked) = self.looked else { return Some(clock.steady) };
+        let soon = looked.steady.plus(PERIOD);
+        if self.has_news() {
+            return Some(soon);
+        }
+        let at = next_deadline(self.known.world(), &self.settings, looked.wall)?;
+        // A clock that was set back comes to a deadline later than it thought.
+        Some(soon.max(clock.steady.plus(at.since(clock.wall))))
+    }
+}
+
+fn read(value: &Value) -> Option<Object> {
+    Object::parse(value).ok().flatten()
+}
+
+fn table(kind: Kind) -> Table {
+    match kind {
+        Kind::Node => Table::Nodes,
+        Kind::Pod => Table::Pods,
+        Kind::Queue => Table::Queues,
+        Kind::PodGroup => Table::PodGroups,
+        Kind::PriorityClass => Table::PriorityClasses,
+        Kind::Topology => Table::Topologies,
+        Kind::BindRequest => Table::BindRequests,
+        _ => unreachable!("{} is not watched", kind.name()),
+    }
+}
+
+/// Writes about one object are made one after the other; a request goes by the name of its pod. `true` for groups.
+fn target(write: &Write) -> (bool, Key) {
+    match write {
+        Write::CreateBindRequest(request) => (false, request_key(request)),
+        Write::DeleteBindRequest(pod)
+        | Write::LabelPod { pod, .. }
+        | Write::Evict { pod, .. }
+        | Write::Nominate { pod, .. }
+        | Write::SetUnschedulable { pod, .. }
+        | Write::Emit(Event { about: About::Pod(pod, _), .. }) => (false, pod.clone()),
+        Write::NoteGroup { group, .. }
+        | Write::SetGroupConditions { group, .. }
+        | Write::Emit(Event { about: About::PodGroup(group, _), .. }) => (true, group.clone()),
+    }
+}
+
+/// What is no longer to be assumed if it was not written.
+fn asked(write: &Write) -> Option<Asked> {
+    match write {
+        Write::CreateBindRequest(request) => Some(Asked::Bind(request_key(request))),
+        Write::Evict { pod, .. } => Some(Asked::Eviction(pod.clone())),
+        Write::Nominate { pod, .. } => Some(Asked::Nomination(pod.clone())),
+        Write::NoteGroup { group, .. } => Some(Asked::Note(group.clone())),
+        _ => None,
+    }
+}
+
+fn request_key(request: &kai_api::BindRequest) -> Key {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Key::new(text(&request.metadata.namespace), text(&request.metadata.name))
+}

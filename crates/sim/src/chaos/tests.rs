@@ -1,0 +1,174 @@
+//! Every truth catches what it is there for: a cluster that came to rest, and then is damaged.
+
+use serde_json::{Value, json};
+
+use super::truths::check_rest;
+use super::*;
+use crate::manifest::{Id, Kind, Source, read};
+
+/// Two pods share a GPU, one holds one whole, and one that wants two waits.
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Node
+metadata: {name: a, labels: {nvidia.com/gpu.memory: \"16000\"}}
+status: {allocatable: {cpu: \"8\", memory: 64Gi, nvidia.com/gpu: \"2\", pods: \"20\"}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: half, namespace: team, labels: {kai.scheduler/queue: default-queue}}
+spec: {parallelism: 2, completions: 2, template: {metadata: {annotations: {gpu-fraction: \"0.5\"}},
+  spec: {schedulerName: kai-scheduler, containers: [{name: main}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: whole, namespace: team, labels: {kai.scheduler/queue: default-queue}}
+spec: {parallelism: 1, completions: 1, template:
+  {spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large, namespace: team, labels: {kai.scheduler/queue: default-queue}}
+spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 2}}}]}
+";
+
+fn at_rest() -> (Cluster, Settings, Moment) {
+    let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
+    let mut storm = Storm::new(&plan, Trouble::none(start_time(&plan)), 0, None).expect("usable");
+    storm.run(&plan).expect("comes to rest");
+    let Storm { cluster, settings, moment, .. } = storm;
+    (cluster, settings, moment)
+}
+
+/// The truth that is broken in the end after the damage.
+fn broken_by(damage: impl FnOnce(&mut Cluster)) -> String {
+    let (mut cluster, settings, _) = at_rest();
+    damage(&mut cluster);
+    check_rest(&cluster, &settings, Span(0)).map_or_else(|violation| violation.truth.to_owned(), |()| "none".to_owned())
+}
+
+/// The truth of every moment that is broken by the damage.
+fn broken_at_once_by(damage: impl FnOnce(&mut Cluster)) -> String {
+    let (mut cluster, settings, mut moment) = at_rest();
+    damage(&mut cluster);
+    let found = moment.check(&cluster, &settings, Span(0));
+    found.map_or_else(|violation| violation.truth.to_owned(), |()| "none".to_owned())
+}
+
+fn pod(name: &str) -> Id {
+    Id::namespaced(Kind::Pod, "team", name)
+}
+
+fn set(cluster: &mut Cluster, id: &Id, pointer: &str, new: Value) {
+    assert!(cluster.store.get(id).is_some(), "{id} does not exist");
+    cluster.store.change(id, |value| *value.pointer_mut(pointer).expect("the field exists") = new);
+}
+
+/// The first object of a kind whose name starts so.
+fn find(cluster: &Cluster, kind: Kind, name: &str) -> Id {
+    let found = cluster.store.of_kind(kind).map(|(id, _)| id).find(|id| id.name.starts_with(name));
+    found.expect("it exists").clone()
+}
+
+#[test]
+fn an_undamaged_cluster_breaks_nothing() {
+    assert_eq!((broken_by(|_| ()), broken_at_once_by(|_| ())), ("none".to_owned(), "none".to_owned()));
+    let (cluster, ..) = at_rest();
+    let on_node = |name: &str| cluster.store.get(&pod(name)).is_some_and(|pod| pod["spec"]["nodeName"] == "a");
+    assert_eq!(["half-0", "half-1", "whole-0", "large"].map(on_node), [true, true, true, false]);
+}
+
+#[test]
+fn a_request_that_nobody_serves_is_found() {
+    let request = Id::namespaced(Kind::BindRequest, "team", "whole-0");
+    let truth = "no bind request is left undone";
+    assert_eq!(broken_by(|cluster| set(cluster, &request, "/status/phase", json!("Pending"))), truth);
+    assert_eq!(broken_by(|cluster| set(cluster, &request, "/spec/selectedNode", json!("b"))), truth);
+    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&pod("whole-0")))), truth);
+}
+
+#[test]
+fn orphaned_and_missing_reservations_are_found() {
+    let truth = "shared GPUs are reserved, and only those";
+    let namespace = kai_api::keys::name::RESOURCE_RESERVATION;
+    let reservation = |cluster: &Cluster| find(cluster, Kind::Pod, "gpu-reservation-");
+    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&reservation(cluster)))), truth);
+    let orphan = broken_by(|cluster| {
+        let mut copy = cluster.store.get(&reservation(cluster)).expect("it exists").clone();
+        copy["metadata"]["labels"]["runai-gpu-group"] = json!("a-nobody");
+        let now = cluster.now;
+        cluster.store.create(Id::namespaced(Kind::Pod, namespace, "orphan"), copy, now);
+    });
+    assert_eq!(orphan, truth);
+}
+
+#[test]
+fn a_torn_gang_is_found() {
+    let torn = broken_by(|cluster| {
+        let group = find(cluster, Kind::PodGroup, "pg-whole");
+        set(cluster, &group, "/spec/minMember", json!(2));
+    });
+    assert_eq!(torn, "gangs are whole or wait");
+}
+
+#[test]
+fn whoever_waits_beside_free_room_is_found() {
+    let node = Id::cluster(Kind::Node, "a");
+    let wide = broken_by(|cluster| set(cluster, &node, "/status/allocatable/nvidia.com~1gpu", json!("4")));
+    assert_eq!(wide, "nobody waits who could run");
+}
+
+#[test]
+fn silence_and_old_news_about_waiting_are_found() {
+    let truth = "whoever waits is told why";
+    let silent = broken_by(|cluster| {
+        let group = find(cluster, Kind::PodGroup, "pg-large");
+        set(cluster, &group, "/status/schedulingConditions", json!([]));
+        set(cluster, &pod("large"), "/status/conditions", json!([]));
+    });
+    assert_eq!(silent, truth);
+    let stale = broken_by(|cluster| {
+        let (group, waiting) = (find(cluster, Kind::PodGroup, "pg-whole"), find(cluster, Kind::PodGroup, "pg-large"));
+        let old = cluster.store.get(&waiting).expect("it exists")["status"]["schedulingConditions"].clone();
+        cluster.store.change(&group, |value| value["status"]["schedulingConditions"] = old);
+    });
+    assert_eq!(stale, truth);
+}
+
+#[test]
+fn wrong_statuses_are_found() {
+    let truth = "statuses tell what is";
+    let group = broken_by(|cluster| {
+        let group = find(cluster, Kind::PodGroup, "pg-whole");
+        set(cluster, &group, "/status/resourcesStatus/allocated", json!({"nvidia.com/gpu": "7"}));
+    });
+    let queue = Id::cluster(Kind::Queue, "default-parent-queue");
+    let queue = broken_by(|cluster| set(cluster, &queue, "/status/allocated", json!({})));
+    assert_eq!((group.as_str(), queue.as_str()), (truth, truth));
+}
+
+#[test]
+fn a_pod_that_moves_is_found_at_once() {
+    let moved = broken_at_once_by(|cluster| set(cluster, &pod("whole-0"), "/spec/nodeName", json!("b")));
+    assert_eq!(moved, "no pod is bound twice");
+}
+
+#[test]
+fn too_much_on_a_node_or_a_gpu_is_found_at_once() {
+    let bind = |cluster: &mut Cluster, pod: &Id| {
+        cluster.store.change(pod, |value| value["spec"]["nodeName"] = json!("a"));
+    };
+    assert_eq!(broken_at_once_by(|cluster| bind(cluster, &pod("large"))), "no GPU is over-committed");
+    let third = broken_at_once_by(|cluster| {
+        let mut copy = cluster.store.get(&pod("half-0")).expect("it exists").clone();
+        copy["metadata"]["uid"] = json!("another");
+        let now = cluster.now;
+        cluster.store.create(pod("half-2"), copy, now);
+    });
+    assert_eq!(third, "no GPU is over-committed");
+    let busy = broken_at_once_by(|cluster| {
+        let asked = json!([{"name": "main", "resources": {"requests": {"cpu": "9"}}}]);
+        set(cluster, &pod("large"), "/spec/containers", asked);
+        bind(cluster, &pod("large"));
+    });
+    assert_eq!(busy, "no node is over-committed");
+}

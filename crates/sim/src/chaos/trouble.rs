@@ -1,0 +1,156 @@
+//! Chance: which faults happen when, all from one seed.
+
+use kai_engine::units::{Span, Timestamp};
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+/// A fault that is planned ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    Crash {
+        process: usize,
+        down: Span,
+    },
+    /// The clock of a process jumps.
+    SetClock {
+        process: usize,
+        ahead: Span,
+    },
+    /// A second process believes that it leads.
+    Second {
+        process: usize,
+        lasts: Span,
+    },
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fate {
+    pub(super) arrives: bool,
+    pub(super) answered: bool,
+}
+
+/// Faults of one run.
+pub(super) struct Trouble {
+    dice: Pcg32,
+    /// Until then something may go wrong.
+    until: Timestamp,
+    lasts: Span,
+    /// Percent of calls that go wrong.
+    lossy: u32,
+}
+
+/// Pauses between attempts, as the live shell makes them.
+const PAUSES: [Span; 3] = [Span(100_000), Span(400_000), Span(1_600_000)];
+
+impl Trouble {
+    pub(super) fn new(seed: u64, start: Timestamp) -> Self {
+        // A stream that stories do not use.
+        let dice = Pcg32::new(seed, 5);
+        let mut trouble = Self { dice, until: start, lasts: Span(0), lossy: 0 };
+        trouble.lasts = Span::seconds(i64::from(trouble.between(20, 120)));
+        trouble.until = start.plus(trouble.lasts);
+        trouble.lossy = [0, 5, 20, 40][trouble.between(0, 3) as usize];
+        trouble
+    }
+
+    /// A run in which nothing goes wrong.
+    #[cfg(test)]
+    pub(super) fn none(start: Timestamp) -> Self {
+        Self { dice: Pcg32::new(0, 5), until: start, lasts: Span(0), lossy: 0 }
+    }
+
+    /// How long things go wrong.
+    pub(super) fn lasts(&self) -> Span {
+        self.lasts
+    }
+
+    /// Faults of processes; the scheduler may be doubled.
+    pub(super) fn plan(&mut self, processes: usize, scheduler: usize) -> Vec<(Span, Fault)> {
+        let mut faults = Vec::new();
+        if self.lasts == Span(0) {
+            return faults;
+        }
+        let last = processes as u32 - 1;
+        for _ in 0..self.between(0, 4) {
+            let down = self.span(0, 15_000);
+            let fault = Fault::Crash { process: self.between(0, last) as usize, down };
+            faults.push((self.moment(), fault));
+        }
+        for _ in 0..self.between(0, 2) {
+            let ahead = Span(self.span(0, 120_000).0 - Span::seconds(60).0);
+            let fault = Fault::SetClock { process: self.between(0, last) as usize, ahead };
+            faults.push((self.moment(), fault));
+        }
+        if self.between(0, 1) == 0 {
+            let fault = Fault::Second { process: scheduler, lasts: self.span(1_000, 40_000) };
+            faults.push((self.moment(), fault));
+        }
+        faults
+    }
+
+    /// How long news are under way to a watch.
+    pub(super) fn watch_delay(&mut self, now: Timestamp) -> Span {
+        if self.strikes(now, 60) {
+            return self.span(5_000, 60_000);
+        }
+        if self.strikes(now, 6) { self.span(100, 5_000) } else { self.span(1, 30) }
+    }
+
+    /// Whether a watch loses its place and starts over.
+    pub(super) fn watch_restarts(&mut self, now: Timestamp) -> bool {
+        self.strikes(now, 20)
+    }
+
+    /// How long a call or its answer is under way.
+    pub(super) fn call_delay(&mut self, now: Timestamp) -> Span {
+        if self.strikes(now, 8) { self.span(20, 3_000) } else { self.span(1, 20) }
+    }
+
+    pub(super) fn fate(&mut self, now: Timestamp) -> Fate {
+        if now >= self.until || self.between(0, 99) >= self.lossy {
+            return Fate { arrives: true, answered: true };
+        }
+        Fate { arrives: self.between(0, 1) == 0, answered: false }
+    }
+
+    /// Before another attempt, if there is one.
+    pub(super) fn pause(attempt: u32) -> Option<Span> {
+        PAUSES.get(attempt as usize).copied()
+    }
+
+    /// Whether what a dead process sent was under way already.
+    pub(super) fn arrives_after_all(&mut self) -> bool {
+        self.between(0, 1) == 0
+    }
+
+    /// Whether a process cannot read what it does not watch.
+    pub(super) fn read_fails(&mut self, now: Timestamp) -> bool {
+        now < self.until && self.between(0, 99) < self.lossy
+    }
+
+    /// Whether a reservation pod never finds its GPU.
+    pub(super) fn device_stays_unknown(&mut self, now: Timestamp) -> bool {
+        self.strikes(now, 20)
+    }
+
+    /// Once in so many times, while things go wrong.
+    fn strikes(&mut self, now: Timestamp, chances: u32) -> bool {
+        now < self.until && self.between(1, chances) == 1
+    }
+
+    /// From `low` to `high` milliseconds.
+    fn span(&mut self, low: u32, high: u32) -> Span {
+        Span(i64::from(self.between(low, high)) * 1_000)
+    }
+
+    /// Some time while things go wrong.
+    fn moment(&mut self) -> Span {
+        let lasts = u32::try_from(self.lasts.0 / 1_000).unwrap_or(u32::MAX);
+        self.span(0, lasts)
+    }
+
+    fn between(&mut self, low: u32, high: u32) -> u32 {
+        low + self.dice.next_u32() % (high - low + 1)
+    }
+}

@@ -1,0 +1,256 @@
+//! What must hold at every moment, whatever goes wrong, and what must hold once nothing goes wrong any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_api::keys::{name, reason};
+use kai_api::{PodGroupResources, QueueStatus};
+use kai_control::groups::{self, PodUse};
+use kai_control::objects::{BindPhase, Phase, Pod, PodGroup, PriorityClass, Queue};
+use kai_control::scheduler::{Cycle, Effect, Settings, Usage, cycle};
+use kai_control::world::{GroupKey, PodKey};
+use kai_control::{World, queues};
+use kai_engine::units::Span;
+use serde_json::Value;
+
+use crate::amounts::{holds_node, is_allocated};
+use crate::checkers::{self, Evidence, Violation};
+use crate::cluster::{Change, Cluster, Performed, Store, uid};
+use crate::manifest::{Id, Kind};
+
+/// Truths of every moment, and how much of the log they have seen.
+#[derive(Debug, Default)]
+pub(super) struct Moment {
+    seen: usize,
+    /// Where each pod is, by its uid.
+    places: BTreeMap<String, String>,
+}
+
+impl Moment {
+    /// Looks at what has just changed.
+    pub(super) fn check(&mut self, cluster: &Cluster, settings: &Settings, at: Span) -> Result<(), Violation> {
+        let log = cluster.store.log(Kind::Pod);
+        let mut performed = Performed::default();
+        for Change { id, value } in &log[self.seen..] {
+            let Some(value) = value else { continue };
+            let Some(node) = value.pointer("/spec/nodeName").and_then(Value::as_str) else { continue };
+            match self.places.insert(uid(value).to_owned(), node.to_owned()) {
+                None => {
+                    performed.bound.insert(PodKey::new(&*id.namespace, &*id.name));
+                }
+                Some(before) if before != node => {
+                    let what = format!("{id} was on {before} and is on {node}");
+                    return Err(Violation { truth: "no pod is bound twice", what, at });
+                }
+                Some(_) => {}
+            }
+        }
+        self.seen = log.len();
+        let (world, cycle) = (cluster.world(), &Cycle::default());
+        checkers::check_room(&Evidence { world, settings, cycle, performed: &performed, now: cluster.now }, at)
+    }
+}
+
+/// What a checker of a cluster at rest may look at.
+struct Rest<'a> {
+    cluster: &'a Cluster,
+    world: &'a World,
+    settings: &'a Settings,
+    /// What a scheduler with perfect sight would do now.
+    cycle: Cycle,
+}
+
+type Checker = fn(&Rest<'_>) -> Vec<String>;
+
+const TRUTHS: [(&str, Checker); 6] = [
+    ("no bind request is left undone", requests),
+    ("shared GPUs are reserved, and only those", reservations),
+    ("gangs are whole or wait", gangs),
+    ("nobody waits who could run", idle),
+    ("whoever waits is told why", explanations),
+    ("statuses tell what is", statuses),
+];
+
+/// Looks at a cluster in which nothing happens any more.
+pub(super) fn check_rest(cluster: &Cluster, settings: &Settings, at: Span) -> Result<(), Violation> {
+    let world = cluster.world();
+    let cycle = cycle(world, settings, &Usage::default(), cluster.now);
+    let rest = Rest { cluster, world, settings, cycle };
+    for (truth, check) in TRUTHS {
+        let mut found = check(&rest);
+        if !found.is_empty() {
+            found.truncate(5);
+            return Err(Violation { truth, what: found.join("; "), at });
+        }
+    }
+    Ok(())
+}
+
+/// Every request has been carried out, for the pod it was made for.
+fn requests(rest: &Rest<'_>) -> Vec<String> {
+    let undone = rest.world.bind_requests.values().filter(|request| {
+        let pod = rest.world.pods.get(&PodKey::new(&*request.key.namespace, &*request.pod));
+        let there = pod.is_some_and(|pod| request.is_for(pod) && pod.node.as_ref() == Some(&request.node));
+        !there || request.phase != BindPhase::Succeeded
+    });
+    undone.map(|request| format!("{} to {} is {:?}", request.key, request.node, request.phase)).collect()
+}
+
+/// Every shared GPU has one reservation on its node, and every reservation somebody who uses it.
+fn reservations(rest: &Rest<'_>) -> Vec<String> {
+    let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut reserved: BTreeMap<(&str, &str), Vec<&PodKey>> = BTreeMap::new();
+    for pod in rest.world.pods.values().filter(|pod| holds_node(pod)) {
+        let Some(node) = pod.node.as_deref() else { continue };
+        for group in pod.gpu_groups() {
+            if pod.key.namespace == name::RESOURCE_RESERVATION {
+                reserved.entry((node, group)).or_default().push(&pod.key);
+            } else {
+                used.insert((node, group));
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    for (device, pods) in &reserved {
+        if !used.contains(device) {
+            wrong.push(format!("{} reserves GPU {} of {} for nobody", pods[0], device.1, device.0));
+        }
+        if pods.len() > 1 {
+            wrong.push(format!("GPU {} of {} is reserved {} times", device.1, device.0, pods.len()));
+        }
+    }
+    let bare = used.iter().filter(|device| !reserved.contains_key(*device));
+    wrong.extend(bare.map(|(node, group)| format!("GPU {group} of {node} is shared without a reservation")));
+    wrong
+}
+
+/// A gang has its minimum, those that have done their work included, or nothing.
+fn gangs(rest: &Rest<'_>) -> Vec<String> {
+    let mut strength: BTreeMap<GroupKey, (u32, u32)> = BTreeMap::new();
+    for pod in rest.world.pods.values() {
+        let Some(group) = pod.group() else { continue };
+        let (running, all) = strength.entry(group).or_default();
+        *running += u32::from(is_allocated(pod));
+        *all += u32::from(is_allocated(pod) || pod.phase == Phase::Succeeded);
+    }
+    let minimum = |group: &PodGroup| group.min_member.unwrap_or(1);
+    let torn = rest.world.pod_groups.values().filter(|group| group.sub_groups.is_empty()).filter_map(|group| {
+        let (running, all) = strength.get(&group.key).copied()?;
+        (running > 0 && all < minimum(group)).then_some((group, running))
+    });
+    torn.map(|(group, running)| format!("{} runs {running} of {} pods", group.key, minimum(group))).collect()
+}
+
+/// A scheduler that saw everything as it is would change nothing.
+fn idle(rest: &Rest<'_>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for effect in &rest.cycle.effects {
+        match effect {
+            Effect::Bind { pod, node, .. } => wrong.push(format!("{pod} could run on {node}")),
+            Effect::Evict { pod, why, .. } => wrong.push(format!("{pod} should go: {why}")),
+            _ => {}
+        }
+    }
+    let performed = Performed::default();
+    let (world, settings, cycle) = (rest.world, rest.settings, &rest.cycle);
+    wrong.extend(checkers::idle(&Evidence { world, settings, cycle, performed: &performed, now: rest.cluster.now }));
+    wrong
+}
+
+/// Whoever waits finds the reason on the pod or on its group.
+fn explanations(rest: &Rest<'_>) -> Vec<String> {
+    let waits = |pod: &&Pod| {
+        pod.node.is_none() && pod.phase == Phase::Pending && !pod.gated && pod.scheduler == rest.settings.scheduler_name
+    };
+    // Gangs that lack pods altogether are told by an event only.
+    let unready = |group: &GroupKey| {
+        let reasons = rest.cycle.pending.iter().filter(|job| job.job == *group).flat_map(|job| &job.reasons);
+        reasons.into_iter().any(|words| words.code == reason::NOT_READY)
+    };
+    let told = |pod: &Pod| {
+        if pod.group().is_some_and(|group| unready(&group)) {
+            return true;
+        }
+        let group = pod.group().and_then(|group| rest.world.pod_groups.get(&group));
+        pod.unschedulable.is_some() || group.is_some_and(|group| !group.conditions.is_empty())
+    };
+    let unheard = rest.world.pods.values().filter(waits).filter(|pod| !told(pod));
+    let mut wrong: Vec<String> = unheard.map(|pod| format!("{} waits, and nobody says why", pod.key)).collect();
+    let runs = |group: &PodGroup| {
+        let mut own = rest.world.pods.values().filter(|pod| pod.group().as_ref() == Some(&group.key));
+        own.all(|pod| pod.node.is_some())
+    };
+    let stale = rest.world.pod_groups.values().filter(|group| !group.conditions.is_empty() && runs(group));
+    wrong.extend(stale.map(|group| format!("{} runs, and is still said to wait", group.key)));
+    wrong
+}
+
+/// Statuses are what the objects add up to.
+fn statuses(rest: &Rest<'_>) -> Vec<String> {
+    let store = &rest.cluster.store;
+    let wanted = Statuses::of(store);
+    let mut wrong = Vec::new();
+    for (key, resources) in &wanted.groups {
+        let group = store.get(&Id::namespaced(Kind::PodGroup, &*key.namespace, &*key.name));
+        let stored = group.map(stored_resources).unwrap_or_default();
+        if stored != *resources {
+            wrong.push(format!("pod group {key} says {stored:?}, true is {resources:?}"));
+        }
+    }
+    for (queue, status) in &wanted.queues {
+        let stored = store.get(&Id::cluster(Kind::Queue, queue)).map(stored_status).unwrap_or_default();
+        if stored != *status {
+            wrong.push(format!("queue {queue} says {stored:?}, true is {status:?}"));
+        }
+    }
+    wrong
+}
+
+/// What every status should say.
+struct Statuses {
+    groups: BTreeMap<GroupKey, PodGroupResources>,
+    queues: BTreeMap<String, QueueStatus>,
+}
+
+impl Statuses {
+    fn of(store: &Store) -> Self {
+        let of_kind = |kind: Kind| store.of_kind(kind);
+        let labels = |node: &Value| -> BTreeMap<String, String> {
+            let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+            labels.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned()))).collect()
+        };
+        let nodes: BTreeMap<&str, BTreeMap<String, String>> =
+            of_kind(Kind::Node).map(|(id, node)| (id.name.as_str(), labels(node))).collect();
+        let mut uses: BTreeMap<GroupKey, Vec<PodUse>> = BTreeMap::new();
+        for (_, pod) in of_kind(Kind::Pod) {
+            if let Ok(Some(found)) = PodUse::read(pod, |name| nodes.get(name)) {
+                uses.entry(found.group.clone()).or_default().push(found);
+            }
+        }
+        let classes: BTreeMap<String, PriorityClass> = of_kind(Kind::PriorityClass)
+            .filter_map(|(id, class)| Some((id.name.clone(), PriorityClass::parse(class).ok()?)))
+            .collect();
+        let parsed: Vec<PodGroup> =
+            of_kind(Kind::PodGroup).filter_map(|(_, group)| PodGroup::parse(group).ok()).collect();
+        let groups: BTreeMap<GroupKey, PodGroupResources> = parsed
+            .iter()
+            .map(|group| {
+                let pods = uses.get(&group.key).into_iter().flatten();
+                (group.key.clone(), groups::resources(group, pods, &classes))
+            })
+            .collect();
+        let found: BTreeMap<String, Queue> =
+            of_kind(Kind::Queue).filter_map(|(id, queue)| Some((id.name.clone(), Queue::parse(queue).ok()?))).collect();
+        let charged = parsed.iter().map(|group| (group.queue.as_str(), &groups[&group.key]));
+        let queues = queues::statuses(&found, charged);
+        Self { groups, queues }
+    }
+}
+
+/// What is written of a status; nothing counts as zero.
+fn stored_resources(group: &Value) -> PodGroupResources {
+    serde_json::from_value(group["status"]["resourcesStatus"].clone()).unwrap_or_default()
+}
+
+fn stored_status(queue: &Value) -> QueueStatus {
+    serde_json::from_value(queue["status"].clone()).unwrap_or_default()
+}

@@ -1,0 +1,383 @@
+//! The store as an API server for the shipped controllers: what each call of theirs changes, and what is refused.
+//!
+//! Answers mean what they mean to the live shell: what exists already or is gone already is as good as done where a
+//! controller would say so, anything else is a refusal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use kai_api::keys::{annotation, name, reason};
+use kai_control::binder::BindEffect;
+use kai_control::grouper::GroupEffect;
+use kai_control::scheduler::Write;
+use kai_control::world::{Key, PodKey};
+use serde_json::{Value, json};
+
+use super::effects::{group_id, pod_id};
+use super::grouping::as_object;
+use super::kubelet::{is_leaving, is_over, node_of};
+use super::store::uid;
+use super::{Cluster, Due};
+use crate::journal::Event;
+use crate::manifest::{Id, Kind, complete_pod, object_at};
+
+/// One call of a controller.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    Schedule(Write),
+    Bind(BindEffect),
+    Group(GroupEffect),
+    PatchStatus { object: Id, patch: Value },
+}
+
+/// In a line, for those who read what happened.
+impl fmt::Display for Call {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONG: usize = 200;
+        let text = match self {
+            Self::Schedule(Write::CreateBindRequest(request)) => {
+                let (name, spec) = (request.metadata.name.as_deref().unwrap_or_default(), &request.spec);
+                format!("CreateBindRequest {name} to {} {:?}", spec.selected_node, spec.selected_gpu_groups)
+            }
+            Self::Bind(BindEffect::CreatePod(pod)) => {
+                let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+                format!(
+                    "CreatePod {} {} on {}",
+                    text("/metadata/name"),
+                    pod["metadata"]["labels"],
+                    text("/spec/nodeName")
+                )
+            }
+            Self::Schedule(write) => format!("{write:?}"),
+            Self::Bind(effect) => format!("{effect:?}"),
+            Self::Group(effect) => format!("{effect:?}"),
+            Self::PatchStatus { object, patch } => format!("PatchStatus {object} {patch}"),
+        };
+        out.write_str(&text.replace("Key { namespace: ", "").chars().take(LONG).collect::<String>())
+    }
+}
+
+/// Why a call was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Somebody else was faster.
+    Outrun,
+    Failed(String),
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Self::Failed(why.to_owned())
+    }
+}
+
+impl Cluster {
+    /// Does what a controller asks for.
+    pub(crate) fn call(&mut self, call: &Call) -> Result<(), Refusal> {
+        match call {
+            Call::Schedule(write) => self.write(write),
+            Call::Bind(effect) => self.bind_step(effect),
+            Call::Group(effect) => self.group_step(effect),
+            Call::PatchStatus { object, patch } => {
+                self.edit(object, |value| merge(value, patch));
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self, write: &Write) -> Result<(), Refusal> {
+        match write {
+            Write::CreateBindRequest(request) => {
+                let value = serde_json::to_value(request).unwrap_or_default();
+                return self.request_bind(value);
+            }
+            Write::DeleteBindRequest(request) => self.remove(&request_id(request)),
+            Write::LabelPod { pod, key, value } => {
+                self.edit(&pod_id(pod), |pod| set(pod, &["metadata", "labels"], key, json!(value)));
+            }
+            Write::Evict { pod, uid: wanted, message } => self.evict(pod, wanted, message),
+            Write::Nominate { pod, node } => self.edit(&pod_id(pod), |pod| match node {
+                Some(node) => set(pod, &["status"], "nominatedNodeName", json!(node)),
+                None => unset(pod, &["status"], "nominatedNodeName"),
+            }),
+            Write::NoteGroup { group, annotations } => self.edit(&group_id(group), |group| {
+                for (key, text) in annotations {
+                    match text {
+                        Some(text) => set(group, &["metadata", "annotations"], key, json!(text)),
+                        None => unset(group, &["metadata", "annotations"], key),
+                    }
+                }
+            }),
+            Write::SetGroupConditions { group, conditions } => {
+                let conditions = serde_json::to_value(conditions).unwrap_or_default();
+                self.edit(&group_id(group), |group| set(group, &["status"], "schedulingConditions", conditions));
+            }
+            Write::SetUnschedulable { pod, message } => self.edit(&pod_id(pod), |pod| {
+                let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE,
+                    "message": message});
+                set_condition(pod, condition);
+            }),
+            Write::Emit(_) => {}
+        }
+        Ok(())
+    }
+
+    fn request_bind(&mut self, value: Value) -> Result<(), Refusal> {
+        let id = id_of(Kind::BindRequest, &value);
+        let Some(stored) = self.store.get(&id) else {
+            self.create(id, value);
+            return Ok(());
+        };
+        let owner = |request: &Value| request.pointer("/metadata/ownerReferences/0/uid").cloned();
+        if owner(stored) != owner(&value) {
+            self.remove(&id);
+            return Err("a request for an earlier pod of this name was in the way".into());
+        }
+        if stored.pointer("/spec/selectedNode") != value.pointer("/spec/selectedNode") {
+            return Err("is being bound elsewhere already".into());
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, pod: &PodKey, wanted: &str, message: &str) {
+        let id = pod_id(pod);
+        let Some(value) = self.store.get(&id).filter(|value| uid(value) == wanted && !is_leaving(value)) else {
+            return;
+        };
+        let node = node_of(value).map(str::to_owned);
+        self.vacate(&id);
+        self.note(Event::Evict, &id, node.as_deref(), message);
+        self.stop_pod(&id);
+    }
+
+    fn bind_step(&mut self, effect: &BindEffect) -> Result<(), Refusal> {
+        match effect {
+            BindEffect::CreatePod(pod) => {
+                let id = id_of(Kind::Pod, pod);
+                if self.store.get(&id).is_none() {
+                    let mut pod = (**pod).clone();
+                    complete_pod(&mut pod);
+                    self.create(id.clone(), pod);
+                    self.start_pod(&id);
+                }
+            }
+            BindEffect::DeletePod { pod, uid: wanted } => {
+                let id = pod_id(pod);
+                if self.store.get(&id).is_some_and(|value| wanted.is_empty() || uid(value) == wanted) {
+                    self.vacate(&id);
+                    self.note(Event::Delete, &id, None, "deleted by the binder");
+                    self.remove(&id);
+                }
+            }
+            BindEffect::PatchPod { pod, labels, annotations } => {
+                self.existing(&pod_id(pod))?;
+                self.edit(&pod_id(pod), |pod| {
+                    for (key, text) in labels {
+                        match text {
+                            Some(text) => set(pod, &["metadata", "labels"], key, json!(text)),
+                            None => unset(pod, &["metadata", "labels"], key),
+                        }
+                    }
+                    for (key, text) in annotations {
+                        set(pod, &["metadata", "annotations"], key, json!(text));
+                    }
+                });
+            }
+            BindEffect::WriteConfigMap(map) => {
+                let id = id_of(Kind::ConfigMap, map);
+                if self.store.get(&id).is_none() {
+                    self.create(id, (**map).clone());
+                } else {
+                    self.edit(&id, |stored| set(stored, &[], "data", map["data"].clone()));
+                }
+            }
+            BindEffect::ClaimDevices { claim, pod, uid, allocation } => {
+                let claim = Id::namespaced(Kind::ResourceClaim, &*claim.namespace, &*claim.name);
+                self.existing(&claim)?;
+                self.reserve(&claim, allocation, &json!({"resource": "pods", "name": pod.name, "uid": uid}));
+            }
+            BindEffect::Bind { pod, uid, node, annotations } => self.assign(pod, uid, node, annotations)?,
+            BindEffect::SetPhase { request, phase, reason, failed_attempts } => {
+                let status = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
+                self.edit(&request_id(request), |request| set(request, &[], "status", status));
+            }
+            BindEffect::DeleteRequest(request) => self.remove(&request_id(request)),
+            BindEffect::Tell { pod, bound, message } => self.edit(&pod_id(pod), |pod| {
+                let status = if *bound { "True" } else { "False" };
+                set_condition(pod, json!({"type": reason::POD_BOUND, "status": status, "message": message}));
+            }),
+            // No volume is simulated, so no claim of one exists.
+            BindEffect::AssignVolume { .. } => return Err("volume claims are not simulated".into()),
+        }
+        Ok(())
+    }
+
+    /// The binding of a pod: once, and only of a pod that stays.
+    fn assign(
+        &mut self,
+        pod: &PodKey,
+        wanted: &str,
+        node: &str,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
+        let id = pod_id(pod);
+        let value = self.existing(&id)?;
+        if uid(value) != wanted {
+            return Err("it is another pod by now".into());
+        }
+        match node_of(value) {
+            Some(found) if found == node => return Ok(()),
+            Some(found) => return Err(Refusal::Failed(format!("it is on {found} already"))),
+            None => {}
+        }
+        if is_leaving(value) || is_over(value) {
+            return Err("it is being deleted".into());
+        }
+        self.edit(&id, |pod| {
+            set(pod, &["spec"], "nodeName", json!(node));
+            set_condition(pod, json!({"type": "PodScheduled", "status": "True"}));
+            for (key, text) in annotations {
+                set(pod, &["metadata", "annotations"], key, json!(text));
+            }
+        });
+        self.note(Event::Bind, &id, Some(node), "bound");
+        self.start_pod(&id);
+        Ok(())
+    }
+
+    fn group_step(&mut self, effect: &GroupEffect) -> Result<(), Refusal> {
+        match effect {
+            GroupEffect::CreatePodGroup(group) => {
+                let (id, value) = as_object(group);
+                if self.store.get(&id).is_none() {
+                    self.create(id, value);
+                }
+            }
+            GroupEffect::ReplacePodGroup(group) => {
+                let (id, value) = as_object(group);
+                let version = |value: &Value| value.pointer("/metadata/resourceVersion").cloned();
+                let Some(stored) = self.store.get(&id) else { return Err(Refusal::Outrun) };
+                if version(&value).is_none() || version(stored) != version(&value) {
+                    return Err(Refusal::Outrun);
+                }
+                // The status has another door.
+                let status = stored.get("status").cloned();
+                self.edit(&id, |stored| {
+                    *stored = value;
+                    if let Some(status) = status {
+                        set(stored, &[], "status", status);
+                    }
+                });
+            }
+            GroupEffect::LinkPod { pod, annotations, labels } => self.edit(&pod_id(pod), |pod| {
+                for (map, entries) in [("annotations", annotations), ("labels", labels)] {
+                    for (key, text) in entries {
+                        set(pod, &["metadata", map], key, json!(text));
+                    }
+                }
+            }),
+        }
+        Ok(())
+    }
+
+    fn existing(&self, id: &Id) -> Result<&Value, Refusal> {
+        self.store.get(id).ok_or_else(|| Refusal::Failed(format!("{id} does not exist")))
+    }
+
+    /// Changes an object if it exists and that makes a difference: a patch that changes nothing is no event.
+    fn edit(&mut self, id: &Id, edit: impl FnOnce(&mut Value)) {
+        let Some(stored) = self.store.get(id) else { return };
+        let mut new = stored.clone();
+        edit(&mut new);
+        if *stored != new {
+            self.store.change(id, |value| *value = new);
+            self.touched(id);
+        }
+    }
+
+    /// What Kubernetes clears up in time: objects whose owners are gone, pods on nodes that are gone or long lost.
+    pub(crate) fn sweep(&mut self) {
+        let uids: BTreeSet<String> = self.store.all().map(|(_, value)| uid(value).to_owned()).collect();
+        let orphaned = |value: &Value| {
+            let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            let gone = |owner: &Value| owner["uid"].as_str().is_some_and(|uid| !uids.contains(uid));
+            owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(gone))
+        };
+        let orphans: Vec<Id> =
+            self.store.all().filter(|(_, value)| orphaned(value)).map(|(id, _)| id.clone()).collect();
+        for orphan in orphans {
+            match orphan.kind {
+                Kind::Pod => self.stop_pod(&orphan),
+                _ => self.remove(&orphan),
+            }
+        }
+        let nodes = self.store.of_kind(Kind::Pod).filter_map(|(_, pod)| node_of(pod)).map(str::to_owned);
+        for node in nodes.collect::<BTreeSet<_>>() {
+            let exists = self.store.get(&Id::cluster(Kind::Node, &node)).is_some();
+            let lost = |since: &kai_engine::units::Timestamp| self.now.since(*since) >= self.scenario.node_loss;
+            if !exists || self.down.get(&node).is_some_and(lost) {
+                self.lose_pods_of(&node, "its node is gone");
+            }
+        }
+    }
+
+    /// A reservation pod that runs says which GPU it got, as the program in it would.
+    pub(crate) fn name_device(&mut self, due: &Due) {
+        let Due::PodUp { pod, .. } = due else { return };
+        if pod.namespace != name::RESOURCE_RESERVATION {
+            return;
+        }
+        let Some(device) = self.store.get(pod).map(|pod| format!("GPU-{}", uid(pod))) else { return };
+        self.edit(pod, |pod| set(pod, &["metadata", "annotations"], annotation::RESERVED_GPU, json!(device)));
+    }
+}
+
+fn request_id(key: &Key) -> Id {
+    Id::namespaced(Kind::BindRequest, &*key.namespace, &*key.name)
+}
+
+fn id_of(kind: Kind, value: &Value) -> Id {
+    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
+    Id::namespaced(kind, text("namespace"), text("name"))
+}
+
+fn set(value: &mut Value, path: &[&str], key: &str, new: Value) {
+    if let Some(object) = object_at(value, path) {
+        object.insert(key.to_owned(), new);
+    }
+}
+
+fn unset(value: &mut Value, path: &[&str], key: &str) {
+    if let Some(object) = object_at(value, path) {
+        object.remove(key);
+    }
+}
+
+/// A JSON merge patch: `null` removes, objects are merged, everything else replaces.
+fn merge(value: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *value = patch.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (key, change) in patch {
+        if change.is_null() {
+            unset(value, &[], key);
+        } else {
+            merge(&mut value[key.as_str()], change);
+        }
+    }
+}
+
+/// Puts the condition in the place of the one of its type.
+fn set_condition(pod: &mut Value, condition: Value) {
+    let Some(status) = object_at(pod, &["status"]) else { return };
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|known| known["type"] == condition["type"]) {
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+}

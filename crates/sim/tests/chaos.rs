@@ -1,0 +1,78 @@
+//! Random clusters with random stories, under faults: late and restarted watches, lost calls and answers, crashes, two
+//! leaders, clocks that jump, nodes that fail. Whatever goes wrong, nothing is over-committed, and once nothing goes
+//! wrong any more, everything is as it should be.
+//!
+//! `KAI_SEED=17 cargo test -p kai-sim --test chaos -- --nocapture` replays one seed, prints its manifests and tells
+//! everything that happens; `KAI_SEEDS=5000` tries more of them.
+#![allow(clippy::print_stderr, reason = "a failing seed shows its manifests")]
+
+mod story;
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use kai_sim::{Source, Stop, Trace, endure, manifest};
+use story::story;
+
+/// Enough to meet every fault in every situation many times.
+const SEEDS: u64 = 2_000;
+
+/// Enough for reservation pods, too, which the scheduler does not foresee.
+const SLOTS: u32 = 110;
+
+/// Runs are independent of each other.
+const THREADS: u64 = 2;
+
+fn run(seed: u64, trace: Option<Trace<'_>>) -> Result<BTreeMap<&'static str, u64>, Stop> {
+    let plan = manifest::read(&[Source { name: format!("seed-{seed}.yaml"), text: story(seed, SLOTS) }])?;
+    Ok(endure(&plan, seed, trace)?.seen)
+}
+
+#[test]
+fn random_stories_end_well_whatever_goes_wrong() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("KAI_SEED") {
+        eprintln!("{}", story(seed, SLOTS));
+        let seen = run(seed, Some(&mut |line| eprintln!("{line}"))).unwrap_or_else(|stop| panic!("{stop}"));
+        eprintln!("{seen:?}");
+        return;
+    }
+    let seeds = number("KAI_SEEDS").unwrap_or(SEEDS);
+    let share = |first: u64| {
+        let mut seen: BTreeMap<&'static str, u64> = BTreeMap::new();
+        let mut failed = Vec::new();
+        for seed in (first..seeds).step_by(THREADS as usize) {
+            match run(seed, None) {
+                Ok(counts) => {
+                    for (what, count) in counts {
+                        *seen.entry(what).or_default() += count;
+                    }
+                }
+                Err(stop) => failed.push((seed, stop)),
+            }
+        }
+        (seen, failed)
+    };
+    let mut seen: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut failed = Vec::new();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|first| scope.spawn(move || share(first))).collect();
+        for thread in threads {
+            let (counts, stops) = thread.join().expect("a run panicked; its thread says where");
+            for (what, count) in counts {
+                *seen.entry(what).or_default() += count;
+            }
+            failed.extend(stops);
+        }
+    });
+    eprintln!("{seen:?}");
+    failed.sort_by_key(|(seed, _)| *seed);
+    for (seed, stop) in &failed {
+        eprintln!("{stop}\nreplay: KAI_SEED={seed} cargo test -p kai-sim --test chaos -- --nocapture");
+    }
+    assert!(failed.is_empty(), "{} of {seeds} seeds failed", failed.len());
+    // A fault that never happens proves nothing.
+    for event in ["bind", "clock", "crash", "evict", "finish", "lost", "scale", "unanswered"] {
+        assert!(seeds < SEEDS || seen.contains_key(event), "no story has a {event}");
+    }
+}
