@@ -326,7 +326,9 @@ fn an_attempt_that_failed_takes_nothing_from_a_pod_that_may_be_bound() {
     let before = loop {
         let before = cluster.binder();
         let effects = cluster.binder().plan(&key, NOW).effects;
-        effects.iter().for_each(|effect| cluster.perform(effect));
+        for effect in &effects {
+            cluster.perform(effect);
+        }
         if effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. })) {
             break before;
         }
