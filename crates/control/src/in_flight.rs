@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   watch: an object ─────────▶ see ────┐
-//!   watch: all of a kind ─────▶ reset ──┤
+//!   watch: it is gone ────────▶ lose ───┤
 //!   a cycle's effect, sent ───▶ assume ─┼──▶ World: what was seen, with what is in flight on top
 //!   the API server refused ───▶ refused ┤
 //!   no echo for too long ─────▶ expire ─┘
@@ -11,7 +11,7 @@
 //!
 //! An assumption ends when the watch shows it, when it was refused, or when it is too old. Then the watch is right.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kai_engine::units::{Span, Timestamp};
 
@@ -60,47 +60,6 @@ pub enum Asked {
     Eviction(PodKey),
     Nomination(PodKey),
     Note(GroupKey),
-}
-
-/// One of the tables of a [`World`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Table {
-    Nodes,
-    Pods,
-    Queues,
-    PodGroups,
-    PriorityClasses,
-    Topologies,
-    BindRequests,
-    StorageClasses,
-    CsiDrivers,
-    CsiNodes,
-    StorageCapacities,
-    Volumes,
-    VolumeClaims,
-    ConfigMaps,
-}
-
-impl Table {
-    /// The object of this name; kinds without namespaces use the name only.
-    pub fn reference(self, key: Key) -> Ref {
-        match self {
-            Self::Nodes => Ref::Node(key.name),
-            Self::Pods => Ref::Pod(key),
-            Self::Queues => Ref::Queue(key.name),
-            Self::PodGroups => Ref::PodGroup(key),
-            Self::PriorityClasses => Ref::PriorityClass(key.name),
-            Self::Topologies => Ref::Topology(key.name),
-            Self::BindRequests => Ref::BindRequest(key),
-            Self::StorageClasses => Ref::StorageClass(key.name),
-            Self::CsiDrivers => Ref::CsiDriver(key.name),
-            Self::CsiNodes => Ref::CsiNode(key.name),
-            Self::StorageCapacities => Ref::StorageCapacity(key),
-            Self::Volumes => Ref::Volume(key.name),
-            Self::VolumeClaims => Ref::VolumeClaim(key),
-            Self::ConfigMaps => Ref::ConfigMap(key),
-        }
-    }
 }
 
 /// Grace period that most pods have; only until the watch shows the real one.
@@ -161,18 +120,6 @@ impl InFlight {
             return;
         }
         self.world.delete(which);
-    }
-
-    /// A watch shows everything of a kind at once, after a restart or a gap. What is not there is gone.
-    pub fn reset(&mut self, table: Table, objects: Vec<Object>) {
-        let present: BTreeSet<Ref> = objects.iter().map(Object::reference).collect();
-        let gone: Vec<Ref> = self.refs(table).into_iter().filter(|known| !present.contains(known)).collect();
-        for which in &gone {
-            self.lose(which);
-        }
-        for object in objects {
-            self.see(object);
-        }
     }
 
     /// An effect is on its way.
@@ -294,26 +241,6 @@ impl InFlight {
             known.deletion = None;
         }
     }
-
-    fn refs(&self, table: Table) -> Vec<Ref> {
-        let world = &self.world;
-        match table {
-            Table::Nodes => world.nodes.keys().cloned().map(Ref::Node).collect(),
-            Table::Pods => world.pods.keys().cloned().map(Ref::Pod).collect(),
-            Table::Queues => world.queues.keys().cloned().map(Ref::Queue).collect(),
-            Table::PodGroups => world.pod_groups.keys().cloned().map(Ref::PodGroup).collect(),
-            Table::PriorityClasses => world.priority_classes.keys().cloned().map(Ref::PriorityClass).collect(),
-            Table::Topologies => world.topologies.keys().cloned().map(Ref::Topology).collect(),
-            Table::BindRequests => world.bind_requests.keys().cloned().map(Ref::BindRequest).collect(),
-            Table::StorageClasses => world.storage_classes.keys().cloned().map(Ref::StorageClass).collect(),
-            Table::CsiDrivers => world.csi_drivers.keys().cloned().map(Ref::CsiDriver).collect(),
-            Table::CsiNodes => world.csi_nodes.keys().cloned().map(Ref::CsiNode).collect(),
-            Table::StorageCapacities => world.storage_capacities.keys().cloned().map(Ref::StorageCapacity).collect(),
-            Table::Volumes => world.volumes.keys().cloned().map(Ref::Volume).collect(),
-            Table::VolumeClaims => world.volume_claims.keys().cloned().map(Ref::VolumeClaim).collect(),
-            Table::ConfigMaps => world.config_maps.keys().cloned().map(Ref::ConfigMap).collect(),
-        }
-    }
 }
 
 impl Times {
@@ -423,9 +350,9 @@ mod tests {
     fn a_relist_from_before_the_bind_does_not_undo_it() {
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.reset(Table::BindRequests, Vec::new());
+        known.lose(&Ref::BindRequest(key()));
         assert_eq!(bound_to(&known), Some("a"));
-        known.reset(Table::Pods, vec![pod("u1", None, None)]);
+        known.see(pod("u1", None, None));
         assert_eq!(bound_to(&known), Some("a"));
     }
 

@@ -92,7 +92,7 @@ impl GroupTally {
 
 impl Tally for GroupTally {
     fn apply(&mut self, object: &Value) -> Result<(), String> {
-        let key = key_of(object);
+        let key = Key::of(object);
         match object["kind"].as_str() {
             Some("Pod") => return self.apply_pod(key, object),
             Some("PodGroup") => {
@@ -170,7 +170,7 @@ impl QueueTally {
 
 impl Tally for QueueTally {
     fn apply(&mut self, object: &Value) -> Result<(), String> {
-        let key = key_of(object);
+        let key = Key::of(object);
         match object["kind"].as_str() {
             Some("Queue") => {
                 let queue = Queue::parse(object).map_err(|malformed| malformed.to_string())?;
@@ -249,11 +249,6 @@ fn merge_patch(shown: &Value, wanted: &Value) -> Option<Value> {
         }
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
-}
-
-fn key_of(object: &Value) -> Key {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    Key::new(text("namespace"), text("name"))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde_json::Value;
+
 use crate::objects::{
     BindRequest, ConfigMap, CsiDriver, CsiNode, DeviceClass, Namespace, Node, NodeResourceTopology, Object, Pod,
     PodGroup, PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageCapacity, StorageClass, Topology, Volume,
@@ -26,6 +28,12 @@ pub type GroupKey = Key;
 impl Key {
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of an object as the API server shows it; empty where it does not say.
+    pub fn of(object: &Value) -> Self {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        Self::new(text("namespace"), text("name"))
     }
 }
 

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::{Events, Note, reference};
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow, key_of};
+use crate::watch::{Seen, Watched, follow};
 use crate::writer::{PATCH, POST, Writer, code, exists_already};
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 
@@ -221,7 +221,7 @@ impl Shell {
     }
 
     fn see(&mut self, kind: Kind, mut value: Value, now: Timestamp) {
-        let key = key_of(&value);
+        let key = Key::of(&value);
         match kind {
             Kind::Pods => {
                 let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -416,7 +416,7 @@ struct Known {
 impl Known {
     fn assume(&mut self, group: &PodGroup) {
         let value = serde_json::to_value(group).unwrap_or_default();
-        self.assumed.insert(key_of(&value), value);
+        self.assumed.insert(Key::of(&value), value);
     }
 
     /// One of them may be what failed; those that exist will be found to.

@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow, key_of};
+use crate::watch::{Seen, Watched, follow};
 use crate::writer::{PATCH, Writer, gone_is_fine};
 use crate::{Fault, Health, LeaseOptions, Pace, lease};
 use metrics::QueueMetrics;
@@ -170,7 +170,7 @@ impl<T: Tally> Shell<T> {
 
     fn see(&mut self, place: usize, value: &Value) {
         if let Err(why) = self.tally.apply(value) {
-            tracing::warn!(kind = self.watched[place].resource.kind, key = %key_of(value), "not counted: {why}");
+            tracing::warn!(kind = self.watched[place].resource.kind, key = %Key::of(value), "not counted: {why}");
         }
     }
 

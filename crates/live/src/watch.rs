@@ -63,18 +63,18 @@ where
             }
             Ok(watcher::Event::InitDone) => {
                 let all = std::mem::take(&mut listed);
-                let present: BTreeSet<Key> = all.iter().map(key_of).collect();
+                let present: BTreeSet<Key> = all.iter().map(Key::of).collect();
                 let gone = names.difference(&present).cloned().collect();
                 names = present;
                 Seen::Listed { all, gone }
             }
             Ok(watcher::Event::Apply(object)) => {
                 let value = stripped(object, &resource);
-                names.insert(key_of(&value));
+                names.insert(Key::of(&value));
                 Seen::Applied(value)
             }
             Ok(watcher::Event::Delete(object)) => {
-                let key = key_of(&stripped(object, &resource));
+                let key = Key::of(&stripped(object, &resource));
                 names.remove(&key);
                 Seen::Deleted(key)
             }
@@ -101,10 +101,4 @@ pub(crate) fn stripped(mut object: DynamicObject, resource: &ApiResource) -> Val
     }
     object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     serde_json::to_value(object).unwrap_or_default()
-}
-
-/// Which object it is.
-pub(crate) fn key_of(value: &Value) -> Key {
-    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-    Key::new(text("namespace"), text("name"))
 }

@@ -34,12 +34,17 @@ pub fn limit_cpu(limit: Duration, code: i32) {
 
 /// Memory in use, in bytes; `None` where the system does not say.
 pub fn memory_now() -> Option<u64> {
-    status_field("VmRSS:")
+    status_field("self", "VmRSS:")
+}
+
+/// The same of another process.
+pub fn memory_of(process: u32) -> Option<u64> {
+    status_field(&process.to_string(), "VmRSS:")
 }
 
 /// Most memory that was in use at once, in bytes, since the start or the last [`forget_peak`].
 pub fn memory_peak() -> Option<u64> {
-    status_field("VmHWM:")
+    status_field("self", "VmHWM:")
 }
 
 /// Makes [`memory_peak`] begin anew. Where the system refuses, the peak is that of the whole process: never too low.
@@ -47,8 +52,8 @@ pub fn forget_peak() {
     let _refused = fs::write("/proc/self/clear_refs", "5");
 }
 
-fn status_field(name: &str) -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
+fn status_field(process: &str, name: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
+use kai_meter::memory_of;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -70,7 +71,7 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     await_pods(&api, "bare pods are gone", <[Pod]>::is_empty).await?;
 
     cluster.kubectl().apply(&queues(count))?;
-    let mut parts = Parts::start(kai, kubeconfig)?;
+    let parts = Parts::start(kai, kubeconfig)?;
     let started = Instant::now();
     create(&api, count, "ours", "kai-scheduler", "first").await?;
     progress.say(format!("{count} pods created in {:.1?}", started.elapsed()));
@@ -219,8 +220,9 @@ impl Parts {
         Ok(parts)
     }
 
-    fn memory(&mut self) -> Vec<(&'static str, u64)> {
-        self.0.iter().map(|(part, child)| (*part, resident(child.id()).unwrap_or(0))).collect()
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let mib = |child: &Child| memory_of(child.id()).unwrap_or(0) >> 20;
+        self.0.iter().map(|(part, child)| (*part, mib(child))).collect()
     }
 }
 
@@ -231,11 +233,4 @@ impl Drop for Parts {
             let _ = child.wait();
         }
     }
-}
-
-/// MiB that a process has in memory.
-fn resident(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? / 1024)
 }

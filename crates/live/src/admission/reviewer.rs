@@ -19,8 +19,7 @@ use kai_api::{PodGroup, Queue};
 use kai_control::admission::{
     Answer, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group, validate_queue, validate_topology,
 };
-use kai_control::in_flight::{InFlight, Table};
-use kai_control::{Object, World};
+use kai_control::{Key, Ref, World};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -31,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Health;
 use crate::scheduler::read;
-use crate::watch::{Seen, Watched, follow, key_of};
+use crate::watch::{Seen, Watched, follow, stripped};
 use crate::writer::Writer;
 
 /// What is asked, by the path on which it is asked.
@@ -57,13 +56,12 @@ const BODY_MAX: usize = 8 << 20;
 /// Less than the API server waits for an answer.
 const LIST_MAX: Duration = Duration::from_secs(2);
 
-const TABLES: [Table; 2] = [Table::Pods, Table::PodGroups];
-
 pub(super) struct Reviewer {
     writer: Writer,
     rules: PodRules,
     check_quota: bool,
-    known: Mutex<InFlight>,
+    /// What may run in a queue.
+    known: Mutex<World>,
     /// Whether everything was listed once.
     complete: watch::Sender<bool>,
     answers: Family<Labels, Counter>,
@@ -107,24 +105,21 @@ impl Reviewer {
         let mut watches = tokio::task::JoinSet::new();
         let working =
             format!("spec.schedulerName={},status.phase!=Failed,status.phase!=Succeeded", self.rules.scheduler);
-        for table in TABLES {
-            let watched = match table {
-                Table::Pods => Watched::with::<Pod>(working.clone()),
-                _ => Watched::all::<PodGroup>(),
-            };
-            watches.spawn(follow(self.writer.client.clone(), watched, out.clone(), move |seen| (table, seen)));
+        let mut unseen = BTreeSet::new();
+        for (kind, watched) in [("Pod", Watched::with::<Pod>(working)), ("PodGroup", Watched::all::<PodGroup>())] {
+            unseen.insert(kind);
+            watches.spawn(follow(self.writer.client.clone(), watched, out.clone(), move |seen| (kind, seen)));
         }
-        let mut unseen = BTreeSet::from(TABLES);
-        while let Some((table, seen)) = news.recv().await {
+        while let Some((kind, seen)) = news.recv().await {
             let listed = matches!(seen, Seen::Listed { .. });
-            take(&mut self.known(), table, seen);
-            if listed && unseen.remove(&table) && unseen.is_empty() {
+            take(&mut self.known(), kind, seen);
+            if listed && unseen.remove(kind) && unseen.is_empty() {
                 self.complete.send_replace(true);
             }
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, InFlight> {
+    fn known(&self) -> MutexGuard<'_, World> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,8 +190,8 @@ impl Reviewer {
             return Err("what runs in the cluster is not known yet; try again in a moment".to_owned());
         }
         let mut known = self.known();
-        known.reset(Table::Queues, world.queues.into_values().map(|queue| Object::Queue(Box::new(queue))).collect());
-        Ok(delete_queue(name, known.world()))
+        known.queues = world.queues;
+        Ok(delete_queue(name, &known))
     }
 
     /// All queues as they are now.
@@ -209,26 +204,38 @@ impl Reviewer {
             .map_err(|_| "cannot list queues: it takes too long".to_owned())?
             .map_err(|error| format!("cannot list queues: {error}"))?;
         let mut world = World::default();
-        for mut queue in listed.items {
-            queue.types =
-                Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
-            let Ok(queue) = serde_json::to_value(queue) else { continue };
-            if let Some(queue) = read(&queue) {
-                world.apply(queue);
-            }
+        for queue in listed.items.into_iter().filter_map(|queue| read(&stripped(queue, &resource))) {
+            world.apply(queue);
         }
         Ok(world)
     }
 }
 
-fn take(known: &mut InFlight, table: Table, seen: Seen) {
+fn take(known: &mut World, kind: &str, seen: Seen) {
     match seen {
-        Seen::Listed { all, .. } => known.reset(table, all.iter().filter_map(read).collect()),
-        Seen::Applied(value) => match read(&value) {
-            Some(object) => known.see(object),
-            None => known.lose(&table.reference(key_of(&value))),
-        },
-        Seen::Deleted(key) => known.lose(&table.reference(key)),
+        Seen::Listed { all, gone } => {
+            for key in gone {
+                forget(known, kind, key);
+            }
+            for value in &all {
+                see(known, kind, value);
+            }
+        }
+        Seen::Applied(value) => see(known, kind, &value),
+        Seen::Deleted(key) => forget(known, kind, key),
+    }
+}
+
+fn see(known: &mut World, kind: &str, value: &Value) {
+    match read(value) {
+        Some(object) => known.apply(object),
+        None => forget(known, kind, Key::of(value)),
+    }
+}
+
+fn forget(known: &mut World, kind: &str, key: Key) {
+    if let Some(which) = Ref::of(kind, key) {
+        known.delete(&which);
     }
 }
 

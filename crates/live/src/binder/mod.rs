@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow, key_of};
+use crate::watch::{Seen, Watched, follow};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 use perform::Performer;
@@ -186,7 +186,7 @@ impl Shell {
     }
 
     fn see(&mut self, kind: Kind, value: &Value) {
-        let key = key_of(value);
+        let key = Key::of(value);
         let read = match kind {
             Kind::Requests => self.binder.apply_request(value).map(|key| self.look_at(key)),
             Kind::Pods => self.binder.apply_pod(value).map(|groups| self.pod_changed(&key, &groups)),

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow, key_of};
+use crate::watch::{Seen, Watched, follow};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, kinds, lease};
 use metrics::Metrics;
@@ -188,7 +188,7 @@ impl Shell {
     fn see(&mut self, kind: &str, value: &Value) {
         match read(value) {
             Some(object) => self.known.see(object),
-            None => self.forget(kind, key_of(value)),
+            None => self.forget(kind, Key::of(value)),
         }
     }
 
@@ -277,7 +277,7 @@ pub(crate) fn read(value: &Value) -> Option<Object> {
     match Object::parse(value) {
         Ok(object) => object,
         Err(malformed) => {
-            let (kind, key) = (value["kind"].as_str(), key_of(value));
+            let (kind, key) = (value["kind"].as_str(), Key::of(value));
             tracing::warn!(kind, %key, hint = malformed.hint, "ignored: {malformed}");
             None
         }

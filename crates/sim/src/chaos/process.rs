@@ -92,7 +92,7 @@ impl Process {
                 store.of_kind(kind).map(|(id, value)| (id.clone(), Rc::new(value.clone()))).collect();
             let present: BTreeSet<Id> = all.iter().map(|(id, _)| id.clone()).collect();
             let gone: Vec<Id> = watch.known.difference(&present).cloned().collect();
-            part.relisted(kind, &all, &gone, clock);
+            part.relisted(&all, &gone, clock);
             watch.known = present;
             watch.listed = true;
             watch.shown = log.len();

@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 use kai_engine::Snapshot;
-use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
+use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::claims::{self, Refusal};
 use kai_engine::fit::When;
 use kai_engine::ids::{ClaimId, NodeId, QueueId, TaskId};
@@ -10,11 +10,13 @@ use kai_engine::ledger::{Bound, Held, Ledger, Spot, Standing};
 use kai_engine::policy::Policy;
 use kai_engine::snapshot::{
     Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Extras, GpuAsk, Grant,
-    Pick, Queue, Selection, Shape, Wanted,
+    Pick, Selection, Shape, Wanted,
 };
-use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
+use kai_engine::units::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use super::idle_cluster;
 
 /// Nodes that a device or an allocation may be bound to: each alone, then both.
 const NODES: usize = 2;
@@ -143,22 +145,7 @@ impl Drawing {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let mut builder = Builder::new(Vec::new());
-        for _ in 0..NODES {
-            builder.node(NodeRow::idle(vec![64_000, 1 << 30, 8 * GPU, 110]));
-        }
-        let bounds = [Ceiling::Unlimited; 3];
-        builder.queue(Queue {
-            parent: None,
-            priority: 100,
-            created: Timestamp(0),
-            quota: bounds,
-            limit: bounds,
-            weight: [ONE; 3],
-            usage: [0; 3],
-            preempt_min_runtime: None,
-            reclaim_min_runtime: None,
-        });
+        let mut builder = idle_cluster(NODES);
         builder.claims(self.claims());
         let class = builder.class_of_all_nodes();
         let shape = builder.shape(Shape { need: vec![1, 0, 0, 1], gpu: GpuAsk::None, quota_gpu: 0, numa: None });

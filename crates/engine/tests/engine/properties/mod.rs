@@ -19,10 +19,13 @@ mod volumes;
 use std::collections::BTreeSet;
 use std::thread;
 
+use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::gang::Gang;
 use kai_engine::outcome::{Reason, Refusals};
 use kai_engine::policy::Action;
 use kai_engine::session::Session;
+use kai_engine::snapshot::Queue;
+use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
 use kai_engine::{Outcome, actions};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -35,6 +38,27 @@ use generate::{Shown, clusters};
 fn config() -> Config {
     let usual = Config::default();
     Config { cases: usual.cases * 8, failure_persistence: None, ..usual }
+}
+
+/// So many nodes with nothing on them, and one queue that may have it all.
+fn idle_cluster(nodes: usize) -> Builder {
+    let mut builder = Builder::new(Vec::new());
+    for _ in 0..nodes {
+        builder.node(NodeRow::idle(vec![64_000, 1 << 30, 8 * GPU, 110]));
+    }
+    let bounds = [Ceiling::Unlimited; 3];
+    builder.queue(Queue {
+        parent: None,
+        priority: 100,
+        created: Timestamp(0),
+        quota: bounds,
+        limit: bounds,
+        weight: [ONE; 3],
+        usage: [0; 3],
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+    });
+    builder
 }
 
 /// Runs `test` on random clusters.

@@ -3,17 +3,19 @@
 use std::collections::BTreeSet;
 
 use kai_engine::bonds::Bystander;
-use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
+use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::fit::When;
 use kai_engine::ids::{NodeId, QueueId, TaskId};
 use kai_engine::ledger::{Ledger, Spot, Standing};
 use kai_engine::outcome::Decision;
 use kai_engine::policy::Policy;
-use kai_engine::snapshot::{GpuAsk, Queue, Shape, VolumeNeed};
-use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
+use kai_engine::snapshot::{GpuAsk, Shape, VolumeNeed};
+use kai_engine::units::Timestamp;
 use kai_engine::{Snapshot, volumes};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use super::idle_cluster;
 
 const NODES: usize = 3;
 
@@ -58,22 +60,7 @@ fn drawings() -> impl Strategy<Value = Drawing> {
 
 impl Drawing {
     fn snapshot(&self) -> Snapshot {
-        let mut builder = Builder::new(Vec::new());
-        for _ in 0..NODES {
-            builder.node(NodeRow::idle(vec![64_000, 1 << 30, 8 * GPU, 110]));
-        }
-        let bounds = [Ceiling::Unlimited; 3];
-        builder.queue(Queue {
-            parent: None,
-            priority: 100,
-            created: Timestamp(0),
-            quota: bounds,
-            limit: bounds,
-            weight: [ONE; 3],
-            usage: [0; 3],
-            preempt_min_runtime: None,
-            reclaim_min_runtime: None,
-        });
+        let mut builder = idle_cluster(NODES);
         for limits in &self.limits {
             builder.volume_driver(limits.to_vec());
         }

@@ -123,8 +123,7 @@ impl Part for GrouperPart {
             for effect in &answer.effects {
                 if let GroupEffect::CreatePodGroup(group) = effect {
                     let value = serde_json::to_value(group).unwrap_or_default();
-                    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-                    self.assumed.insert(Key::new(text("namespace"), text("name")));
+                    self.assumed.insert(Key::of(&value));
                     self.seen.insert(value);
                 }
             }

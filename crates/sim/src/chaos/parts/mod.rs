@@ -68,7 +68,7 @@ pub(super) trait Part {
     fn deleted(&mut self, id: &Id, clock: Clock);
 
     /// A watch has started over: all there is of the kind, and what is gone.
-    fn relisted(&mut self, _kind: Kind, all: &[(Id, Rc<Value>)], gone: &[Id], clock: Clock) {
+    fn relisted(&mut self, all: &[(Id, Rc<Value>)], gone: &[Id], clock: Clock) {
         for id in gone {
             self.deleted(id, clock);
         }

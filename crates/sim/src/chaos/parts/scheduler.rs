@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kai_control::Object;
-use kai_control::in_flight::{Asked, InFlight, Table};
+use kai_control::in_flight::{Asked, InFlight};
 use kai_control::scheduler::{About, Cycle, Event, Reporter, Settings, Usage, Write, cycle};
 use kai_control::world::Key;
 use kai_engine::units::{Span, Timestamp};
@@ -69,12 +69,6 @@ impl Part for SchedulerPart {
         self.news = true;
     }
 
-    fn relisted(&mut self, kind: Kind, all: &[(Id, Rc<Value>)], _: &[Id], _: Clock) {
-        let objects = all.iter().filter_map(|(_, value)| read(value)).collect();
-        self.known.reset(table(kind), objects);
-        self.news = true;
-    }
-
     fn act(&mut self, _: Option<&Store>, clock: Clock) -> Vec<Task> {
         if self.next(clock).is_none_or(|at| at > clock.steady) {
             return Vec::new();
@@ -125,19 +119,6 @@ impl Part for SchedulerPart {
 
 fn read(value: &Value) -> Option<Object> {
     Object::parse(value).ok().flatten()
-}
-
-fn table(kind: Kind) -> Table {
-    match kind {
-        Kind::Node => Table::Nodes,
-        Kind::Pod => Table::Pods,
-        Kind::Queue => Table::Queues,
-        Kind::PodGroup => Table::PodGroups,
-        Kind::PriorityClass => Table::PriorityClasses,
-        Kind::Topology => Table::Topologies,
-        Kind::BindRequest => Table::BindRequests,
-        _ => unreachable!("{} is not watched", kind.name()),
-    }
 }
 
 /// Writes about one object are made one after the other; a request goes by the name of its pod. `true` for groups.
