@@ -158,11 +158,15 @@ fn job(line: &Line<'_>, age: usize) -> Vec<Value> {
     if line.get("min").is_none() && line.get("subgroups").is_none() {
         values[0]["spec"]["minMember"] = json!(pods);
     }
+    let done: usize = line.or("done", "0").parse().expect("a number");
     for index in 0..pods {
         let mut value = pod(line, &format!("{}-{index}", line.name), nodes.get(index).copied(), "kai-scheduler", age);
         value["metadata"]["annotations"]["pod-group-name"] = json!(line.name);
         if let Some(leaf) = line.get("subgroup") {
             value["metadata"]["labels"]["kai.scheduler/subgroup-name"] = json!(leaf);
+        }
+        if index < done {
+            value["status"]["phase"] = json!("Succeeded");
         }
         values.push(value);
     }

@@ -176,6 +176,24 @@ fn gangs_wait_for_their_pods() {
 }
 
 #[test]
+fn the_rest_of_a_gang_does_not_wait_for_pods_that_are_done() {
+    check(
+        "node a gpu=8
+         queue team
+         job partly queue=team pods=3 done=2 gpu=1
+         job lacking queue=team pods=3 done=1 min=4 gpu=1
+         job elastic queue=team pods=4 done=1 min=2 gpu=4",
+        &expect![[r"
+            bind partly-2 a: fits; queue team now holds 1 GPU of a fair share of 8
+            note partly: started yes, stale no
+            elastic waits: PodSchedulingErrors: Only 1 of the 2 pods that must start together found room. No node takes pod lab/elastic-2: 1 node lacks GPUs (short of 1 GPU).
+            elastic waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 8 GPUs and all that is free together is 7; queue team may not reclaim, it holds 1 GPU of a fair share of 8 and the job asks for 8 more; no job of lower priority in its queue may be evicted.
+            lacking waits: NotReady: Not all pods that must start together are there: 4 pods are required, there are 2.
+        "]],
+    );
+}
+
+#[test]
 fn room_that_is_being_freed_is_promised() {
     check(
         "node a gpu=2

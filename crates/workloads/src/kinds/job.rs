@@ -1,6 +1,7 @@
 //! Job: one group per Job. Pods start one by one unless the Job asks for a gang by annotation.
 //!
-//! Parallelism, completions and suspension do not matter.
+//! Parallelism and suspension do not matter. Nor do completions, until some are there: pods that have succeeded are not
+//! made again, and a minimum that counts them would never be met.
 
 use kai_api::keys::annotation;
 
@@ -15,9 +16,16 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
         return Ok(spec);
     }
     if let Some(members) = workload.object.annotation_int(annotation::BATCH_MIN_MEMBER)? {
-        spec.minimum = Minimum::Members(members);
+        spec.minimum = Minimum::Members(left_to_do(workload)?.map_or(members, |left| members.min(left)));
     }
     Ok(spec)
+}
+
+/// Pods that have yet to succeed, once others have.
+fn left_to_do(workload: &Workload<'_>) -> Result<Option<i32>, GroupError> {
+    let job = workload.object.root();
+    let (completions, succeeded) = (job.int("spec.completions")?, job.int("status.succeeded")?);
+    Ok(completions.zip(succeeded).filter(|(_, succeeded)| *succeeded > 0).map(|(all, done)| (all - done).max(0)))
 }
 
 /// Older releases made one group per pod; a pod that has such a group keeps it.
@@ -57,6 +65,16 @@ mod tests {
         assert_eq!(outline(&check_group(&[with("2")], &pod("a"))), "* 2");
         assert_eq!(outline(&check_group(&[with("0")], &pod("a"))), "* 0");
         assert!(try_group(&[with("x")], &pod("a"), &Objects::default()).is_err());
+    }
+
+    #[test]
+    fn what_is_done_is_not_waited_for() {
+        let mut job = job(&json!({"kai.scheduler/batch-min-member": "3"}));
+        job["spec"]["completions"] = json!(4);
+        for (succeeded, minimum) in [(0, "* 3"), (1, "* 3"), (2, "* 2"), (4, "* 0")] {
+            job["status"]["succeeded"] = json!(succeeded);
+            assert_eq!(outline(&check_group(&[job.clone()], &pod("a"))), minimum);
+        }
     }
 
     #[test]

@@ -259,6 +259,7 @@ impl<'w> Maker<'_, 'w> {
         leaves.push(self.signatures.leaf(around, &members, &tasks, &rules, self.world));
         self.names.pod_sets.push(job.plan.leaves[index]);
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
+        let min = min_of_the_living(min, &tasks);
         PodSetRow { min, constraint: self.topologies.constraint(constraint, self.builder, self.names), tasks }
     }
 
@@ -289,6 +290,13 @@ impl<'w> Maker<'_, 'w> {
             volumes: volumes.taken,
         }
     }
+}
+
+/// Pods that have done their work never come back: without them the rest would wait for its minimum for ever.
+fn min_of_the_living(min: u32, tasks: &[TaskRow]) -> u32 {
+    let done = tasks.iter().filter(|task| task.status == Status::Succeeded).count();
+    let living = tasks.len() - done;
+    if tasks.len() >= min as usize { min.min(living as u32) } else { min }
 }
 
 const KUBEFLOW_ROLE: &str = "training.kubeflow.org/job-role";
