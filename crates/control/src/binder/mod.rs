@@ -13,6 +13,7 @@
 //! effect that fails is reported with [`Binder::failed`], which ends the attempt. What was written for the pod itself
 //! stays: the next attempt writes it anew, and a bind whose answer was lost may have been done.
 
+mod agenda;
 mod reservation;
 mod room;
 mod rows;
@@ -21,7 +22,9 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+pub use agenda::{Agenda, Ended, Followed, Job, SYNC_PERIOD};
 pub use rows::{PodRow, RequestRow, VolumeClaimRow};
+pub use steps::relabelled;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,6 +93,8 @@ pub struct Binder {
     /// Pods and requests by node.
     on_node: BTreeMap<String, BTreeSet<PodKey>>,
     to_node: BTreeMap<String, BTreeSet<Key>>,
+    /// Requests by shared GPU.
+    to_group: BTreeMap<String, BTreeSet<Key>>,
     volume_claims: BTreeMap<Key, VolumeClaimRow>,
     /// Pods that carry the label of a shared GPU.
     members: BTreeMap<String, BTreeSet<PodKey>>,
@@ -107,11 +112,13 @@ pub enum BindEffect {
         pod: PodKey,
         uid: String,
     },
-    /// Change labels and annotations; `None` removes one.
-    PatchPod {
+    /// Say on the pod which GPUs it shares: these labels and none but these, see [`relabelled`]. Refused if it is another
+    /// pod by now, or on another node: what is known of it may be old, and what it holds is read off its labels.
+    LabelPod {
         pod: PodKey,
-        labels: BTreeMap<String, Option<String>>,
-        annotations: BTreeMap<String, String>,
+        uid: String,
+        node: String,
+        labels: BTreeMap<String, String>,
     },
     /// Create the config map or add to the stored one.
     WriteConfigMap(Box<Value>),
@@ -179,6 +186,9 @@ impl Binder {
         let key = row.order.key.clone();
         self.forget_request(&key);
         self.to_node.entry(row.order.node.clone()).or_default().insert(key.clone());
+        for group in &row.order.gpu_groups {
+            self.to_group.entry(group.clone()).or_default().insert(key.clone());
+        }
         self.requests.insert(key.clone(), row);
         Ok(key)
     }
@@ -191,6 +201,9 @@ impl Binder {
     fn forget_request(&mut self, key: &Key) -> Option<RequestRow> {
         let old = self.requests.remove(key)?;
         leave(&mut self.to_node, &old.order.node, key);
+        for group in &old.order.gpu_groups {
+            leave(&mut self.to_group, group, key);
+        }
         Some(old)
     }
 
@@ -248,14 +261,18 @@ impl Binder {
         self.volume_claims.remove(key);
     }
 
-    /// Requests that wait for this pod or shared GPU to change.
-    pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> Vec<Key> {
-        let named = |row: &&RequestRow| {
-            let order = &row.order;
-            (order.key.namespace == pod.namespace && order.pod == pod.name)
-                || order.gpu_groups.iter().any(|group| groups.contains(group))
-        };
-        self.requests.values().filter(|row| row.open()).filter(named).map(|row| row.order.key.clone()).collect()
+    /// Requests that wait for this pod or shared GPU to change. They go by the names of their pods.
+    pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> BTreeSet<Key> {
+        let own = self.requests.get(pod).into_iter();
+        own.chain(groups.iter().flat_map(|group| self.requests_for(group)))
+            .filter(|row| row.open())
+            .map(|row| row.order.key.clone())
+            .collect()
+    }
+
+    /// Requests that name a shared GPU.
+    fn requests_for(&self, group: &str) -> impl Iterator<Item = &RequestRow> {
+        self.to_group.get(group).into_iter().flatten().filter_map(|key| self.requests.get(key))
     }
 
     /// All shared GPUs that anybody names.
@@ -266,6 +283,12 @@ impl Binder {
     /// The uid of a request that is not carried out yet.
     pub fn open_uid(&self, key: &Key) -> Option<&str> {
         self.requests.get(key).filter(|row| row.open()).map(|row| row.uid.as_str())
+    }
+
+    /// Requests of a namespace not carried out yet.
+    fn open_requests_in(&self, namespace: &str) -> Vec<Key> {
+        let there = self.requests.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
+        there.filter(|(_, row)| row.open()).map(|(key, _)| key.clone()).collect()
     }
 
     /// Requests not carried out yet.

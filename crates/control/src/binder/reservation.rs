@@ -32,10 +32,7 @@ impl Binder {
         let used = users.iter().any(|pod| pod.lives() && pod.node.is_some());
         let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone() };
         // Somebody may be about to use it, or do so already without our having seen it.
-        let expected = self.requests.values().any(|row| {
-            let named = row.order.gpu_groups.iter().any(|own| own == group);
-            named && (row.open() || self.on_its_way(row).is_some())
-        });
+        let expected = self.requests_for(group).any(|row| row.open() || self.on_its_way(row).is_some());
         if reservations.is_empty() {
             if let Some((pod, _)) = self.asked.get(group).filter(|_| !used && !expected) {
                 return vec![BindEffect::DeletePod { pod: pod.clone(), uid: String::new() }];

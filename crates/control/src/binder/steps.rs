@@ -88,7 +88,12 @@ impl Binder {
                 return Err(Stop::Fail("the request is for a part of a GPU but names no GPU group".to_owned()));
             }
             let devices = self.devices(request, pod, unbound, now)?;
-            effects.extend(label_pod(pod, &request.order.gpu_groups));
+            effects.push(BindEffect::LabelPod {
+                pod: pod_key.clone(),
+                uid: pod.uid.clone(),
+                node: request.order.node.clone(),
+                labels: labels_of(pod, &request.order.gpu_groups),
+            });
             effects.extend(self.write_maps(request, pod, unbound, &devices)?);
         }
         self.volumes(request, unbound, now)?;
@@ -268,14 +273,16 @@ fn labels_of(pod: &PodRow, groups: &[String]) -> BTreeMap<String, String> {
     groups.iter().map(|group| (label::GPU_GROUP.to_owned(), group.clone())).collect()
 }
 
-fn label_pod(pod: &PodRow, groups: &[String]) -> Option<BindEffect> {
-    if labels_of(pod, &pod.groups) == labels_of(pod, groups) {
-        return None;
-    }
-    let mut labels: BTreeMap<String, Option<String>> =
-        labels_of(pod, &pod.groups).into_keys().map(|key| (key, None)).collect();
-    labels.extend(labels_of(pod, groups).into_iter().map(|(key, group)| (key, Some(group))));
-    Some(BindEffect::PatchPod { pod: pod.key.clone(), labels, annotations: BTreeMap::new() })
+/// What to change about a pod's labels so that it shares the GPUs named by these and no others; `None` removes one.
+pub fn relabelled<'a>(
+    stored: impl IntoIterator<Item = (&'a String, &'a String)>,
+    wanted: &BTreeMap<String, String>,
+) -> BTreeMap<String, Option<String>> {
+    let stored: BTreeMap<&String, &String> = stored.into_iter().collect();
+    let names_gpu = |key: &str| key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX);
+    let gone = stored.keys().filter(|key| names_gpu(key) && !wanted.contains_key(**key));
+    let new = wanted.iter().filter(|(key, group)| stored.get(key) != Some(group));
+    gone.map(|key| ((*key).clone(), None)).chain(new.map(|(key, group)| (key.clone(), Some(group.clone())))).collect()
 }
 
 fn device_claims(request: &RequestRow, pod: &PodRow, user: &Unbound) -> Result<Vec<BindEffect>, String> {

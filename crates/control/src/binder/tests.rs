@@ -67,17 +67,9 @@ impl Cluster {
                     self.remove("Pod", pod);
                 }
             }
-            BindEffect::PatchPod { pod, labels, annotations } => {
+            BindEffect::LabelPod { pod, labels, .. } => {
                 let stored = self.at("Pod", pod).expect("the pod is there");
-                for (key, value) in labels {
-                    match value {
-                        Some(value) => stored["metadata"]["labels"][key] = json!(value),
-                        None => drop(stored["metadata"]["labels"].as_object_mut().unwrap().remove(key)),
-                    }
-                }
-                for (key, value) in annotations {
-                    stored["metadata"]["annotations"][key] = json!(value);
-                }
+                stored["metadata"]["labels"] = json!(labels);
             }
             BindEffect::WriteConfigMap(map) => self.put((**map).clone()),
             BindEffect::AssignVolume { claim, node } => {
@@ -449,4 +441,65 @@ proptest! {
             prop_assert_eq!(cluster.kind("Pod").filter(|pod| pod["metadata"]["namespace"] != "lab").count(), 0);
         }
     }
+}
+
+/// A binder that has read everything.
+fn agenda(cluster: &Cluster) -> Agenda {
+    let mut agenda = Agenda::new(Settings::default());
+    for ((kind, ..), object) in &cluster.objects {
+        let kind = match kind.as_str() {
+            "BindRequest" => Followed::Requests,
+            "Pod" => Followed::Pods,
+            "PersistentVolumeClaim" => Followed::VolumeClaims,
+            "Node" => Followed::Nodes,
+            _ => continue,
+        };
+        agenda.see(kind, object, NOW).unwrap();
+    }
+    agenda
+}
+
+fn done(job: Job) -> Ended {
+    Ended { done: job.effects.len(), job, refusal: None }
+}
+
+fn creations(jobs: &[Job]) -> usize {
+    let effects = jobs.iter().flat_map(|job| &job.effects);
+    effects.filter(|effect| matches!(effect, BindEffect::CreatePod(_))).count()
+}
+
+#[test]
+fn a_reservation_is_created_by_one_at_a_time_and_not_deleted_meanwhile() {
+    let mut cluster = cluster();
+    let mut agenda = agenda(&cluster);
+    let mut jobs = agenda.jobs(NOW);
+    assert_eq!(creations(&jobs), 3, "g1 for a and b, g2 and g3 for c");
+    let first = jobs.remove(0);
+    // Nobody wants it any more while the call is on its way.
+    for name in ["a", "b"] {
+        agenda.lose(Followed::Requests, &Key::new("lab", name), NOW);
+    }
+    agenda.look_after_all();
+    assert_eq!(agenda.jobs(NOW), []);
+    // Then it goes, and is not made again before it is gone.
+    first.effects.iter().for_each(|effect| cluster.perform(effect));
+    agenda.ended(done(first), NOW);
+    let mut deletions = agenda.jobs(NOW);
+    let deletion = deletions.remove(0);
+    assert!(matches!(deletion.effects[..], [BindEffect::DeletePod { .. }]) && deletions.is_empty(), "{deletions:?}");
+    agenda.see(Followed::Requests, &request("a", "Fraction", &["g1"]), NOW).unwrap();
+    assert_eq!(creations(&agenda.jobs(NOW)), 0);
+    agenda.ended(done(deletion), NOW);
+    assert_eq!(creations(&agenda.jobs(NOW)), 1);
+}
+
+#[test]
+fn a_pod_shares_the_gpus_that_are_named_last() {
+    let text = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let stored = text(&[("app", "web"), ("runai-gpu-group", "g0"), ("runai-gpu-group/g1", "g1")]);
+    let changes = relabelled(&stored, &text(&[("runai-gpu-group/g1", "g1"), ("runai-gpu-group/g2", "g2")]));
+    let expected = [("runai-gpu-group".to_owned(), None), ("runai-gpu-group/g2".to_owned(), Some("g2".to_owned()))];
+    assert_eq!(changes, BTreeMap::from(expected));
 }

@@ -7,9 +7,9 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use kai_api::BindRequest;
 use kai_api::keys::reason;
 use kai_control::Key;
-use kai_control::binder::BindEffect;
+use kai_control::binder::{BindEffect, relabelled};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::NamespaceResourceScope;
+use kube::core::{NamespaceResourceScope, Status};
 use kube::{Error, Resource};
 use serde_json::{Value, json};
 
@@ -63,9 +63,7 @@ impl Performer {
                     done => done.map(|_| ()),
                 }
             }
-            BindEffect::PatchPod { pod, labels, annotations } => {
-                self.merge::<Pod>(pod, &json!({"metadata": {"labels": labels, "annotations": annotations}})).await
-            }
+            BindEffect::LabelPod { pod, uid, node, labels } => self.label(pod, uid, node, labels).await,
             BindEffect::WriteConfigMap(map) => {
                 let text = |field: &str| map["metadata"][field].as_str().unwrap_or_default();
                 let mut map = map.clone();
@@ -135,6 +133,33 @@ impl Performer {
         Ok(())
     }
 
+    /// Somebody else may write the pod at the same time: then it is read again.
+    async fn label(&self, pod: &Key, uid: &str, node: &str, labels: &BTreeMap<String, String>) -> Result<(), Error> {
+        let api: Api<Pod> = self.within(&pod.namespace);
+        let mut attempts = 0;
+        loop {
+            let stored = self.writer.call(|| api.get(&pod.name)).await?;
+            if stored.metadata.uid.as_deref() != Some(uid) {
+                return Err(conflict("it is another pod by now"));
+            }
+            match stored.spec.and_then(|spec| spec.node_name) {
+                Some(found) if found == node => return Ok(()),
+                Some(found) => return Err(conflict(&format!("it is on node {found} already"))),
+                None => {}
+            }
+            let changes = relabelled(stored.metadata.labels.iter().flatten(), labels);
+            if changes.is_empty() {
+                return Ok(());
+            }
+            let version = stored.metadata.resource_version;
+            attempts += 1;
+            match self.merge::<Pod>(pod, &json!({"metadata": {"resourceVersion": version, "labels": changes}})).await {
+                Err(error) if code(&error) == Some(409) && attempts < ATTEMPTS => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Somebody else may write the claim at the same time: then it is read again.
     async fn claim_devices(&self, claim: &Key, pod: &Key, uid: &str, allocation: &Value) -> Result<(), Error> {
         let api: Api<ResourceClaim> = self.within(&claim.namespace);
@@ -196,6 +221,10 @@ impl Performer {
     fn within<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.writer.client.clone(), namespace)
     }
+}
+
+fn conflict(why: &str) -> Error {
+    Error::Api(Box::new(Status::failure(why, "Conflict").with_code(409)))
 }
 
 fn unless_gone<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {

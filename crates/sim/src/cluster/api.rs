@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use kai_api::keys::{annotation, name, reason};
-use kai_control::binder::BindEffect;
+use kai_control::binder::{BindEffect, relabelled};
 use kai_control::grouper::GroupEffect;
 use kai_control::scheduler::Write;
 use kai_control::world::{Key, PodKey};
@@ -169,20 +169,7 @@ impl Cluster {
                     self.remove(&id);
                 }
             }
-            BindEffect::PatchPod { pod, labels, annotations } => {
-                self.existing(&pod_id(pod))?;
-                self.edit(&pod_id(pod), |pod| {
-                    for (key, text) in labels {
-                        match text {
-                            Some(text) => set(pod, &["metadata", "labels"], key, json!(text)),
-                            None => unset(pod, &["metadata", "labels"], key),
-                        }
-                    }
-                    for (key, text) in annotations {
-                        set(pod, &["metadata", "annotations"], key, json!(text));
-                    }
-                });
-            }
+            BindEffect::LabelPod { pod, uid, node, labels } => self.label(pod, uid, node, labels)?,
             BindEffect::WriteConfigMap(map) => {
                 let id = id_of(Kind::ConfigMap, map);
                 if self.store.get(&id).is_none() {
@@ -221,17 +208,8 @@ impl Cluster {
         annotations: &BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
         let id = pod_id(pod);
-        let value = self.existing(&id)?;
-        if uid(value) != wanted {
-            return Err("it is another pod by now".into());
-        }
-        match node_of(value) {
-            Some(found) if found == node => return Ok(()),
-            Some(found) => return Err(Refusal::Failed(format!("it is on {found} already"))),
-            None => {}
-        }
-        if is_leaving(value) || is_over(value) {
-            return Err("it is being deleted".into());
+        if self.is_there(&id, wanted, node)? {
+            return Ok(());
         }
         self.edit(&id, |pod| {
             set(pod, &["spec"], "nodeName", json!(node));
@@ -243,6 +221,47 @@ impl Cluster {
         self.note(Event::Bind, &id, Some(node), "bound");
         self.start_pod(&id);
         Ok(())
+    }
+
+    fn label(
+        &mut self,
+        pod: &PodKey,
+        wanted: &str,
+        node: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
+        let id = pod_id(pod);
+        if self.is_there(&id, wanted, node)? {
+            return Ok(());
+        }
+        self.edit(&id, |pod| {
+            let stored: BTreeMap<String, String> =
+                serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
+            for (key, group) in relabelled(&stored, labels) {
+                match group {
+                    Some(group) => set(pod, &["metadata", "labels"], &key, json!(group)),
+                    None => unset(pod, &["metadata", "labels"], &key),
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether this pod is on the node already. Refused if it is another pod, on another node, or on its way out.
+    fn is_there(&self, id: &Id, wanted: &str, node: &str) -> Result<bool, Refusal> {
+        let value = self.existing(id)?;
+        if uid(value) != wanted {
+            return Err("it is another pod by now".into());
+        }
+        match node_of(value) {
+            Some(found) if found == node => return Ok(true),
+            Some(found) => return Err(Refusal::Failed(format!("it is on {found} already"))),
+            None => {}
+        }
+        if is_leaving(value) || is_over(value) {
+            return Err("it is being deleted".into());
+        }
+        Ok(false)
     }
 
     fn group_step(&mut self, effect: &GroupEffect) -> Result<(), Refusal> {

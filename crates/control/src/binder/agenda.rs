@@ -1,0 +1,266 @@
+//! When the binder looks at what, and what it has under way: the same on a cluster and in the simulator.
+//!
+//! A shell shows it what watches show, starts the jobs it names, and tells how they ended. Jobs run side by side, but
+//! never two for the same request, and never two that create or delete the same pod: calls may arrive in another order
+//! than they were made, and a reservation that is created after it was deleted holds its GPU for nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_engine::units::{Span, Timestamp};
+use serde_json::Value;
+
+use super::{BindEffect, Binder, Plan, Settings};
+use crate::world::{Key, PodKey};
+
+/// Kinds that the binder follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Followed {
+    Requests,
+    Pods,
+    Nodes,
+    VolumeClaims,
+}
+
+/// Effects to be performed one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// The request it is about, if it is about one.
+    pub request: Option<Key>,
+    pub effects: Vec<BindEffect>,
+    /// Whether to go on after an effect that failed.
+    pub stubborn: bool,
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub job: Job,
+    /// Effects that were performed, or tried by a stubborn one.
+    pub done: usize,
+    /// What the first that failed was answered.
+    pub refusal: Option<String>,
+}
+
+/// How often reservations should be looked after even if nothing seems to happen.
+pub const SYNC_PERIOD: Span = Span::seconds(30);
+
+/// Before the rest is written of a bind that is done.
+const PAUSE: Span = Span::seconds(1);
+
+/// The binder, and what it is about to do.
+#[derive(Debug, Default)]
+pub struct Agenda {
+    binder: Binder,
+    /// When to look at requests.
+    due: BTreeMap<Key, Timestamp>,
+    /// The same of those that nothing keeps from being looked at, earliest first.
+    calendar: BTreeSet<(Timestamp, Key)>,
+    /// Requests with a job under way; with its uid if it is the last one.
+    busy: BTreeMap<Key, Option<String>>,
+    /// Requests that were carried out or given up, by uid: a watch may not show it yet.
+    over: BTreeMap<Key, String>,
+    /// Attempts that failed, to be taken back.
+    failed: Vec<(Key, String)>,
+    /// Pods that a job under way creates or deletes.
+    moving: BTreeSet<PodKey>,
+    /// What waits until nobody moves the pod any more.
+    waiting: BTreeMap<PodKey, Waiting>,
+    /// Shared GPUs to look after.
+    touched: BTreeSet<String>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    requests: BTreeSet<Key>,
+    groups: BTreeSet<String>,
+}
+
+impl Agenda {
+    pub fn new(settings: Settings) -> Self {
+        Self { binder: Binder::new(settings), ..Self::default() }
+    }
+
+    /// A watch shows an object.
+    pub fn see(&mut self, kind: Followed, value: &Value, now: Timestamp) -> Result<(), String> {
+        match kind {
+            Followed::Requests => {
+                let request = self.binder.apply_request(value)?;
+                self.look_at(request, now);
+            }
+            Followed::Pods => {
+                let groups = self.binder.apply_pod(value)?;
+                self.pod_changed(&Key::of(value), groups, now);
+            }
+            Followed::Nodes => self.binder.apply_node(value)?,
+            Followed::VolumeClaims => {
+                self.binder.apply_volume_claim(value)?;
+                for request in self.binder.open_requests_in(&Key::of(value).namespace) {
+                    self.look_at(request, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A watch shows that an object is gone.
+    pub fn lose(&mut self, kind: Followed, key: &Key, now: Timestamp) {
+        match kind {
+            Followed::Requests => {
+                self.touched.extend(self.binder.delete_request(key));
+                self.forget(key);
+                self.over.remove(key);
+            }
+            Followed::Pods => {
+                let groups = self.binder.delete_pod(key);
+                self.pod_changed(key, groups, now);
+            }
+            Followed::Nodes => self.binder.delete_node(&key.name),
+            Followed::VolumeClaims => self.binder.delete_volume_claim(key),
+        }
+    }
+
+    /// Requests that are not carried out yet.
+    pub fn open(&self) -> usize {
+        self.binder.open_requests().count()
+    }
+
+    /// Looks after all reservations: none without users, no users without one.
+    pub fn look_after_all(&mut self) {
+        self.touched.extend(self.binder.groups());
+    }
+
+    /// When there will be something to do even if nothing is seen.
+    pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        if !self.failed.is_empty() || !self.touched.is_empty() {
+            return Some(now);
+        }
+        self.calendar.first().map(|(at, _)| *at)
+    }
+
+    /// What to start now. Everything the binder follows must have been listed: a pod that has not been listed yet is not
+    /// a missing one.
+    pub fn jobs(&mut self, now: Timestamp) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for group in std::mem::take(&mut self.touched) {
+            for effect in self.binder.sync(&group) {
+                if let Some(pod) = self.held_up(&effect) {
+                    self.waiting.entry(pod).or_default().groups.insert(group.clone());
+                    continue;
+                }
+                self.start(None, vec![effect], true, &mut jobs);
+            }
+        }
+        for (request, why) in std::mem::take(&mut self.failed) {
+            let mut plan = self.binder.failed(&request, &why, now);
+            // Whoever moves a reservation looks after it.
+            plan.effects.retain(|effect| self.held_up(effect).is_none());
+            self.start_plan(request, plan, true, &mut jobs);
+        }
+        while let Some((at, request)) = self.calendar.first().cloned()
+            && at <= now
+        {
+            self.forget(&request);
+            if self.over.get(&request).map(String::as_str) == self.binder.open_uid(&request) {
+                // Until a watch shows it, what is done would be planned once more.
+                continue;
+            }
+            let plan = self.binder.plan(&request, now);
+            if let Some(pod) = plan.effects.iter().find_map(|effect| self.held_up(effect)) {
+                self.waiting.entry(pod).or_default().requests.insert(request);
+                continue;
+            }
+            let gives_up = plan.effects.iter().any(|effect| matches!(effect, BindEffect::Tell { bound: false, .. }));
+            let again = plan.again.map(|again| again.max(now.plus(Span(1))));
+            self.start_plan(request, Plan { again, ..plan }, gives_up, &mut jobs);
+        }
+        jobs
+    }
+
+    /// A job has come to its end.
+    pub fn ended(&mut self, ended: Ended, now: Timestamp) {
+        let Ended { job: Job { request, effects, stubborn }, done, refusal } = ended;
+        for effect in &effects[..done.min(effects.len())] {
+            if let BindEffect::DeletePod { pod, .. } = effect
+                && refusal.is_none()
+            {
+                self.binder.is_gone(pod);
+            }
+        }
+        for pod in effects.iter().filter_map(moved) {
+            self.moving.remove(&pod);
+            let Some(Waiting { requests, groups }) = self.waiting.remove(&pod) else { continue };
+            self.touched.extend(groups);
+            for request in requests {
+                self.look_at(request, now);
+            }
+        }
+        let Some(request) = request else { return };
+        let last = self.busy.remove(&request).flatten();
+        if let Some(at) = self.due.get(&request) {
+            self.calendar.insert((*at, request.clone()));
+        }
+        let bound = effects[..done.min(effects.len())].iter().any(|effect| matches!(effect, BindEffect::Bind { .. }));
+        match refusal {
+            None => self.over.extend(last.map(|uid| (request, uid))),
+            // It cannot be ended otherwise any more, but not everything was written.
+            Some(_) if bound || stubborn => self.look_at(request, now.plus(PAUSE)),
+            Some(why) => self.failed.push((request, why)),
+        }
+    }
+
+    fn look_at(&mut self, request: Key, at: Timestamp) {
+        self.forget(&request);
+        if !self.busy.contains_key(&request) {
+            self.calendar.insert((at, request.clone()));
+        }
+        self.due.insert(request, at);
+    }
+
+    fn forget(&mut self, request: &Key) {
+        if let Some(at) = self.due.remove(request) {
+            self.calendar.remove(&(at, request.clone()));
+        }
+    }
+
+    fn pod_changed(&mut self, pod: &Key, groups: Vec<String>, now: Timestamp) {
+        for request in self.binder.requests_about(pod, &groups) {
+            self.look_at(request, now);
+        }
+        self.touched.extend(groups);
+    }
+
+    /// The pod that the effect would create or delete while a job under way does so.
+    fn held_up(&self, effect: &BindEffect) -> Option<PodKey> {
+        moved(effect).filter(|pod| self.moving.contains(pod))
+    }
+
+    fn start_plan(&mut self, request: Key, plan: Plan, stubborn: bool, jobs: &mut Vec<Job>) {
+        if let Some(again) = plan.again {
+            self.look_at(request.clone(), again);
+        }
+        if plan.effects.is_empty() {
+            return;
+        }
+        // Once the last of them are done, the request is over, whatever watches still show.
+        let last = plan.is_last().then(|| self.binder.open_uid(&request).unwrap_or_default().to_owned());
+        if let Some(at) = self.due.get(&request) {
+            self.calendar.remove(&(*at, request.clone()));
+        }
+        self.busy.insert(request.clone(), last);
+        self.start(Some(request), plan.effects, stubborn, jobs);
+    }
+
+    fn start(&mut self, request: Option<Key>, effects: Vec<BindEffect>, stubborn: bool, jobs: &mut Vec<Job>) {
+        self.moving.extend(effects.iter().filter_map(moved));
+        jobs.push(Job { request, effects, stubborn });
+    }
+}
+
+/// The pod that the effect creates or deletes.
+fn moved(effect: &BindEffect) -> Option<PodKey> {
+    match effect {
+        BindEffect::CreatePod(pod) => Some(Key::of(pod)),
+        BindEffect::DeletePod { pod, .. } => Some(pod.clone()),
+        _ => None,
+    }
+}
