@@ -32,8 +32,8 @@ pub(crate) struct Note {
 const WAITING_MAX: usize = 1000;
 
 impl Events {
-    pub(crate) fn new(writer: Writer, component: impl Into<String>) -> Self {
-        Self { writer, component: component.into(), room: Arc::new(Semaphore::new(WAITING_MAX)) }
+    pub(crate) fn new(writer: &Writer, component: impl Into<String>) -> Self {
+        Self { writer: writer.for_words(), component: component.into(), room: Arc::new(Semaphore::new(WAITING_MAX)) }
     }
 
     /// Leaves a note, some time soon.

@@ -91,7 +91,7 @@ pub(crate) async fn run(
     let GrouperOptions { settings, workers, lease } = options;
     let writer = Writer::new(client.clone(), pace, workers);
     let shell = Shell {
-        events: Events::new(writer.clone(), "pod-grouper"),
+        events: Events::new(&writer, "pod-grouper"),
         writer,
         settings,
         known: Known::default(),

@@ -13,6 +13,15 @@ pub(crate) struct Pace {
     next: Mutex<Option<Instant>>,
 }
 
+/// Who waits for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hurry {
+    /// As soon as the pace allows.
+    Now,
+    /// Only while a part of a burst is left for others: words must not hold up deeds.
+    Spare,
+}
+
 impl Pace {
     pub(crate) fn new(per_second: f64, burst: u32) -> Self {
         let limited = per_second.is_finite() && per_second > 0.0;
@@ -21,22 +30,33 @@ impl Pace {
     }
 
     /// Waits for one's turn.
-    pub(crate) async fn turn(&self) {
-        let wait = self.book(Instant::now());
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+    pub(crate) async fn turn(&self, hurry: Hurry) {
+        loop {
+            let (booked, wait) = self.book(hurry, Instant::now());
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            if booked {
+                return;
+            }
         }
     }
 
-    /// Books the next turn and tells how long it takes until then.
-    fn book(&self, now: Instant) -> Duration {
-        let Some(gap) = self.gap else { return Duration::ZERO };
+    /// Books the next turn if there is one to be had, and tells how long it takes until then or until asking again.
+    fn book(&self, hurry: Hurry, now: Instant) -> (bool, Duration) {
+        let Some(gap) = self.gap else { return (true, Duration::ZERO) };
         let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Turns not taken are kept, up to a burst of them.
         let oldest = now.checked_sub(gap * (self.burst - 1)).unwrap_or(now);
         let due = next.unwrap_or(oldest).max(oldest);
+        if hurry == Hurry::Spare {
+            let wait = (due + gap * (self.burst / 4)).saturating_duration_since(now);
+            if !wait.is_zero() {
+                return (false, wait);
+            }
+        }
         *next = Some(due + gap);
-        due.saturating_duration_since(now)
+        (true, due.saturating_duration_since(now))
     }
 }
 
@@ -44,20 +64,33 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn waits(pace: &Pace, calls: usize, now: Instant) -> Vec<u128> {
+        (0..calls).map(|_| pace.book(Hurry::Now, now).1.as_millis()).collect()
+    }
+
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_the_pace() {
         let pace = Pace::new(10.0, 3);
         let now = Instant::now();
-        let waits: Vec<u128> = (0..5).map(|_| pace.book(now).as_millis()).collect();
-        assert_eq!(waits, [0, 0, 0, 100, 200]);
+        assert_eq!(waits(&pace, 5, now), [0, 0, 0, 100, 200]);
         let later = now + Duration::from_secs(1);
-        let waits: Vec<u128> = (0..4).map(|_| pace.book(later).as_millis()).collect();
-        assert_eq!(waits, [0, 0, 0, 100], "a quiet time earns one burst, not more");
+        assert_eq!(waits(&pace, 4, later), [0, 0, 0, 100], "a quiet time earns one burst, not more");
+    }
+
+    #[test]
+    fn whoever_has_time_leaves_a_part_of_the_burst() {
+        let pace = Pace::new(10.0, 8);
+        let now = Instant::now();
+        let spare: Vec<(bool, u128)> =
+            (0..7).map(|_| pace.book(Hurry::Spare, now)).map(|(booked, wait)| (booked, wait.as_millis())).collect();
+        let (had, not) = ((true, 0), (false, 100));
+        assert_eq!(spare, [had, had, had, had, had, had, not]);
+        assert_eq!(waits(&pace, 3, now), [0, 0, 100], "those in a hurry have the rest at once");
     }
 
     #[test]
     fn no_pace_is_no_limit() {
         let pace = Pace::new(0.0, 1);
-        assert!((0..1000).all(|_| pace.book(Instant::now()).is_zero()));
+        assert_eq!(waits(&pace, 1000, Instant::now()), [0; 1000]);
     }
 }

@@ -9,11 +9,13 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::Pace;
+use crate::pace::Hurry;
 
 #[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) client: Client,
     pace: Arc<Pace>,
+    hurry: Hurry,
     slots: Arc<Semaphore>,
     under_way: TaskTracker,
 }
@@ -26,12 +28,21 @@ pub(crate) static DELETE: LazyLock<DeleteParams> = LazyLock::new(DeleteParams::d
 /// Pauses before further attempts. After that the controller looks again at what is wanted now.
 const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
 
+/// Words written at the same time.
+const WORD_SLOTS: usize = 4;
+
 /// Less than the grace period of a pod.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 impl Writer {
     pub(crate) fn new(client: Client, pace: Arc<Pace>, slots: usize) -> Self {
-        Self { client, pace, slots: Arc::new(Semaphore::new(slots.max(1))), under_way: TaskTracker::new() }
+        let slots = Arc::new(Semaphore::new(slots.max(1)));
+        Self { client, pace, hurry: Hurry::Now, slots, under_way: TaskTracker::new() }
+    }
+
+    /// For what can wait: words. It has slots of its own, and uses only turns that nobody in a hurry needs.
+    pub(crate) fn for_words(&self) -> Self {
+        Self { hurry: Hurry::Spare, slots: Arc::new(Semaphore::new(WORD_SLOTS)), ..self.clone() }
     }
 
     /// Does this when there is a free slot, beside everything else.
@@ -57,7 +68,7 @@ impl Writer {
         F: Future<Output = Result<T, Error>>,
     {
         for pause in PAUSES {
-            self.pace.turn().await;
+            self.turn().await;
             match call().await {
                 Err(error) if is_passing(&error) => {
                     tracing::debug!(%error, "trying again");
@@ -66,14 +77,18 @@ impl Writer {
                 done => return done,
             }
         }
-        self.pace.turn().await;
+        self.turn().await;
         call().await
     }
 
     /// Calls once.
     pub(crate) async fn call_once<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.pace.turn().await;
+        self.turn().await;
         call.await
+    }
+
+    async fn turn(&self) {
+        self.pace.turn(self.hurry).await;
     }
 }
 

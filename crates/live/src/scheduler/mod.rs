@@ -110,7 +110,7 @@ async fn served(client: &Client) -> Vec<ApiResource> {
 impl Shell {
     fn new(client: Client, options: SchedulerOptions, pace: Arc<Pace>, part: Part, metrics: Metrics) -> Self {
         let writer = Writer::new(client.clone(), pace, options.writers);
-        let events = Events::new(writer.clone(), options.settings.scheduler_name.clone());
+        let events = Events::new(&writer, options.settings.scheduler_name.clone());
         Self {
             performer: Performer::new(writer, events, &options),
             client,
@@ -246,14 +246,22 @@ impl Shell {
 
     /// One after the other on the same object, different ones side by side.
     fn write(&self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
-        let mut by_object: BTreeMap<perform::Target, Vec<Write>> = BTreeMap::new();
+        let mut deeds: BTreeMap<perform::Target, Vec<Write>> = BTreeMap::new();
+        let mut words: BTreeMap<perform::Target, Vec<Write>> = BTreeMap::new();
         for write in writes {
             match write {
                 Write::Emit(event) => self.performer.emit(event),
-                write => by_object.entry(perform::target(&write)).or_default().push(write),
+                write if perform::is_word(&write) => words.entry(perform::target(&write)).or_default().push(write),
+                write => deeds.entry(perform::target(&write)).or_default().push(write),
             }
         }
-        for writes in by_object.into_values() {
+        for about in deeds.keys() {
+            self.performer.withdraw(about);
+        }
+        for (about, words) in words {
+            self.performer.post(about, words);
+        }
+        for writes in deeds.into_values() {
             let (performer, refuse) = (self.performer.clone(), refuse.clone());
             self.performer.writer.spawn(async move {
                 let mut writes = writes.into_iter();

@@ -1,6 +1,7 @@
 //! What a cycle wants written, as API calls.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::keys::reason;
@@ -15,9 +16,15 @@ use super::SchedulerOptions;
 use crate::events::{Events, Note, reference};
 use crate::writer::{DELETE, PATCH, POST, Writer, code, gone_is_fine};
 
+/// When others write the same object at the same time.
+const ATTEMPTS: u32 = 5;
+
 #[derive(Clone)]
 pub(super) struct Performer {
     pub(super) writer: Writer,
+    words: Writer,
+    /// Words that wait to be written: newer ones about the same object take their place.
+    board: Arc<Mutex<BTreeMap<Target, Vec<Write>>>>,
     events: Events,
     evict_by_delete: bool,
 }
@@ -44,6 +51,11 @@ pub(super) fn target(write: &Write) -> Target {
     }
 }
 
+/// Whether it only says something: nothing waits for it.
+pub(super) fn is_word(write: &Write) -> bool {
+    matches!(write, Write::SetGroupConditions { .. } | Write::SetUnschedulable { .. })
+}
+
 /// What is no longer to be assumed if it was not written.
 pub(super) fn asked(write: &Write) -> Option<Asked> {
     match write {
@@ -57,7 +69,33 @@ pub(super) fn asked(write: &Write) -> Option<Asked> {
 
 impl Performer {
     pub(super) fn new(writer: Writer, events: Events, options: &SchedulerOptions) -> Self {
-        Self { writer, events, evict_by_delete: options.evict_by_delete }
+        let (words, board) = (writer.for_words(), Arc::default());
+        Self { writer, words, board, events, evict_by_delete: options.evict_by_delete }
+    }
+
+    /// Tells what else is to be known about an object, some time soon, instead of what waited to be told.
+    pub(super) fn post(&self, about: Target, words: Vec<Write>) {
+        if self.board().insert(about.clone(), words).is_some() {
+            return;
+        }
+        let performer = self.clone();
+        self.words.spawn(async move {
+            let words = performer.board().remove(&about).unwrap_or_default();
+            for write in &words {
+                if let Err(why) = performer.perform(write).await {
+                    tracing::debug!(?write, why, "not said; the next cycle sees to it");
+                }
+            }
+        });
+    }
+
+    /// What waited to be told about it does not hold any more.
+    pub(super) fn withdraw(&self, about: &Target) {
+        self.board().get_mut(about).into_iter().for_each(Vec::clear);
+    }
+
+    fn board(&self) -> MutexGuard<'_, BTreeMap<Target, Vec<Write>>> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn emit(&self, event: Event) {
@@ -86,14 +124,16 @@ impl Performer {
                 tracing::info!(%pod, "evicting: {message}");
                 self.evict(pod, uid).await
             }
-            Write::Nominate { pod, node } => self.patch_pod_status(pod, json!({"nominatedNodeName": node})).await,
+            Write::Nominate { pod, node } => {
+                self.patch_pod_status(&self.writer, pod, json!({"nominatedNodeName": node})).await
+            }
             Write::NoteGroup { group, annotations } => {
                 self.patch::<PodGroup>(group, &json!({"metadata": {"annotations": annotations}})).await
             }
             Write::SetGroupConditions { group, conditions } => {
                 let api: Api<PodGroup> = self.api(group);
                 let patch = Patch::Merge(json!({"status": {"schedulingConditions": conditions}}));
-                let patched = self.writer.call(|| api.patch_status(&group.name, &PATCH, &patch)).await;
+                let patched = self.words.call(|| api.patch_status(&group.name, &PATCH, &patch)).await;
                 gone_is_fine(patched)
             }
             Write::SetUnschedulable { pod, message } => {
@@ -103,7 +143,7 @@ impl Performer {
                     "reason": reason::UNSCHEDULABLE,
                     "message": message,
                 });
-                self.patch_pod_status(pod, json!({"conditions": [condition]})).await
+                self.patch_pod_status(&self.words, pod, json!({"conditions": [condition]})).await
             }
             Write::Emit(event) => {
                 self.emit(event.clone());
@@ -143,30 +183,43 @@ impl Performer {
         Ok(())
     }
 
+    /// Not a pod that is over: its work would count as lost with it.
     async fn evict(&self, pod: &Key, uid: &str) -> Result<(), kube::Error> {
         let api: Api<Pod> = self.api(pod);
-        // Never another pod that has taken its name meanwhile.
-        let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-        let delete = DeleteParams { preconditions, ..DeleteParams::default() };
-        let done = if self.evict_by_delete {
-            self.writer.call(|| api.delete(&pod.name, &delete)).await.map(|_| ())
-        } else {
-            let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
-            // Not again at once: too many requests is how a disruption budget says no.
-            self.writer.call_once(api.evict(&pod.name, &params)).await.map(|_| ())
-        };
-        match done {
-            // Gone, or another one by now.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
-            done => done,
+        let mut attempts = 0;
+        loop {
+            let Some(stored) = self.writer.call(|| api.get_opt(&pod.name)).await? else { return Ok(()) };
+            let phase = stored.status.and_then(|status| status.phase);
+            let over = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
+            // Nor another one that has taken its name meanwhile.
+            if over || stored.metadata.uid.as_deref() != Some(uid) {
+                return Ok(());
+            }
+            let resource_version = stored.metadata.resource_version;
+            let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version });
+            let delete = DeleteParams { preconditions, ..DeleteParams::default() };
+            let done = if self.evict_by_delete {
+                self.writer.call(|| api.delete(&pod.name, &delete)).await.map(|_| ())
+            } else {
+                let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+                // Not again at once: too many requests is how a disruption budget says no.
+                self.writer.call_once(api.evict(&pod.name, &params)).await.map(|_| ())
+            };
+            attempts += 1;
+            match done {
+                Err(error) if code(&error) == Some(404) => return Ok(()),
+                // Somebody wrote the pod at the same time.
+                Err(error) if code(&error) == Some(409) && attempts < ATTEMPTS => {}
+                done => return done,
+            }
         }
     }
 
     /// Conditions are merged by type: those of others stay.
-    async fn patch_pod_status(&self, pod: &Key, status: Value) -> Result<(), kube::Error> {
+    async fn patch_pod_status(&self, writer: &Writer, pod: &Key, status: Value) -> Result<(), kube::Error> {
         let api: Api<Pod> = self.api(pod);
         let patch = Patch::Strategic(json!({"status": status}));
-        gone_is_fine(self.writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await)
+        gone_is_fine(writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await)
     }
 
     async fn patch<K>(&self, key: &Key, patch: &Value) -> Result<(), kube::Error>
