@@ -8,7 +8,6 @@ pub mod budget;
 pub mod check;
 pub mod count;
 pub mod kai;
-pub mod live;
 pub mod measure;
 pub mod snapshot;
 pub mod steady;

@@ -4,7 +4,6 @@
 use std::io;
 use std::process::ExitCode;
 
-use bench::live;
 use bench::measure::{self, Outcome};
 use bench::steady;
 use bench::table::{self, Row};
@@ -58,15 +57,6 @@ enum Command {
         #[arg(long, default_value = "saturated", value_parser = scenario)]
         scenario: &'static Scenario,
     },
-    /// Starts a real API server with simulated nodes and measures how long users wait: `cargo build --release` first
-    Live {
-        /// Nodes of 8 GPUs
-        #[arg(long, default_value_t = 500)]
-        nodes: u32,
-        /// Pods of one GPU; by default as many as there are GPUs
-        #[arg(long)]
-        pods: Option<usize>,
-    },
     /// Lists the scenarios
     List,
 }
@@ -103,32 +93,12 @@ fn run(command: Command) -> io::Result<()> {
             print_steady(&nodes, scenario);
             Ok(())
         }
-        Command::Live { nodes, pods } => {
-            let kai = std::env::current_exe()?.with_file_name("kai");
-            let pods = pods.unwrap_or(nodes as usize * 8);
-            let report = live::measure(&kai, nodes, pods).map_err(|error| io::Error::other(error.to_string()))?;
-            print_live(&report);
-            Ok(())
-        }
         Command::List => {
             for scenario in &SCENARIOS {
                 println!("{:<20}{}", scenario.name, scenario.about);
             }
             Ok(())
         }
-    }
-}
-
-fn print_live(report: &live::Report) {
-    let live::Report { pods, bare_binds, bare_pods, pods_per_second, unschedulable, reclaim, memory } = report;
-    println!("| {pods} pods of one GPU | |\n|---|--:|");
-    println!("| bare binds | {bare_binds:.0} a second |");
-    println!("| created and bound bare | {bare_pods:.0} pods a second |");
-    println!("| created and bound by kai | {pods_per_second:.0} pods a second |");
-    println!("| a gang of 10 is told that there is no room | {:.1} s |", unschedulable.as_secs_f64());
-    println!("| one GPU is reclaimed | {:.1} s |", reclaim.as_secs_f64());
-    for (part, mib) in memory {
-        println!("| memory of {part} | {mib} MiB |");
     }
 }
 

@@ -23,28 +23,28 @@ const GPUS: u32 = 8;
 const PATIENCE: Duration = Duration::from_mins(10);
 const PARTS: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
 
-type Failed = Box<dyn Error>;
+pub(crate) type Failed = Box<dyn Error>;
 
 /// What was measured.
 #[derive(Debug)]
-pub struct Report {
-    pub pods: usize,
+pub(crate) struct Report {
+    pub(crate) pods: usize,
     /// Binds a second, with nothing else to do.
-    pub bare_binds: f64,
+    pub(crate) bare_binds: f64,
     /// Pods a second from the first that is created to the last that is bound, with a client that binds each itself.
-    pub bare_pods: f64,
+    pub(crate) bare_pods: f64,
     /// The same with all parts of ours at work.
-    pub pods_per_second: f64,
+    pub(crate) pods_per_second: f64,
     /// Until every pod of a gang for which there is no room is told so.
-    pub unschedulable: Duration,
+    pub(crate) unschedulable: Duration,
     /// Until a pod is bound for which another queue must give up a GPU.
-    pub reclaim: Duration,
+    pub(crate) reclaim: Duration,
     /// MiB in use by each part in the end.
-    pub memory: Vec<(&'static str, u64)>,
+    pub(crate) memory: Vec<(&'static str, u64)>,
 }
 
 /// Starts a cluster and measures; `kai` is the program.
-pub fn measure(kai: &Path, nodes: u32, pods: usize) -> Result<Report, Failed> {
+pub(crate) fn measure(kai: &Path, nodes: u32, pods: usize) -> Result<Report, Failed> {
     let base = std::env::temp_dir().join("kai-bench");
     fs::create_dir_all(&base)?;
     let options = Options { name: "live".to_owned(), base: base.clone(), nodes, gpus: GPUS };
@@ -75,7 +75,8 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     let started = Instant::now();
     create(&api, count, "ours", "kai-scheduler", "first").await?;
     progress.say(format!("{count} pods created in {:.1?}", started.elapsed()));
-    await_pods(&api, "all pods are bound", |pods| pods.iter().all(is_bound)).await?;
+    let waiting = ListParams::default().fields("spec.nodeName=");
+    await_listed(&api, &waiting, "all pods are bound", <[Pod]>::is_empty).await?;
     let ours = started.elapsed();
     progress.say(format!("all bound after {ours:.1?}"));
 
@@ -176,11 +177,20 @@ async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Looks at all pods, from the API server's cache, until it holds.
 async fn await_pods(api: &Api<Pod>, what: &str, holds: impl Fn(&[Pod]) -> bool) -> Result<(), Failed> {
+    await_listed(api, &ListParams::default(), what, holds).await
+}
+
+/// Looks at pods, from the API server's cache, until it holds.
+async fn await_listed(
+    api: &Api<Pod>,
+    which: &ListParams,
+    what: &str,
+    holds: impl Fn(&[Pod]) -> bool,
+) -> Result<(), Failed> {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
-        let pods = api.list(&ListParams::default().match_any()).await?;
+        let pods = api.list(&which.clone().match_any()).await?;
         if holds(&pods.items) {
             return Ok(());
         }

@@ -1,0 +1,52 @@
+//! `cargo build --release -p kai-cli -p bench-live && target/release/bench-live`: starts a real API server with simulated
+//! nodes and measures how long users wait.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
+
+mod measure;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use measure::{Failed, Report};
+
+/// Starts a real API server with simulated nodes and measures how long users wait
+#[derive(Parser)]
+struct Args {
+    /// Nodes of 8 GPUs
+    #[arg(long, default_value_t = 500)]
+    nodes: u32,
+    /// Pods of one GPU; by default as many as there are GPUs
+    #[arg(long)]
+    pods: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-live: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failed> {
+    let kai = std::env::current_exe()?.with_file_name("kai");
+    let pods = args.pods.unwrap_or(args.nodes as usize * 8);
+    print(&measure::measure(&kai, args.nodes, pods)?);
+    Ok(())
+}
+
+fn print(report: &Report) {
+    let Report { pods, bare_binds, bare_pods, pods_per_second, unschedulable, reclaim, memory } = report;
+    println!("| {pods} pods of one GPU | |\n|---|--:|");
+    println!("| bare binds | {bare_binds:.0} a second |");
+    println!("| created and bound bare | {bare_pods:.0} pods a second |");
+    println!("| created and bound by kai | {pods_per_second:.0} pods a second |");
+    println!("| a gang of 10 is told that there is no room | {:.1} s |", unschedulable.as_secs_f64());
+    println!("| one GPU is reclaimed | {:.1} s |", reclaim.as_secs_f64());
+    for (part, mib) in memory {
+        println!("| memory of {part} | {mib} MiB |");
+    }
+}
