@@ -67,15 +67,18 @@ fn seed() -> u64 {
     env::var("KAI_E2E_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// Waits until all work is done and nothing is left behind.
+/// Waits until all work is done and nothing is left behind, for as long as there is progress.
 fn settle(kubectl: &Kubectl, seed: u64) {
     let mut problems = Vec::new();
-    for _ in 0..90 {
-        problems = left_over(kubectl, WAVES);
-        if problems.is_empty() {
+    let mut unchanged = 0;
+    while unchanged < 60 {
+        let left = left_over(kubectl, WAVES);
+        if left.is_empty() {
             return;
         }
+        unchanged = if left == problems { unchanged + 1 } else { 0 };
+        problems = left;
         thread::sleep(Duration::from_secs(1));
     }
-    panic!("90 s later, with KAI_E2E_SEED={seed}:\n{}", problems.join("\n"));
+    panic!("nothing has changed for a minute, with KAI_E2E_SEED={seed}:\n{}", problems.join("\n"));
 }

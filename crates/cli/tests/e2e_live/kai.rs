@@ -212,7 +212,10 @@ impl Drop for Kai {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("the log of {}: {}", self.name, self.log.display());
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = lines[lines.len().saturating_sub(8)..].join("\n");
+            eprintln!("the log of {}, {}, ends with:\n{tail}", self.name, self.log.display());
         }
     }
 }

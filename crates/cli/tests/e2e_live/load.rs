@@ -37,8 +37,7 @@ const WORK: &str = "2s";
 pub(crate) fn submit(kubectl: &Kubectl, wave: u32) {
     let mut manifests = String::new();
     for (gang, (pods, gpus)) in GANGS.into_iter().enumerate() {
-        // A gang of which a part has done its work and a part was moved would wait for its minimum for ever.
-        let priority = if pods > 1 { "build" } else { "train" };
+        let priority = if gang % 2 == 0 { "build" } else { "train" };
         let _ = write!(
             manifests,
             "
@@ -94,7 +93,10 @@ pub(crate) fn left_over(kubectl: &Kubectl, waves: u32) -> Vec<String> {
     }
     let pods = get(kubectl, "pods");
     for pod in items(&pods).filter(|pod| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))) {
-        problems.push(format!("pod {} is {}", name(pod), pod["status"]["phase"]));
+        let told = items_of(&pod["status"]["conditions"]).find(|condition| condition["type"] == "PodScheduled");
+        let told = told.and_then(|condition| condition["message"].as_str()).unwrap_or("nothing is said");
+        let (phase, node) = (&pod["status"]["phase"], &pod["spec"]["nodeName"]);
+        problems.push(format!("pod {} is {phase} on {node}: {told}", name(pod)));
     }
     for reservation in run(kubectl, "get pods -n kai-resource-reservation -o name").lines() {
         problems.push(format!("{reservation} reserves a GPU for nobody"));
@@ -170,7 +172,11 @@ fn violations(pods: &Value, gpus_of_node: f64, nodes: &mut BTreeMap<String, Stri
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list["items"].as_array().into_iter().flatten()
+    items_of(&list["items"])
+}
+
+fn items_of(array: &Value) -> impl Iterator<Item = &Value> {
+    array.as_array().into_iter().flatten()
 }
 
 fn name(object: &Value) -> &str {
