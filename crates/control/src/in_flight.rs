@@ -70,6 +70,11 @@ impl InFlight {
         &self.world
     }
 
+    /// For a scheduler that looks only at what changed, and takes note of it.
+    pub fn world_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+
     /// Whether anything waits for its echo.
     pub fn is_empty(&self) -> bool {
         self.binds.is_empty() && self.evictions.is_empty() && self.nominations.is_empty() && self.notes.is_empty()
@@ -104,7 +109,7 @@ impl InFlight {
                 self.evictions.remove(key);
                 self.nominations.remove(key);
                 if self.binds.remove(key).is_some() {
-                    self.world.bind_requests.remove(key);
+                    self.world.delete(&Ref::BindRequest(key.clone()));
                 }
             }
             Ref::PodGroup(key) => {
@@ -135,27 +140,30 @@ impl InFlight {
                     phase: BindPhase::Pending,
                     ..BindRequest::default()
                 };
-                let failed = self.world.bind_requests.insert(pod.clone(), request.clone());
-                let failed = failed.filter(BindRequest::given_up);
+                let failed = self.world.bind_requests.get(pod).filter(|request| request.given_up()).cloned();
+                self.world.apply(Object::BindRequest(Box::new(request.clone())));
                 self.binds.insert(pod.clone(), Assumed { what: Bind { request, failed }, since: now });
             }
             Effect::Evict { pod, .. } => {
-                let Some(known) = self.world.pods.get_mut(pod) else { return };
+                let Some(mut known) = self.world.pods.get(pod).cloned() else { return };
                 let due = *known.deletion.get_or_insert(now.plus(USUAL_GRACE));
                 self.evictions.insert(pod.clone(), Assumed { what: (known.uid.clone(), due), since: now });
+                self.world.apply(Object::Pod(Box::new(known)));
             }
             Effect::NoteJob { job, last_start, stale_since, last_eviction } => {
                 let times = Times { last_start: *last_start, stale_since: *stale_since, last_eviction: *last_eviction };
                 self.notes.insert(job.clone(), Assumed { what: times, since: now });
-                if let Some(group) = self.world.pod_groups.get_mut(job) {
-                    times.write(group);
+                if let Some(mut group) = self.world.pod_groups.get(job).cloned() {
+                    times.write(&mut group);
+                    self.world.apply(Object::PodGroup(Box::new(group)));
                 }
             }
             Effect::Nominate { pod, node } => {
-                let Some(known) = self.world.pods.get_mut(pod) else { return };
+                let Some(mut known) = self.world.pods.get(pod).cloned() else { return };
                 known.nominated_node.clone_from(node);
                 let what = (known.uid.clone(), node.clone());
                 self.nominations.insert(pod.clone(), Assumed { what, since: now });
+                self.world.apply(Object::Pod(Box::new(known)));
             }
             // A request that has failed counts for nothing, there or not.
             Effect::DeleteBindRequest { .. } | Effect::Promise { .. } | Effect::MarkPod { .. } => {}
@@ -228,17 +236,20 @@ impl InFlight {
     fn drop_bind(&mut self, pod: &PodKey) {
         // Present only while no watch has shown our request: what the world has is the assumption.
         if let Some(Assumed { what: Bind { failed, .. }, .. }) = self.binds.remove(pod) {
-            self.world.bind_requests.remove(pod);
-            self.world.bind_requests.extend(failed.map(|failed| (pod.clone(), failed)));
+            self.world.delete(&Ref::BindRequest(pod.clone()));
+            if let Some(failed) = failed {
+                self.world.apply(Object::BindRequest(Box::new(failed)));
+            }
         }
     }
 
     fn drop_eviction(&mut self, pod: &PodKey) {
         // Likewise: a deletion that was seen has ended the assumption.
         if self.evictions.remove(pod).is_some()
-            && let Some(known) = self.world.pods.get_mut(pod)
+            && let Some(mut known) = self.world.pods.get(pod).cloned()
         {
             known.deletion = None;
+            self.world.apply(Object::Pod(Box::new(known)));
         }
     }
 }

@@ -75,6 +75,9 @@ const READING_LIFE: Span = Span::seconds(3);
 /// Between attempts for a pod that cannot be grouped: the first pause, and the longest.
 const PAUSE: Span = Span::seconds(1);
 const PAUSE_MAX: Span = Span::seconds(60);
+/// Between looks at a pod that waits: its owners may have changed. The first pause, and the longest.
+const LOOK: Span = Span::seconds(15);
+const LOOK_MAX: Span = Span::seconds(300);
 /// Until a watch shows what others have written.
 const MOMENT: Span = Span(200_000);
 const IDLE: Duration = Duration::from_secs(10);
@@ -98,6 +101,7 @@ pub(crate) async fn run(
         unseen: KINDS.into(),
         due: BTreeMap::new(),
         failures: BTreeMap::new(),
+        looks: BTreeMap::new(),
         busy: BTreeSet::new(),
         reading: BTreeMap::new(),
         kinds: Arc::default(),
@@ -118,6 +122,8 @@ struct Shell {
     due: BTreeMap<Key, Timestamp>,
     /// Attempts in vain, and the last complaint.
     failures: BTreeMap<Key, (u32, String)>,
+    /// How often pods that wait were looked at.
+    looks: BTreeMap<Key, u32>,
     /// Pods whose answers are being written.
     busy: BTreeSet<Key>,
     /// Objects being read, and the pods that wait for them.
@@ -204,9 +210,7 @@ impl Shell {
             News::Written(pod, written) => {
                 self.busy.remove(&pod);
                 match written {
-                    Ok(Written::Done) => {
-                        self.failures.remove(&pod);
-                    }
+                    Ok(Written::Done) => self.done(pod, now),
                     Ok(Written::Outrun) => {
                         self.due.insert(pod, now.plus(MOMENT));
                     }
@@ -250,6 +254,7 @@ impl Shell {
                 self.known.pods.remove(key);
                 self.due.remove(key);
                 self.failures.remove(key);
+                self.looks.remove(key);
             }
             Kind::Groups => {
                 self.known.groups.remove(key);
@@ -291,7 +296,7 @@ impl Shell {
             return;
         }
         match answer {
-            Ok(answer) => self.write(pod, answer, finish),
+            Ok(answer) => self.write(pod, answer, finish, now),
             Err(ungrouped) => self.fail(&pod, ungrouped.to_string(), now),
         }
     }
@@ -310,12 +315,12 @@ impl Shell {
         }
     }
 
-    fn write(&mut self, pod: Key, answer: Answer, finish: &mpsc::UnboundedSender<News>) {
+    fn write(&mut self, pod: Key, answer: Answer, finish: &mpsc::UnboundedSender<News>, now: Timestamp) {
         for note in &answer.notes {
             tracing::info!(%pod, ?note, "passed over");
         }
         if answer.effects.is_empty() {
-            self.failures.remove(&pod);
+            self.done(pod, now);
             return;
         }
         for effect in &answer.effects {
@@ -338,11 +343,24 @@ impl Shell {
         });
     }
 
+    /// Its group is as it should be, for now.
+    fn done(&mut self, pod: Key, now: Timestamp) {
+        self.failures.remove(&pod);
+        if self.known.pods.get(&pod).is_none_or(|value| !value["spec"]["nodeName"].is_null()) {
+            self.looks.remove(&pod);
+            return;
+        }
+        let looks = self.looks.entry(pod.clone()).or_default();
+        let pause = pause_after(*looks, LOOK, LOOK_MAX);
+        *looks = looks.saturating_add(1);
+        self.due.entry(pod).or_insert(now.plus(pause));
+    }
+
     fn fail(&mut self, pod: &Key, why: String, now: Timestamp) {
         let Some(value) = self.known.pods.get(pod) else { return };
         let (attempts, told) = self.failures.entry(pod.clone()).or_default();
         *attempts = attempts.saturating_add(1);
-        let pause = Span(PAUSE.0.saturating_mul(1 << (*attempts - 1).min(6))).min(PAUSE_MAX);
+        let pause = pause_after(*attempts - 1, PAUSE, PAUSE_MAX);
         if *told != why {
             tracing::warn!(%pod, "has no group for now: {why}");
             let about = reference("v1", "Pod", pod, value["metadata"]["uid"].as_str().unwrap_or_default());
@@ -353,6 +371,11 @@ impl Shell {
         self.known.forget_assumed();
         self.due.insert(pod.clone(), now.plus(pause));
     }
+}
+
+/// Twice as long every time.
+fn pause_after(times: u32, first: Span, most: Span) -> Span {
+    Span(first.0.saturating_mul(1 << times.min(10))).min(most)
 }
 
 async fn perform(writer: &Writer, effect: GroupEffect) -> Result<Written, String> {

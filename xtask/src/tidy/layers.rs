@@ -8,7 +8,7 @@ enum May {
     UseAnything,
 }
 
-const LAYERS: [(&str, May); 17] = [
+const LAYERS: [(&str, May); 18] = [
     ("kai-engine", May::Use(&[])),
     ("kai-api", May::Use(&[])),
     ("kai-workloads", May::Use(&["kai-api"])),
@@ -22,6 +22,7 @@ const LAYERS: [(&str, May); 17] = [
     ("kai-console", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-cli", May::UseAnything),
     ("bench", May::UseAnything),
+    ("bench-live", May::UseAnything),
     ("conformance", May::UseAnything),
     ("fuzz", May::UseAnything),
     ("test-cluster", May::Use(&["kai-api"])),

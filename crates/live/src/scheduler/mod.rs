@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kai_control::in_flight::{Asked, InFlight};
 use kai_control::objects::Object;
-use kai_control::scheduler::{Cycle, Problem, Reporter, Settings, Usage, Write, cycle};
+use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Usage, Write};
 use kai_control::{Key, Ref};
 use kai_engine::units::Span;
 use kube::Client;
@@ -71,6 +71,7 @@ struct Shell {
     client: Client,
     options: SchedulerOptions,
     known: InFlight,
+    scheduler: Scheduler,
     /// Kinds that no watch has shown yet.
     unseen: BTreeSet<Kind>,
     performer: Performer,
@@ -113,6 +114,7 @@ impl Shell {
         let events = Events::new(&writer, options.settings.scheduler_name.clone());
         Self {
             performer: Performer::new(writer, events, &options),
+            scheduler: Scheduler::new(options.settings.clone()),
             client,
             options,
             known: InFlight::default(),
@@ -205,9 +207,9 @@ impl Shell {
         let now = clock::now();
         self.news = false;
         self.known.expire(now, ECHO_PATIENCE);
-        let (world, settings) = (self.known.world(), &self.options.settings);
         let watch = metrics::Stopwatch::start();
-        let run = || catch_unwind(AssertUnwindSafe(|| cycle(world, settings, &Usage::default(), now)));
+        let (scheduler, world) = (&mut self.scheduler, self.known.world_mut());
+        let run = || catch_unwind(AssertUnwindSafe(|| scheduler.cycle(world, &Usage::default(), now)));
         // Others go on meanwhile: watches are read, writes are finished.
         let Ok(done) = tokio::task::block_in_place(run) else {
             // What it was about was printed where it happened. Nothing of this cycle leaves.

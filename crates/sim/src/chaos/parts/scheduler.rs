@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kai_control::Object;
 use kai_control::in_flight::{Asked, InFlight};
-use kai_control::scheduler::{About, Cycle, Event, Reporter, Settings, Usage, Write, cycle};
+use kai_control::scheduler::{About, Cycle, Event, Reporter, Scheduler, Settings, Usage, Write};
 use kai_control::world::Key;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
@@ -22,7 +22,7 @@ const KINDS: [Kind; 7] =
     [Kind::Node, Kind::Pod, Kind::Queue, Kind::PodGroup, Kind::PriorityClass, Kind::Topology, Kind::BindRequest];
 
 pub(in crate::chaos) struct SchedulerPart {
-    settings: Settings,
+    scheduler: Scheduler,
     known: InFlight,
     reporter: Reporter,
     last: Cycle,
@@ -34,7 +34,7 @@ pub(in crate::chaos) struct SchedulerPart {
 impl SchedulerPart {
     pub(in crate::chaos) fn new(settings: Settings) -> Self {
         Self {
-            settings,
+            scheduler: Scheduler::new(settings),
             known: InFlight::default(),
             reporter: Reporter::default(),
             last: Cycle::default(),
@@ -77,8 +77,8 @@ impl Part for SchedulerPart {
         self.news = false;
         let now = clock.wall;
         self.known.expire(now, ECHO_PATIENCE);
-        let done = cycle(self.known.world(), &self.settings, &Usage::default(), now);
-        let writes = self.reporter.report(self.known.world(), &done, &self.settings, now);
+        let done = self.scheduler.cycle(self.known.world_mut(), &Usage::default(), now);
+        let writes = self.reporter.report(self.known.world(), &done, self.scheduler.settings(), now);
         for effect in &done.effects {
             self.known.assume(effect, now);
         }
@@ -111,7 +111,7 @@ impl Part for SchedulerPart {
         if self.has_news() {
             return Some(soon);
         }
-        let at = next_deadline(self.known.world(), &self.settings, looked.wall)?;
+        let at = next_deadline(self.known.world(), self.scheduler.settings(), looked.wall)?;
         // A clock that was set back comes to a deadline later than it thought.
         Some(soon.max(clock.steady.plus(at.since(clock.wall))))
     }
