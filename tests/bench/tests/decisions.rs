@@ -73,3 +73,10 @@ fn reclaim_serves_queues_below_their_share() {
     assert_eq!(count.waiting, 0);
     assert!(count.promised >= 4);
 }
+
+/// Gangs of 8 nodes get theirs from gangs of their own department, without one eviction too many. Who comes first in the
+/// order of victims is of another department, and may not lose that much.
+#[test]
+fn reclaim_turns_to_queues_close_by() {
+    assert_eq!(count("reclaim", 100), Count { evicted: 32, promised: 32, ..Count::default() });
+}

@@ -1,5 +1,7 @@
 //! Cheap tests that a set of victims must pass before anything is tried. None refuses a set that could work.
 
+use std::collections::BTreeMap;
+
 use fixedbitset::FixedBitSet;
 
 use super::victims::{Batch, Place};
@@ -26,26 +28,26 @@ struct Size {
 }
 
 impl FreeGpus {
-    /// What is free on each node, for pods with these demands.
-    pub fn new(free: &[i64], demands: &[i64]) -> Self {
+    /// What is free on each node, for pods with these demands. `rooms` remembers sizes of pods that were asked about.
+    pub fn new(free: &[i64], demands: &[i64], rooms: &mut BTreeMap<i64, i64>) -> Self {
         let mut sizes: Vec<i64> = demands.iter().copied().filter(|gpus| *gpus > 0).collect();
         sizes.sort_unstable();
         sizes.dedup();
         let size = |gpus: i64| Size {
             gpus,
             pods: demands.iter().filter(|demand| **demand >= gpus).count() as i64,
-            room: free.iter().map(|free| room(*free, gpus)).sum(),
+            room: *rooms.entry(gpus).or_insert_with(|| free.iter().map(|free| room(*free, gpus)).sum()),
         };
         Self { free: free.to_vec(), sizes: sizes.into_iter().map(size).collect() }
     }
 
-    /// Adds what a batch would give back, or takes it away again.
-    pub fn add(&mut self, batch: &Batch, sign: i64) {
-        batch.all_places().for_each(|place| self.give(place.node, sign * place.gpus));
-    }
-
-    /// The same for victims who must find another place: pods of the same size take as much room as they make.
-    pub fn add_kept(&mut self, batch: &Batch, sign: i64) {
+    /// Adds what a batch would give back, or takes it away again. Of victims who must find another place, pods of the
+    /// same size take as much room as they make.
+    pub fn give_back(&mut self, batch: &Batch, stays: bool, sign: i64) {
+        if !stays {
+            batch.all_places().for_each(|place| self.give(place.node, sign * place.gpus));
+            return;
+        }
         let same = |place: &Place| self.only_size().is_some_and(|size| place.whole && place.gpus % size == 0);
         let others: Vec<Place> =
             batch.places.iter().copied().filter(|place| !same(place)).chain(batch.ridden.iter().copied()).collect();

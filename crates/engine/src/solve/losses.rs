@@ -3,10 +3,10 @@
 //! Victims that cannot be lost must find another place, so they make no room.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::rules::{self, Reclaimer};
-use super::victims::Batch;
-use crate::ids::{QueueId, TaskId};
+use crate::ids::{JobId, QueueId, TaskId};
 use crate::ledger::Ledger;
 use crate::queues::QueueBook;
 use crate::snapshot::GpuAsk;
@@ -24,13 +24,13 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// The pods of a batch.
-    pub fn of(ledger: &Ledger<'_>, batch: &Batch) -> Self {
-        let queue = ledger.snapshot.job(batch.job).queue.expect("victims have a queue");
-        let costs = || batch.tasks.iter().map(|task| cost(ledger, *task));
+    /// These pods of a job.
+    pub fn of(ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) -> Self {
+        let queue = ledger.snapshot.job(job).queue.expect("victims have a queue");
+        let costs = || tasks.iter().map(|task| cost(ledger, *task));
         let most = costs().fold(Triple::ZERO, |sum, (most, _)| sum + most);
         let smallest = |left: Triple, right: Triple| Triple(std::array::from_fn(|i| left.0[i].min(right.0[i])));
-        let least = if is_all_or_none(ledger, batch) {
+        let least = if is_all_or_none(ledger, job, tasks) {
             costs().fold(Triple::ZERO, |sum, (_, least)| sum + least)
         } else {
             costs().map(|(_, least)| least).reduce(smallest).unwrap_or_default()
@@ -53,11 +53,11 @@ fn cost(ledger: &Ledger<'_>, task: TaskId) -> (Triple, Triple) {
 }
 
 /// Whether the pods are a whole gang, of which no part can be placed again.
-fn is_all_or_none(ledger: &Ledger<'_>, batch: &Batch) -> bool {
-    let mut pod_sets = ledger.snapshot.pod_sets_of(batch.job);
+fn is_all_or_none(ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) -> bool {
+    let mut pod_sets = ledger.snapshot.pod_sets_of(job);
     let (Some(only), None) = (pod_sets.next(), pod_sets.next()) else { return false };
     let row = &ledger.snapshot.pod_sets[only.index()];
-    row.tasks.len() == batch.tasks.len() && row.min as usize >= batch.tasks.len()
+    row.tasks.len() == tasks.len() && row.min as usize >= tasks.len()
 }
 
 /// Who may lose what for a job.
@@ -112,9 +112,39 @@ impl Losses {
             Self::Sides(sides) => sides.of(book, required, units),
         }
     }
+
+    /// Of these queues, those closest to the job that together could lose so many GPUs, and nobody else: a job is helped
+    /// best by those who hold what belongs to it. `None` if closeness does not matter.
+    pub fn nearest(&self, book: &QueueBook, required: Triple, gpus: i64, queues: &[QueueId]) -> Option<Vec<QueueId>> {
+        match self {
+            Self::Sides(sides) if gpus > 0 => sides.nearest(book, required, gpus, queues),
+            Self::Sides(_) | Self::Nobody | Self::Anybody => None,
+        }
+    }
 }
 
 impl Sides {
+    fn nearest(&self, book: &QueueBook, required: Triple, gpus: i64, queues: &[QueueId]) -> Option<Vec<QueueId>> {
+        let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
+        let mut sides: BTreeMap<(Reverse<usize>, QueueId), Vec<QueueId>> = BTreeMap::new();
+        for queue in queues {
+            let (depth, _, theirs) = self.parting[queue.index()];
+            sides.entry((Reverse(depth), theirs)).or_default().push(*queue);
+        }
+        let sides: Vec<_> = sides.into_iter().collect();
+        sides.chunk_by(|left, right| left.0.0 == right.0.0).find_map(|level| {
+            let could_lose = |queue: QueueId| {
+                let (_, ours, theirs) = self.parting[queue.index()];
+                let most = rules::most_lost(book, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier)?;
+                Some(most.get(QueueResource::Gpu).min(book.row(theirs).allocated.get(QueueResource::Gpu)))
+            };
+            let able = level.iter().filter_map(|(_, queues)| Some((could_lose(queues[0])?, queues)));
+            let able: Vec<_> = able.filter(|(most, _)| *most > 0).collect();
+            let enough = able.iter().map(|(most, _)| most).sum::<i64>() >= gpus;
+            enough.then(|| able.iter().flat_map(|(_, queues)| queues.iter().copied()).collect())
+        })
+    }
+
     fn of(&self, book: &QueueBook, required: Triple, units: &[Unit]) -> Losable {
         let side = |index: usize| self.parting[units[index].queue.index()];
         // From the bottom up: what is lost beside the reclaimer makes its own side less saturated.

@@ -26,8 +26,9 @@ use crate::session::Session;
 use crate::snapshot::{Status, Task};
 use crate::units::Triple;
 
-/// States of a probe to look at before asking whether any could help: most probes need few.
-const PATIENCE: u32 = 4;
+/// Victims that a probe gathers before it asks whether all of them together could help, or whether some should be
+/// tried before the others: most probes need few.
+const PATIENCE: u32 = 64;
 
 /// A job that needs room, and who may be asked to make it.
 pub struct Problem<'p> {
@@ -99,6 +100,7 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         order: VictimOrder::new(session, index, problem.eligible),
         feasible: feasible_nodes(session, problem),
         free,
+        rooms: BTreeMap::new(),
         allowed: 0,
         // Where other pods or their volumes stand in the way, GPUs alone do not tell what could work.
         plain: session.plain_search || problem.chunk.iter().map(|task| session.snapshot.task(*task)).any(minds_others),
@@ -130,6 +132,8 @@ struct Search<'p> {
     feasible: FixedBitSet,
     /// GPUs free on each node, now or later, when the search began.
     free: Vec<i64>,
+    /// How many pods of a size fit on all nodes together, for the sizes that were asked about.
+    rooms: BTreeMap<i64, i64>,
     /// Steps at which the current generator must stop.
     allowed: u64,
     /// Try even what cannot work.
@@ -139,7 +143,26 @@ struct Search<'p> {
 /// What a probe found.
 enum Probe {
     Solved(Vec<Arc<Batch>>),
+    /// There are more victims to look at.
+    Cut,
     Unsolved,
+}
+
+/// Where a probe starts.
+#[derive(Clone, Copy)]
+struct Start<'s> {
+    /// Victims of the last prefix that worked out.
+    recorded: &'s [Arc<Batch>],
+    /// Ask only these, not all who are eligible.
+    among: Option<&'s Eligible>,
+    /// Victims to gather at most.
+    most: u32,
+}
+
+impl<'s> Start<'s> {
+    fn all(recorded: &'s [Arc<Batch>]) -> Self {
+        Self { recorded, among: None, most: u32::MAX }
+    }
 }
 
 impl Search<'_> {
@@ -185,7 +208,7 @@ impl Search<'_> {
                     works = next;
                     self.report.placed = self.report.placed.max(works as u32);
                 }
-                Probe::Unsolved => fails = next,
+                Probe::Cut | Probe::Unsolved => fails = next,
             }
             next = if fails > count { (2 * works).min(count) } else { usize::midpoint(works, fails) };
         }
@@ -195,6 +218,8 @@ impl Search<'_> {
         Ok(matches!(self.probe(session, generator, count, &recorded)?, Probe::Solved(_)))
     }
 
+    /// Whoever is to be found soon is found first. Else those are asked who together could lose as much and are closest to
+    /// the job, since who made room for fewer pods may be in the way of more; then everybody, however long that takes.
     fn probe(
         &mut self,
         session: &mut Session<'_>,
@@ -202,6 +227,40 @@ impl Search<'_> {
         count: usize,
         recorded: &[Arc<Batch>],
     ) -> Result<Probe, SearchStop> {
+        let soon = Start { most: PATIENCE, ..Start::all(recorded) };
+        let found = self.probe_from(session, generator, count, &soon)?;
+        if !matches!(found, Probe::Cut) {
+            return Ok(found);
+        }
+        if let Some(relatives) = self.relatives(session, &self.problem.chunk[..count]) {
+            let is_one = |batch: &&Arc<Batch>| relatives.queues.contains(&batch.unit.queue);
+            let recorded: Vec<Arc<Batch>> = recorded.iter().filter(is_one).map(Arc::clone).collect();
+            let among = Start { among: Some(&relatives), ..Start::all(&recorded) };
+            if let Probe::Solved(victims) = self.probe_from(session, generator, count, &among)? {
+                return Ok(Probe::Solved(victims));
+            }
+        }
+        self.probe_from(session, generator, count, &Start::all(recorded))
+    }
+
+    /// Queues that could lose what these pods lack, see [`Losses::nearest`].
+    fn relatives(&mut self, session: &Session<'_>, pending: &[TaskId]) -> Option<Eligible> {
+        let volume = Volume::new(&session.ledger, &self.free, pending);
+        let required = self.facts.requested(&session.ledger, pending);
+        let eligible = self.problem.eligible;
+        let queues = &eligible.queues;
+        let nearest = self.problem.losses.nearest(&session.ledger.book, required, volume.missing(), queues)?;
+        (nearest.len() < queues.len()).then(|| Eligible { queues: nearest, ..eligible.clone() })
+    }
+
+    fn probe_from(
+        &mut self,
+        session: &mut Session<'_>,
+        generator: Generator,
+        count: usize,
+        start: &Start<'_>,
+    ) -> Result<Probe, SearchStop> {
+        let recorded = start.recorded;
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
         let required = self.facts.requested(&session.ledger, pending);
@@ -209,20 +268,21 @@ impl Search<'_> {
         let feasible = self.feasible_with(session, recorded);
         let mut gathered = Gathered::new(recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at), &demands);
         // What recorded victims give back, and with all potential ones on top.
-        let mut least = FreeGpus::new(&self.free, &demands);
+        let mut least = FreeGpus::new(&self.free, &demands, &mut self.rooms);
+        let stays = self.all_stay();
         for batch in recorded {
-            least.add(batch, 1);
+            least.give_back(batch, stays, 1);
         }
         let mut most = least.clone();
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
-        let mut victims = Victims::new(session, self.index, self.problem, recorded);
+        let mut victims = Victims::new(session, self.index, start, self.problem.eligible);
         let mut seen = BTreeSet::new();
-        let unit = |session: &Session<'_>, batch: &Batch| volume.is_short().then(|| Unit::of(&session.ledger, batch));
-        let recorded_units: Vec<Unit> = recorded.iter().filter_map(|batch| unit(session, batch)).collect();
-        let mut units: Vec<Unit> = Vec::new();
         let mut kept = BTreeSet::new();
         for state in 0.. {
-            if state == PATIENCE && volume.is_short() && !self.plain {
+            if state == start.most {
+                return Ok(Probe::Cut);
+            }
+            if state == PATIENCE && start.among.is_none() && volume.is_short() && !self.plain {
                 match self.must_be_moved(session, required, volume, &demands) {
                     Some(jobs) => kept = jobs,
                     None => break,
@@ -253,8 +313,8 @@ impl Search<'_> {
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
-                if gives_enough(&mut least, &gathered, &scenario)
-                    && self.pays(session, required, volume, &mut least, &gathered, &scenario, (&recorded_units, &units))
+                if gives_enough(&mut least, &gathered, &scenario, stays)
+                    && self.pays(session, required, volume, &mut least, &gathered, &scenario)
                     && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
                     return Ok(Probe::Solved(victims));
@@ -262,9 +322,8 @@ impl Search<'_> {
             }
             match victims.next(session, &mut self.order) {
                 Some(batch) => {
-                    most.add(&batch, 1);
+                    most.give_back(&batch, stays, 1);
                     admission.add(&session.ledger, &batch);
-                    units.extend(unit(session, &batch));
                     let could_be_lost = !kept.contains(&batch.job);
                     gathered.push(batch, could_be_lost);
                 }
@@ -274,9 +333,12 @@ impl Search<'_> {
         Ok(Probe::Unsolved)
     }
 
-    /// Whether victims who may lose their place hold enough, on nodes that the pods could use. The units are those of
-    /// recorded and potential victims.
-    #[expect(clippy::too_many_arguments, reason = "one question about all that is known of a probe")]
+    /// Whether all victims must find another place.
+    fn all_stay(&self) -> bool {
+        !self.plain && matches!(self.problem.losses, Losses::Nobody)
+    }
+
+    /// Whether victims who may lose their place hold enough, on nodes that the pods could use.
     fn pays(
         &self,
         session: &Session<'_>,
@@ -285,14 +347,13 @@ impl Search<'_> {
         least: &mut FreeGpus,
         gathered: &Gathered,
         scenario: &Scenario,
-        units: (&[Unit], &[Unit]),
     ) -> bool {
         if self.plain || !volume.is_short() {
             return true;
         }
         let potential = scenario.iter().map(|index| &gathered.potential[*index]);
         let batches: Vec<&Batch> = gathered.recorded.iter().chain(potential).map(AsRef::as_ref).collect();
-        let units: Vec<Unit> = units.0.iter().copied().chain(scenario.iter().map(|index| units.1[*index])).collect();
+        let units: Vec<Unit> = batches.iter().map(|batch| batch.unit).collect();
         let losable = self.problem.losses.of(&session.ledger.book, required, &units);
         if !volume.suffices(losable.gpus) {
             return false;
@@ -300,13 +361,12 @@ impl Search<'_> {
         let change = |least: &mut FreeGpus, sign: i64| {
             for (index, (batch, losable)) in batches.iter().zip(&losable.units).enumerate() {
                 let is_recorded = index < gathered.recorded.len();
-                match (is_recorded, losable) {
+                match (is_recorded, *losable) {
                     (true, true) => {}
-                    (false, true) => least.add(batch, sign),
-                    (false, false) => least.add_kept(batch, sign),
+                    (false, losable) => least.give_back(batch, !losable, sign),
                     (true, false) => {
-                        least.add(batch, -sign);
-                        least.add_kept(batch, sign);
+                        least.give_back(batch, false, -sign);
+                        least.give_back(batch, true, sign);
                     }
                 }
             }
@@ -328,15 +388,13 @@ impl Search<'_> {
     ) -> Option<BTreeSet<JobId>> {
         let problem = self.problem;
         let everyone = self.everyone.get_or_insert_with(|| everyone(session, self.index, problem.eligible));
-        let units: Vec<Unit> = everyone.iter().map(|batch| Unit::of(&session.ledger, batch)).collect();
+        let units: Vec<Unit> = everyone.iter().map(|batch| batch.unit).collect();
         let losable = problem.losses.of(&session.ledger.book, required, &units);
-        let mut most = FreeGpus::new(&self.free, demands);
+        let mut most = FreeGpus::new(&self.free, demands, &mut self.rooms);
         let mut kept = BTreeSet::new();
         for (batch, losable) in everyone.iter().zip(&losable.units) {
-            if *losable {
-                most.add(batch, 1);
-            } else {
-                most.add_kept(batch, 1);
+            most.give_back(batch, !losable, 1);
+            if !losable {
                 kept.insert(batch.job);
             }
         }
@@ -529,24 +587,24 @@ impl Search<'_> {
 enum Victims<'p> {
     /// Recorded victims are whole entries of the common order, so they are just passed over.
     Common { next: usize, recorded: BTreeSet<TaskId> },
-    /// A job has lost pods in several steps; what it loses next depends on that.
+    /// A job has lost pods in several steps, so that what it loses next depends on that; or not all are asked.
     Own { tree: Box<VictimTree<'p>>, recorded: BTreeSet<TaskId> },
 }
 
 impl<'p> Victims<'p> {
-    fn new(session: &Session<'_>, index: &'p JobIndex, problem: &'p Problem<'_>, recorded: &[Arc<Batch>]) -> Self {
+    fn new(session: &Session<'_>, index: &'p JobIndex, start: &Start<'p>, all: &'p Eligible) -> Self {
         let mut jobs = BTreeSet::new();
-        let once_each = recorded.iter().all(|batch| jobs.insert(batch.job));
-        let recorded = recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
+        let once_each = start.among.is_none() && start.recorded.iter().all(|batch| jobs.insert(batch.job));
+        let recorded = start.recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
         if once_each {
             return Self::Common { next: 0, recorded };
         }
-        let tree = Box::new(VictimTree::new(session, index, problem.eligible));
+        let tree = Box::new(VictimTree::new(session, index, start.among.unwrap_or(all)));
         Self::Own { tree, recorded }
     }
 
     /// The ledger must be as it was when the search began.
-    fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'p>) -> Option<Arc<Batch>> {
+    fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'_>) -> Option<Arc<Batch>> {
         match self {
             Self::Common { next, recorded } => loop {
                 let batch = order.get(session, *next)?;
@@ -561,11 +619,11 @@ impl<'p> Victims<'p> {
 }
 
 /// Whether this scenario alone would free enough GPUs.
-fn gives_enough(least: &mut FreeGpus, gathered: &Gathered, scenario: &Scenario) -> bool {
+fn gives_enough(least: &mut FreeGpus, gathered: &Gathered, scenario: &Scenario, stays: bool) -> bool {
     let batches = || scenario.iter().map(|index| &gathered.potential[*index]);
-    batches().for_each(|batch| least.add(batch, 1));
+    batches().for_each(|batch| least.give_back(batch, stays, 1));
     let enough = least.suffice();
-    batches().for_each(|batch| least.add(batch, -1));
+    batches().for_each(|batch| least.give_back(batch, stays, -1));
     enough
 }
 

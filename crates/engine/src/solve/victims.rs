@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::index::JobIndex;
+use super::losses::Unit;
 use super::min_runtime;
 use crate::gang::Gang;
 use crate::ids::{JobId, NodeId, QueueId, TaskId};
@@ -82,6 +83,8 @@ pub struct Batch {
     pub places: Vec<Place>,
     /// Where the riders would go.
     pub ridden: Vec<Place>,
+    /// What the job's queue would lose.
+    pub unit: Unit,
 }
 
 /// Where a victim is.
@@ -107,7 +110,8 @@ impl Batch {
         let riders = riders(session, job, &tasks);
         let places = |tasks: &[TaskId]| tasks.iter().filter_map(place).collect();
         let (places, ridden) = (places(&tasks), places(&riders));
-        Self { job, tasks, riders, places, ridden }
+        let unit = Unit::of(ledger, job, &tasks);
+        Self { job, tasks, riders, places, ridden, unit }
     }
 
     /// Its pods and their riders.
