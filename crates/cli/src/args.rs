@@ -240,7 +240,7 @@ with the recorded configuration, and prints every decision with its reason, the 
 Nothing is written anywhere; the same file always gives the same decisions.";
 
 const REPLAY_HELP: &str = "\
-Times are CPU time of this process: `open` is from parsed objects to the first action, `cycle` is that and all actions. \
+Times are CPU time of this process: `open` is from tables of objects to the first action, `cycle` is that and all actions. \
 Reading the file before and wording the result after are `read_ms` and `close_ms` in JSON and YAML.
 
 Examples:

@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) problems: Vec<String>,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
-    /// From the file to objects, before the cycle.
+    /// From the file to tables of objects, before the cycle.
     pub(crate) read_ms: f64,
     /// From decisions to words, after the cycle.
     pub(crate) close_ms: f64,
