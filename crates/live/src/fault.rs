@@ -19,6 +19,8 @@ pub enum Fault {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("lost the lease {0}: another replica leads now")]
     LeaseLost(String),
+    #[error("cannot learn past usage: {0}")]
+    Usage(String),
     #[error("a component failed: {0}")]
     Ended(String),
     #[error("cannot start: {0}")]

@@ -86,7 +86,7 @@ impl Default for Settings {
 }
 
 /// Past usage of queues, as a share of the cluster in millionths: CPU, memory, GPU.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub queues: BTreeMap<String, [i64; 3]>,
 }

@@ -1,6 +1,7 @@
 //! The scheduler on a cluster: watches feed the World, every period a cycle looks at it, effects are performed.
 
 mod metrics;
+mod past;
 mod perform;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use kai_control::in_flight::{Asked, InFlight};
 use kai_control::objects::Object;
-use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Usage, Write};
+use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Write};
 use kai_control::{Key, Ref};
 use kai_engine::units::Span;
 use kube::Client;
@@ -26,6 +27,7 @@ use crate::watch::{Seen, Watched, follow};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, kinds, lease};
 use metrics::Metrics;
+use past::Past;
 use perform::Performer;
 
 #[derive(Clone, Debug)]
@@ -61,7 +63,8 @@ pub(crate) async fn run(
     let part = health.part();
     let metrics = Metrics::register(&health);
     let lease = options.lease.clone();
-    let shell = Shell::new(client.clone(), options, pace, part, metrics);
+    let past = Past::start(options.settings.usage.clone())?;
+    let shell = Shell::new(client.clone(), options, pace, part, metrics, past);
     Box::pin(lease::lead(client, lease, stop.clone(), shell.run(stop))).await?;
     tracing::info!("scheduler has ended");
     Ok(())
@@ -80,6 +83,7 @@ struct Shell {
     complaints: BTreeSet<String>,
     part: Part,
     metrics: Metrics,
+    past: Past,
     /// Something changed since the last cycle.
     news: bool,
     last: Cycle,
@@ -109,7 +113,14 @@ async fn served(client: &Client) -> Vec<ApiResource> {
 }
 
 impl Shell {
-    fn new(client: Client, options: SchedulerOptions, pace: Arc<Pace>, part: Part, metrics: Metrics) -> Self {
+    fn new(
+        client: Client,
+        options: SchedulerOptions,
+        pace: Arc<Pace>,
+        part: Part,
+        metrics: Metrics,
+        past: Past,
+    ) -> Self {
         let writer = Writer::new(client.clone(), pace, options.writers);
         let events = Events::new(&writer, options.settings.scheduler_name.clone());
         Self {
@@ -123,6 +134,7 @@ impl Shell {
             complaints: BTreeSet::new(),
             part,
             metrics,
+            past,
             news: false,
             last: Cycle::default(),
         }
@@ -205,11 +217,12 @@ impl Shell {
             return;
         }
         let now = clock::now();
+        let Some(usage) = self.past.usage(now) else { return };
         self.news = false;
         self.known.expire(now, ECHO_PATIENCE);
         let watch = metrics::Stopwatch::start();
         let (scheduler, world) = (&mut self.scheduler, self.known.world_mut());
-        let run = || catch_unwind(AssertUnwindSafe(|| scheduler.cycle(world, &Usage::default(), now)));
+        let run = || catch_unwind(AssertUnwindSafe(|| scheduler.cycle(world, &usage, now)));
         // Others go on meanwhile: watches are read, writes are finished.
         let Ok(done) = tokio::task::block_in_place(run) else {
             // What it was about was printed where it happened. Nothing of this cycle leaves.

@@ -12,6 +12,7 @@ use super::suggestion;
 use crate::duration;
 use crate::objects::Malformed;
 use crate::objects::reader::Reader;
+use crate::scheduler::usage::prometheus::{Connection, Source};
 use crate::scheduler::usage::{UsageRule, Window};
 
 /// Where usage may come from. The simulator takes its own past, whichever is named.
@@ -37,15 +38,47 @@ pub(super) fn read(place: &Reader<'_>) -> Result<Option<UsageRule>, Malformed> {
         return Err(client.wrong(problem, format!("use {}", CLIENTS.join(", "))));
     }
     let params = place.field("usageParams");
-    let fetch_interval = positive(&params.field("fetchInterval"))?.unwrap_or(MINUTE);
-    let staleness = params.field("stalenessPeriod").span()?.unwrap_or(Span(5 * MINUTE.0));
+    let extra = params.field("extraParams");
+    let usual = UsageRule::every(MINUTE);
+    let fetch_interval = positive(&params.field("fetchInterval"))?.unwrap_or(usual.fetch_interval);
+    let staleness = params.field("stalenessPeriod").span()?.unwrap_or(usual.staleness);
     Ok(Some(UsageRule {
         window: window(&params)?,
         half_life: params.field("halfLifePeriod").span()?.filter(|half_life| half_life.0 > 0),
-        resolution: positive(&params.field("extraParams").field("queryResolution"))?.unwrap_or(MINUTE),
+        resolution: positive(&extra.field("queryResolution"))?.unwrap_or(usual.resolution),
         fetch_interval,
         staleness: staleness.max(fetch_interval),
+        source: Source {
+            connection: connection(place)?,
+            timeout: positive(&extra.field("usageQueryTimeout"))?.unwrap_or(usual.source.timeout),
+            wait: params.field("waitTimeout").span()?.unwrap_or(usual.source.wait),
+            allocation: metrics(&extra, "AllocationMetric", usual.source.allocation)?,
+            capacity: metrics(&extra, "CapacityMetric", usual.source.capacity)?,
+        },
     }))
+}
+
+fn connection(place: &Reader<'_>) -> Result<Connection, Malformed> {
+    let (url, variable) = (place.field("connectionString"), place.field("connectionStringEnvVar"));
+    let said = |place: &Reader<'_>| place.text_or_empty().map(|text| Some(text).filter(|text| !text.is_empty()));
+    match (said(&url)?, said(&variable)?) {
+        (None, None) => Ok(Connection::Unsaid),
+        (Some(url), None) => Ok(Connection::Url(url)),
+        (None, Some(variable)) => Ok(Connection::Variable(variable)),
+        (Some(_), Some(_)) => Err(variable.wrong("connectionString says it already", "keep one of the two")),
+    }
+}
+
+/// Metrics that go by other names in this cluster, of cores, bytes and GPUs.
+fn metrics(extra: &Reader<'_>, suffix: &str, usual: [String; 3]) -> Result<[String; 3], Malformed> {
+    let mut names = usual;
+    for (name, resource) in names.iter_mut().zip(["cpu", "memory", "gpu"]) {
+        let said = extra.field(&format!("{resource}{suffix}")).text_or_empty()?;
+        if !said.is_empty() {
+            *name = said;
+        }
+    }
+    Ok(names)
 }
 
 fn window(params: &Reader<'_>) -> Result<Window, Malformed> {
@@ -119,7 +152,8 @@ mod tests {
         let rule = rule(&json!({
             "windowType": "tumbling", "windowSize": "1d12h", "tumblingWindowStartTime": "1970-01-02T00:00:00Z",
             "halfLifePeriod": "6h", "fetchInterval": "10m", "stalenessPeriod": "1m",
-            "extraParams": {"queryResolution": "30s"},
+            "waitTimeout": "5s",
+            "extraParams": {"queryResolution": "30s", "usageQueryTimeout": "3s", "gpuAllocationMetric": "held_gpus"},
         }));
         let rule = rule.unwrap().unwrap();
         let first = Timestamp(86_400_000_000);
@@ -127,6 +161,21 @@ mod tests {
         assert_eq!(rule.half_life, Some(Span::seconds(6 * 3600)));
         assert_eq!(rule.resolution, Span::seconds(30));
         assert_eq!(rule.staleness, Span::seconds(600), "data is never stale before it is fetched again");
+        assert_eq!((rule.source.timeout, rule.source.wait), (Span::seconds(3), Span::seconds(5)));
+        assert_eq!(rule.source.allocation[1..], ["kai_queue_allocated_memory_bytes", "held_gpus"]);
+    }
+
+    #[test]
+    fn prometheus_is_named_once() {
+        let connection = |config: &Value| connection(&Reader::root(config)).map_err(|wrong| wrong.to_string());
+        let url = json!({"connectionString": "http://prometheus:9090"});
+        assert_eq!(connection(&url), Ok(Connection::Url("http://prometheus:9090".to_owned())));
+        let variable = json!({"connectionStringEnvVar": "PROMETHEUS"});
+        assert_eq!(connection(&variable), Ok(Connection::Variable("PROMETHEUS".to_owned())));
+        assert_eq!(connection(&json!({})), Ok(Connection::Unsaid));
+        let both = json!({"connectionString": "http://prometheus:9090", "connectionStringEnvVar": "PROMETHEUS"});
+        let wrong = "connectionStringEnvVar: connectionString says it already".to_owned();
+        assert_eq!(connection(&both), Err(wrong));
     }
 
     fn refused(params: &Value, expected: &Expect) {

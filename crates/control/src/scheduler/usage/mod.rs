@@ -11,6 +11,10 @@ use kai_engine::units::{ONE, Span, Timestamp, Triple};
 
 use super::settings::Usage;
 
+pub mod prometheus;
+
+use prometheus::{Connection, Source};
+
 /// How the past is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRule {
@@ -23,6 +27,30 @@ pub struct UsageRule {
     pub fetch_interval: Span,
     /// Data older than this is not to be trusted.
     pub staleness: Span,
+    /// Where a cluster finds it.
+    pub source: Source,
+}
+
+impl UsageRule {
+    /// As KAI has it if nothing else is said, with samples so far apart.
+    pub fn every(resolution: Span) -> Self {
+        let minute = Span::seconds(60);
+        let capacity = |resource: &str| format!("sum(kube_node_status_capacity{{resource=\"{resource}\"}})");
+        Self {
+            window: Window::Sliding { size: Span::seconds(7 * 24 * 3600) },
+            half_life: None,
+            resolution,
+            fetch_interval: minute,
+            staleness: Span(5 * minute.0),
+            source: Source {
+                connection: Connection::Unsaid,
+                timeout: Span::seconds(10),
+                wait: minute,
+                allocation: ["cpu_cores", "memory_bytes", "gpus"].map(|what| format!("kai_queue_allocated_{what}")),
+                capacity: ["cpu", "memory", "nvidia_com_gpu"].map(capacity),
+            },
+        }
+    }
 }
 
 /// Which part of the past counts.
@@ -151,7 +179,7 @@ mod tests {
     }
 
     fn rule(window: Window) -> UsageRule {
-        UsageRule { window, half_life: None, resolution: HOUR, fetch_interval: HOUR, staleness: HOUR }
+        UsageRule { window, ..UsageRule::every(HOUR) }
     }
 
     /// Ten GPUs; each entry is what queue `q` holds in that hour.

@@ -1,0 +1,182 @@
+//! What queues have used, fetched from Prometheus again and again. A cycle takes what is there and waits for nothing.
+
+use std::time::Duration;
+
+use axum::http::{Request, Uri};
+use kai_control::scheduler::Usage;
+use kai_control::scheduler::usage::UsageRule;
+use kai_control::scheduler::usage::prometheus::{Answers, Connection, Queries, by_queue, queries, total, usage};
+use kai_engine::units::{Span, Timestamp};
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::{Fault, clock};
+
+/// The last answers, and when they came.
+type Known = Option<(Usage, Timestamp)>;
+
+pub(super) struct Past {
+    /// Without a rule, the past does not count.
+    rule: Option<UsageRule>,
+    known: watch::Receiver<Known>,
+    began: Timestamp,
+    is_stale: bool,
+    /// Ends with the value.
+    _fetching: JoinSet<()>,
+}
+
+impl Past {
+    /// Starts to fetch, if the past counts.
+    pub(super) fn start(rule: Option<UsageRule>) -> Result<Self, Fault> {
+        let (tell, known) = watch::channel(None);
+        let mut fetching = JoinSet::new();
+        if let Some(rule) = rule.clone() {
+            let prometheus = connect(&rule.source.connection)?;
+            fetching.spawn(fetch_always(prometheus, rule, tell));
+        }
+        Ok(Self { rule, known, began: clock::now(), is_stale: false, _fetching: fetching })
+    }
+
+    /// What is known now; nothing if the first answer should be awaited.
+    pub(super) fn usage(&mut self, now: Timestamp) -> Option<Usage> {
+        let Some(rule) = &self.rule else { return Some(Usage::default()) };
+        let known = self.known.borrow();
+        let Some((usage, at)) = &*known else {
+            return (now.since(self.began) > rule.source.wait).then(Usage::default);
+        };
+        let was_stale = std::mem::replace(&mut self.is_stale, now.since(*at) > rule.staleness);
+        if self.is_stale && !was_stale {
+            tracing::warn!("what is known of past usage is too old: it does not count until there is news");
+        }
+        Some(if self.is_stale { Usage::default() } else { usage.clone() })
+    }
+}
+
+fn connect(connection: &Connection) -> Result<Client, Fault> {
+    let wrong = |problem: String| Fault::Usage(problem);
+    let url = match connection {
+        Connection::Unsaid => {
+            return Err(wrong("it is not said where; set connectionString to the URL of Prometheus".to_owned()));
+        }
+        Connection::Url(url) => url.clone(),
+        Connection::Variable(name) => {
+            std::env::var(name).map_err(|_| wrong(format!("the environment variable {name} is not set")))?
+        }
+    };
+    // The address may hold a password.
+    let url: Uri = url.parse().map_err(|error| wrong(format!("its address is not a URL: {error}")))?;
+    // The same client as for the API server; it is an HTTP client first of all.
+    Client::try_from(Config::new(url)).map_err(|error| Fault::Client(Box::new(error)))
+}
+
+async fn fetch_always(prometheus: Client, rule: UsageRule, tell: watch::Sender<Known>) {
+    let mut tick = tokio::time::interval(duration(rule.fetch_interval));
+    loop {
+        tick.tick().await;
+        let now = clock::now();
+        match tokio::time::timeout(duration(rule.source.timeout), fetch(&prometheus, &rule, now)).await {
+            Ok(Ok(usage)) => {
+                tracing::debug!(queues = usage.queues.len(), "past usage is known");
+                tell.send_replace(Some((usage, now)));
+            }
+            Ok(Err(why)) => tracing::warn!(why, "past usage cannot be fetched from Prometheus; tried again later"),
+            Err(_) => tracing::warn!("Prometheus takes too long to tell past usage; tried again later"),
+        }
+    }
+}
+
+async fn fetch(prometheus: &Client, rule: &UsageRule, now: Timestamp) -> Result<Usage, String> {
+    let Some(queries) = queries(rule, now) else { return Ok(Usage::default()) };
+    let mut answers: [Answers; 3] = Default::default();
+    for (answer, Queries { allocated, capacity }) in answers.iter_mut().zip(&queries) {
+        answer.allocated = by_queue(&ask(prometheus, allocated, now).await?)?;
+        answer.capacity = total(&ask(prometheus, capacity, now).await?)?;
+    }
+    Ok(usage(&answers))
+}
+
+async fn ask(prometheus: &Client, query: &str, now: Timestamp) -> Result<Value, String> {
+    let seconds = (now.0 / 1_000_000).to_string();
+    let form =
+        form_urlencoded::Serializer::new(String::new()).extend_pairs([("query", query), ("time", &seconds)]).finish();
+    let request = Request::get(format!("/api/v1/query?{form}")).body(Vec::new()).map_err(|error| error.to_string())?;
+    prometheus.request(request).await.map_err(|error| error.to_string())
+}
+
+fn duration(span: Span) -> Duration {
+    Duration::from_micros(span.0.max(0).unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::extract::{RawQuery, State};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Answers like Prometheus: two queues, one of which held a quarter of everything.
+    async fn serve(asked: Arc<Mutex<Vec<String>>>) -> String {
+        let answer = |State(asked): State<Arc<Mutex<Vec<String>>>>, RawQuery(form): RawQuery| async move {
+            let form = form.unwrap_or_default();
+            let query = form_urlencoded::parse(form.as_bytes()).find(|(key, _)| key == "query").unwrap().1.into_owned();
+            let sample = |metric: Value, sum: &str| json!({"metric": metric, "value": [1, sum]});
+            let result = if query.contains("capacity") {
+                vec![sample(json!({}), "400")]
+            } else {
+                vec![sample(json!({"queue_name": "a"}), "100"), sample(json!({"queue_name": "b"}), "0")]
+            };
+            asked.lock().unwrap().push(query);
+            json!({"status": "success", "data": {"resultType": "vector", "result": result}}).to_string()
+        };
+        let routes = Router::new().route("/prometheus/api/v1/query", axum::routing::get(answer)).with_state(asked);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/prometheus", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        url
+    }
+
+    fn rule(connection: Connection) -> UsageRule {
+        let mut rule = UsageRule::every(Span::seconds(60));
+        rule.source.connection = connection;
+        rule
+    }
+
+    #[tokio::test]
+    async fn usage_is_fetched_and_too_old_usage_does_not_count() {
+        let asked = Arc::default();
+        let url = serve(Arc::clone(&asked)).await;
+        let mut past = Past::start(Some(rule(Connection::Url(url)))).unwrap();
+        past.known.changed().await.unwrap();
+        let now = clock::now();
+        let quarter = BTreeMap::from([("a".to_owned(), [250_000; 3]), ("b".to_owned(), [0; 3])]);
+        assert_eq!(past.usage(now).unwrap().queues, quarter);
+        assert_eq!(past.usage(now.plus(Span::seconds(400))).unwrap(), Usage::default());
+        assert_eq!(past.usage(now).unwrap().queues, quarter, "news make it count again");
+        assert_eq!(asked.lock().unwrap().len(), 6);
+    }
+
+    #[tokio::test]
+    async fn the_first_cycle_waits_for_the_first_answer_but_not_for_ever() {
+        let nobody = "http://127.0.0.1:1".to_owned();
+        let mut past = Past::start(Some(rule(Connection::Url(nobody)))).unwrap();
+        let now = clock::now();
+        assert_eq!(past.usage(now), None);
+        assert_eq!(past.usage(now.plus(Span::seconds(61))), Some(Usage::default()));
+        assert_eq!(Past::start(None).unwrap().usage(now), Some(Usage::default()), "where the past does not count");
+    }
+
+    #[tokio::test]
+    async fn mistakes_are_told_at_start() {
+        let wrong = |connection| Past::start(Some(rule(connection))).err().map(|fault| fault.to_string());
+        let unsaid = "cannot learn past usage: it is not said where; set connectionString to the URL of Prometheus";
+        assert_eq!(wrong(Connection::Unsaid).as_deref(), Some(unsaid));
+        let unset = "cannot learn past usage: the environment variable KAI_TEST_UNSET is not set";
+        assert_eq!(wrong(Connection::Variable("KAI_TEST_UNSET".to_owned())).as_deref(), Some(unset));
+    }
+}
