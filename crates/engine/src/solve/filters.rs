@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use fixedbitset::FixedBitSet;
 
 use super::victims::{Batch, Place};
-use crate::ids::{NodeId, TaskId};
+use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::ledger::Ledger;
-use crate::snapshot::GpuAsk;
+use crate::snapshot::{GPUS, GpuAsk, Shape};
+use crate::units::{GPU, compat};
 
 /// GPUs that would be free on each node, and how many of the pending pods could find room, by size.
 ///
@@ -88,34 +89,97 @@ fn room(free: i64, gpus: i64) -> i64 {
 pub struct Volume {
     demand: i64,
     free: i64,
-    /// Parts of GPUs are rounded in several ways, so only whole ones are counted.
-    counts: bool,
+    counted: Counted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// Only whole GPUs are asked for.
+    Whole,
+    /// Parts as well: all GPUs are alike, so that a part is as large everywhere.
+    Parts,
+    /// What is asked for differs from node to node.
+    Nothing,
+}
+
+/// What is free of GPUs that are all alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// MiB of each.
+    memory: i64,
+    /// Whole ones and parts, now or later, rounded up.
+    free: i64,
+}
+
+impl Parts {
+    /// `None` if GPUs are not alike, or given out in other ways as well.
+    pub fn new(ledger: &Ledger<'_>) -> Option<Self> {
+        let snapshot = ledger.snapshot;
+        let with_gpus =
+            || snapshot.nodes.ids().filter(|node| snapshot.row(&snapshot.nodes.allocatable, *node)[GPUS] > 0);
+        let memory = snapshot.nodes.device_memory[with_gpus().next()?.index()];
+        let alike = with_gpus().all(|node| snapshot.nodes.device_memory[node.index()] == memory);
+        if !alike || memory <= 0 || !snapshot.claims.devices.is_empty() {
+            return None;
+        }
+        let whole = |node: NodeId| (ledger.idle(node)[GPUS] + ledger.releasing(node)[GPUS]).max(0);
+        let part = |device: &DeviceId| {
+            let device = ledger.device(*device);
+            let used = device.held + device.promised;
+            // One that everybody leaves is a whole one.
+            if used > 0 { -in_gpus(used - memory, memory).min(0) } else { 0 }
+        };
+        let free = with_gpus().map(|node| whole(node) + ledger.devices_on(node).iter().map(part).sum::<i64>()).sum();
+        Some(Self { memory, free })
+    }
+}
+
+/// Millionths of GPUs, rounded down.
+fn in_gpus(mib: i64, memory: i64) -> i64 {
+    (i128::from(mib) * i128::from(GPU)).div_euclid(i128::from(memory)) as i64
 }
 
 impl Volume {
-    /// For these pods.
-    pub fn new(ledger: &Ledger<'_>, free: &[i64], pending: &[TaskId]) -> Self {
-        let shape = |task: &TaskId| ledger.snapshot.shape(ledger.snapshot.task(*task).shape);
-        Self {
-            demand: pending.iter().map(|task| shape(task).quota_gpu).sum(),
-            free: free.iter().map(|free| (*free).max(0)).sum(),
-            counts: pending.iter().all(|task| shape(task).gpu == GpuAsk::Whole),
+    /// For these pods, with so much free; `parts` where any of them asks for a part of a GPU.
+    pub fn new(ledger: &Ledger<'_>, free: i64, parts: Option<Parts>, pending: &[TaskId]) -> Self {
+        let shapes = || pending.iter().map(|task| ledger.snapshot.shape(ledger.snapshot.task(*task).shape));
+        if shapes().all(|shape| shape.gpu == GpuAsk::Whole) {
+            return Self { demand: shapes().map(|shape| shape.quota_gpu).sum(), free, counted: Counted::Whole };
+        }
+        let demand = |shape: &Shape| match (shape.gpu, parts) {
+            (GpuAsk::Whole, _) => Some(shape.quota_gpu),
+            (GpuAsk::Share { devices, portion }, Some(parts)) => {
+                let memory = compat::share_to_memory(portion, parts.memory);
+                Some(i64::from(devices) * in_gpus(memory, parts.memory))
+            }
+            (GpuAsk::Memory { devices, mib }, Some(parts)) => Some(i64::from(devices) * in_gpus(mib, parts.memory)),
+            _ => None,
+        };
+        match (shapes().map(demand).sum::<Option<i64>>(), parts) {
+            (Some(demand), Some(parts)) => Self { demand, free: parts.free, counted: Counted::Parts },
+            _ => Self { demand: 0, free: 0, counted: Counted::Nothing },
         }
     }
 
     /// Whether somebody must lose a place.
     pub fn is_short(&self) -> bool {
-        self.counts && self.demand > self.free
+        self.counted != Counted::Nothing && self.demand > self.free
     }
 
-    /// GPUs that somebody must lose.
+    /// Whether parts of GPUs are asked for, of which queues count no more than hundredths.
+    pub fn has_parts(&self) -> bool {
+        self.counted == Counted::Parts
+    }
+
+    /// Whole GPUs that somebody must lose.
     pub fn missing(&self) -> i64 {
-        if self.is_short() { self.demand - self.free } else { 0 }
+        if self.is_short() && !self.has_parts() { self.demand - self.free } else { 0 }
     }
 
-    /// Whether there could be room for everyone if so many GPUs are lost.
-    pub fn suffices(&self, lost: i64) -> bool {
-        !self.is_short() || self.demand <= self.free.saturating_add(lost)
+    /// Whether there could be room for everyone if so many GPUs are lost, as queues count them, of so many pods.
+    pub fn suffices(&self, lost: i64, pods: usize) -> bool {
+        let rounding = if self.has_parts() { GPU / 100 * pods as i64 } else { 0 };
+        !self.is_short() || self.demand <= self.free.saturating_add(lost).saturating_add(rounding)
     }
 }
 

@@ -113,6 +113,15 @@ impl Losses {
         }
     }
 
+    /// Whether nobody in these queues could lose anything, whatever they hold.
+    pub fn nobody(&self, book: &QueueBook, required: Triple, queues: &[QueueId]) -> bool {
+        match self {
+            Self::Nobody => true,
+            Self::Anybody => false,
+            Self::Sides(sides) => sides.nobody(book, required, queues),
+        }
+    }
+
     /// Of these queues, those closest to the job that together could lose so many GPUs, and nobody else: a job is helped
     /// best by those who hold what belongs to it. `None` if closeness does not matter.
     pub fn nearest(&self, book: &QueueBook, required: Triple, gpus: i64, queues: &[QueueId]) -> Option<Vec<QueueId>> {
@@ -124,6 +133,15 @@ impl Losses {
 }
 
 impl Sides {
+    /// If nobody below loses anything, nothing is lost beside the reclaimer on the levels above.
+    fn nobody(&self, book: &QueueBook, required: Triple, queues: &[QueueId]) -> bool {
+        let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
+        queues.iter().all(|queue| {
+            let (_, ours, theirs) = self.parting[queue.index()];
+            rules::most_lost(book, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier).is_none()
+        })
+    }
+
     fn nearest(&self, book: &QueueBook, required: Triple, gpus: i64, queues: &[QueueId]) -> Option<Vec<QueueId>> {
         let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
         let mut sides: BTreeMap<(Reverse<usize>, QueueId), Vec<QueueId>> = BTreeMap::new();

@@ -5,6 +5,7 @@ pub mod filters;
 pub mod index;
 pub mod losses;
 pub mod min_runtime;
+pub mod players;
 pub mod rules;
 pub mod scenario;
 pub mod search;

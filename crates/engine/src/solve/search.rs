@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
-use super::filters::{Admission, FreeGpus, Volume};
+use super::filters::{Admission, FreeGpus, Parts, Volume};
 use super::index::{JobIndex, Scratch};
 use super::losses::{Losses, Unit};
+use super::players::{Partial, fill};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
 use super::spare;
 use super::victims::{Batch, Eligible, VictimOrder, VictimTree, everyone};
 use crate::finder::NodeSet;
-use crate::gang::{Gang, Need};
-use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
+use crate::gang::Gang;
+use crate::ids::{JobId, NodeId, PodSetId, TaskId};
 use crate::ledger::{Ledger, Standing};
 use crate::order::jobs::JobFacts;
-use crate::order::tree::{JobKey, JobTree, Jobs};
+use crate::order::tree::JobTree;
 use crate::outcome::{Refusals, SearchStop};
 use crate::place::Attempt;
 use crate::policy::Generator;
@@ -27,8 +28,11 @@ use crate::snapshot::{Status, Task};
 use crate::units::Triple;
 
 /// Victims that a probe gathers before it asks whether all of them together could help, or whether some should be
-/// tried before the others: most probes need few.
+/// tried before the others: most probes need few, and asking means to look at all of them.
 const PATIENCE: u32 = 64;
+
+/// Victims that a probe gathers before it asks what is known of queues alone, or of a single queue.
+const FIRST_PATIENCE: u32 = 4;
 
 /// A job that needs room, and who may be asked to make it.
 pub struct Problem<'p> {
@@ -99,7 +103,9 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         tree,
         order: VictimOrder::new(session, index, problem.eligible),
         feasible: feasible_nodes(session, problem),
+        free_in_all: free.iter().map(|free| (*free).max(0)).sum(),
         free,
+        parts: if problem.chunk.iter().any(|task| shares(session, *task)) { Parts::new(&session.ledger) } else { None },
         rooms: BTreeMap::new(),
         allowed: 0,
         // Where other pods or their volumes stand in the way, GPUs alone do not tell what could work.
@@ -112,6 +118,11 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         session.ledger.rollback(mark);
     }
     search.report
+}
+
+/// Whether the pod asks for parts of GPUs.
+fn shares(session: &Session<'_>, task: TaskId) -> bool {
+    session.snapshot.shape(session.snapshot.task(task).shape).gpu.shared_devices().is_some()
 }
 
 fn minds_others(task: &Task) -> bool {
@@ -132,6 +143,10 @@ struct Search<'p> {
     feasible: FixedBitSet,
     /// GPUs free on each node, now or later, when the search began.
     free: Vec<i64>,
+    /// The same of all nodes together.
+    free_in_all: i64,
+    /// The same with parts of GPUs counted exactly, if the job asks for any.
+    parts: Option<Parts>,
     /// How many pods of a size fit on all nodes together, for the sizes that were asked about.
     rooms: BTreeMap<i64, i64>,
     /// Steps at which the current generator must stop.
@@ -142,10 +157,18 @@ struct Search<'p> {
 
 /// What a probe found.
 enum Probe {
-    Solved(Vec<Arc<Batch>>),
+    Solved(Solution),
     /// There are more victims to look at.
     Cut,
     Unsolved,
+}
+
+/// A scenario that worked out; the ledger shows it.
+struct Solution {
+    /// Victims to start from when more pods are tried.
+    victims: Vec<Arc<Batch>>,
+    /// Whether these are all who were evicted, so that trying them again would end in the same way.
+    is_all: bool,
 }
 
 /// Where a probe starts.
@@ -201,10 +224,16 @@ impl Search<'_> {
         while fails - works > 1 && works < count {
             let mark = session.ledger.mark();
             let probe = self.probe(session, generator, next, &recorded)?;
+            if next == count
+                && !self.plain
+                && let Probe::Solved(Solution { is_all: true, .. }) = probe
+            {
+                return Ok(true);
+            }
             session.ledger.rollback(mark);
             match probe {
-                Probe::Solved(victims) => {
-                    recorded = victims;
+                Probe::Solved(solution) => {
+                    recorded = solution.victims;
                     works = next;
                     self.report.placed = self.report.placed.max(works as u32);
                 }
@@ -236,8 +265,8 @@ impl Search<'_> {
             let is_one = |batch: &&Arc<Batch>| relatives.queues.contains(&batch.unit.queue);
             let recorded: Vec<Arc<Batch>> = recorded.iter().filter(is_one).map(Arc::clone).collect();
             let among = Start { among: Some(&relatives), ..Start::all(&recorded) };
-            if let Probe::Solved(victims) = self.probe_from(session, generator, count, &among)? {
-                return Ok(Probe::Solved(victims));
+            if let Probe::Solved(solution) = self.probe_from(session, generator, count, &among)? {
+                return Ok(Probe::Solved(solution));
             }
         }
         self.probe_from(session, generator, count, &Start::all(recorded))
@@ -245,7 +274,7 @@ impl Search<'_> {
 
     /// Queues that could lose what these pods lack, see [`Losses::nearest`].
     fn relatives(&mut self, session: &Session<'_>, pending: &[TaskId]) -> Option<Eligible> {
-        let volume = Volume::new(&session.ledger, &self.free, pending);
+        let volume = Volume::new(&session.ledger, self.free_in_all, self.parts, pending);
         let required = self.facts.requested(&session.ledger, pending);
         let eligible = self.problem.eligible;
         let queues = &eligible.queues;
@@ -264,7 +293,7 @@ impl Search<'_> {
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
         let required = self.facts.requested(&session.ledger, pending);
-        let volume = Volume::new(&session.ledger, &self.free, pending);
+        let volume = Volume::new(&session.ledger, self.free_in_all, self.parts, pending);
         let feasible = self.feasible_with(session, recorded);
         let mut gathered = Gathered::new(recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at), &demands);
         // What recorded victims give back, and with all potential ones on top.
@@ -275,6 +304,7 @@ impl Search<'_> {
         }
         let mut most = least.clone();
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
+        let patience = if self.problem.eligible.queues.len() == 1 { FIRST_PATIENCE } else { PATIENCE };
         let mut victims = Victims::new(session, self.index, start, self.problem.eligible);
         let mut seen = BTreeSet::new();
         let mut kept = BTreeSet::new();
@@ -282,7 +312,11 @@ impl Search<'_> {
             if state == start.most {
                 return Ok(Probe::Cut);
             }
-            if state == PATIENCE && start.among.is_none() && volume.is_short() && !self.plain {
+            let may_ask = start.among.is_none() && volume.is_short() && !self.plain;
+            if state == FIRST_PATIENCE && may_ask && self.nobody_loses(session, required) {
+                break;
+            }
+            if state == patience && may_ask {
                 match self.must_be_moved(session, required, volume, &demands) {
                     Some(jobs) => kept = jobs,
                     None => break,
@@ -315,9 +349,9 @@ impl Search<'_> {
                 }
                 if gives_enough(&mut least, &gathered, &scenario, stays)
                     && self.pays(session, required, volume, &mut least, &gathered, &scenario)
-                    && let Some(victims) = self.play(session, pending, &gathered, &scenario, generator)?
+                    && let Some(solution) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
-                    return Ok(Probe::Solved(victims));
+                    return Ok(Probe::Solved(solution));
                 }
             }
             match victims.next(session, &mut self.order) {
@@ -331,6 +365,11 @@ impl Search<'_> {
             }
         }
         Ok(Probe::Unsolved)
+    }
+
+    /// Whether all victims would have to be moved.
+    fn nobody_loses(&self, session: &Session<'_>, required: Triple) -> bool {
+        self.problem.losses.nobody(&session.ledger.book, required, &self.problem.eligible.queues)
     }
 
     /// Whether all victims must find another place.
@@ -355,8 +394,12 @@ impl Search<'_> {
         let batches: Vec<&Batch> = gathered.recorded.iter().chain(potential).map(AsRef::as_ref).collect();
         let units: Vec<Unit> = batches.iter().map(|batch| batch.unit).collect();
         let losable = self.problem.losses.of(&session.ledger.book, required, &units);
-        if !volume.suffices(losable.gpus) {
+        let lost = batches.iter().zip(&losable.units).filter(|(_, losable)| **losable);
+        if !volume.suffices(losable.gpus, lost.map(|(batch, _)| batch.tasks.len()).sum()) {
             return false;
+        }
+        if volume.has_parts() {
+            return true;
         }
         let change = |least: &mut FreeGpus, sign: i64| {
             for (index, (batch, losable)) in batches.iter().zip(&losable.units).enumerate() {
@@ -392,13 +435,16 @@ impl Search<'_> {
         let losable = problem.losses.of(&session.ledger.book, required, &units);
         let mut most = FreeGpus::new(&self.free, demands, &mut self.rooms);
         let mut kept = BTreeSet::new();
+        let mut lost = 0;
         for (batch, losable) in everyone.iter().zip(&losable.units) {
-            most.give_back(batch, !losable, 1);
-            if !losable {
+            most.give_back(batch, !losable && !volume.has_parts(), 1);
+            if *losable {
+                lost += batch.tasks.len();
+            } else {
                 kept.insert(batch.job);
             }
         }
-        (volume.suffices(losable.gpus) && most.suffice()).then_some(kept)
+        (volume.suffices(losable.gpus, lost) && most.suffice()).then_some(kept)
     }
 
     /// Feasible nodes and those where recorded victims make room.
@@ -422,7 +468,7 @@ impl Search<'_> {
         gathered: &Gathered,
         scenario: &Scenario,
         generator: Generator,
-    ) -> Result<Option<Vec<Arc<Batch>>>, SearchStop> {
+    ) -> Result<Option<Solution>, SearchStop> {
         let potential = scenario.iter().map(|index| &gathered.potential[*index]);
         let batches: Vec<&Arc<Batch>> = gathered.recorded.iter().chain(potential).collect();
         let mut victims: Vec<TaskId> = batches.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
@@ -447,7 +493,9 @@ impl Search<'_> {
             } else {
                 let lost = lost_or_moved(session, &victims);
                 self.report.batch = victims.len() as u32;
-                return Ok(Some(remember(generator, &trial.batches, &lost)));
+                let victims = remember(generator, &trial.batches, &lost);
+                let is_all = victims.len() == trial.batches.len();
+                return Ok(Some(Solution { victims, is_all }));
             }
         }
         session.ledger.rollback(mark);
@@ -625,49 +673,6 @@ fn gives_enough(least: &mut FreeGpus, gathered: &Gathered, scenario: &Scenario, 
     let enough = least.suffice();
     batches().for_each(|batch| least.give_back(batch, stays, -1));
     enough
-}
-
-/// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
-fn fill(
-    tree: &mut JobTree,
-    session: &Session<'_>,
-    jobs: &mut Partial<'_>,
-    playing: &BTreeSet<JobId>,
-    index: &JobIndex,
-) {
-    let mut last: BTreeMap<QueueId, JobKey> = BTreeMap::new();
-    for job in playing {
-        let queue = session.snapshot.job(*job).queue.expect("players have a queue");
-        let key = jobs.key(&session.ledger, *job);
-        tree.push(&session.ledger, jobs, *job, None);
-        let entry = last.entry(queue).or_insert(key);
-        *entry = (*entry).max(key);
-    }
-    for (queue, last) in last {
-        for key in index.waiting(queue).range(..last) {
-            if !playing.contains(&key.3) {
-                tree.push(&session.ledger, jobs, key.3, None);
-            }
-        }
-    }
-}
-
-/// Job facts in which the pending job is only as large as the prefix that is tried.
-struct Partial<'f> {
-    job: JobId,
-    need: Need,
-    required: Triple,
-    facts: &'f mut JobFacts,
-}
-
-impl Jobs for Partial<'_> {
-    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple {
-        if job == self.job { self.required } else { self.facts.required(ledger, job) }
-    }
-
-    fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
-        if job == self.job { self.facts.key_with(ledger, job, self.need) } else { self.facts.key(ledger, job) }
-    }
 }
 
 /// Tells sets of pods apart; their order does not matter.

@@ -1,0 +1,59 @@
+//! The order in which the players of a scenario are placed: the job and its victims.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::index::JobIndex;
+use crate::gang::Need;
+use crate::ids::{JobId, QueueId};
+use crate::ledger::Ledger;
+use crate::order::jobs::JobFacts;
+use crate::order::tree::{JobKey, JobTree, Jobs};
+use crate::session::Session;
+use crate::units::Triple;
+
+/// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
+pub fn fill(
+    tree: &mut JobTree,
+    session: &Session<'_>,
+    jobs: &mut Partial<'_>,
+    playing: &BTreeSet<JobId>,
+    index: &JobIndex,
+) {
+    let mut last: BTreeMap<QueueId, JobKey> = BTreeMap::new();
+    for job in playing {
+        let queue = session.snapshot.job(*job).queue.expect("players have a queue");
+        let key = jobs.key(&session.ledger, *job);
+        tree.push(&session.ledger, jobs, *job, None);
+        let entry = last.entry(queue).or_insert(key);
+        *entry = (*entry).max(key);
+    }
+    for (queue, last) in last {
+        for key in index.waiting(queue).range(..last) {
+            if !playing.contains(&key.3) {
+                tree.push(&session.ledger, jobs, key.3, None);
+            }
+        }
+    }
+}
+
+/// Job facts in which the pending job is only as large as the prefix that is tried.
+pub struct Partial<'f> {
+    /// The job.
+    pub job: JobId,
+    /// How complete it would be.
+    pub need: Need,
+    /// What the prefix asks for.
+    pub required: Triple,
+    /// Facts about all others.
+    pub facts: &'f mut JobFacts,
+}
+
+impl Jobs for Partial<'_> {
+    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple {
+        if job == self.job { self.required } else { self.facts.required(ledger, job) }
+    }
+
+    fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
+        if job == self.job { self.facts.key_with(ledger, job, self.need) } else { self.facts.key(ledger, job) }
+    }
+}
