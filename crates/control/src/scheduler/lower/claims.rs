@@ -30,9 +30,8 @@ impl std::fmt::Debug for Devices<'_> {
 }
 
 /// What devices there are; nothing if there are none and nobody claims any.
-pub(super) fn inventory<'w>(world: &'w World, nodes: &Selected<'w>) -> Option<Inventory<'w>> {
-    let claimed = || world.pods.values().any(|pod| !pod.claims.is_empty());
-    if world.resource_slices.is_empty() && world.resource_claims.is_empty() && !claimed() {
+pub(super) fn inventory<'w>(world: &'w World, nodes: &Selected<'w>, roster: &Roster<'w>) -> Option<Inventory<'w>> {
+    if world.resource_slices.is_empty() && world.resource_claims.is_empty() && !roster.traits.claim_devices {
         return None;
     }
     let view = |facts: &super::nodes::Facts<'w>| NodeView { name: &facts.node.name, labels: &facts.node.labels };

@@ -105,8 +105,10 @@ impl OwnKey {
 }
 
 /// Classes of a snapshot.
-pub(super) struct Classes<'t> {
+pub(super) struct Classes<'t, 'w> {
     table: &'t mut ClassTable,
+    /// The last one, since those who follow each other are often alike.
+    last: Option<(ClassKey<'w>, ClassId)>,
     /// Ids by number in the table.
     ids: Vec<Option<ClassId>>,
     /// Numbers in the table by id.
@@ -117,14 +119,14 @@ pub(super) struct Classes<'t> {
     restricted: bool,
 }
 
-impl<'t> Classes<'t> {
+impl<'t, 'w> Classes<'t, 'w> {
     pub(super) fn new(table: &'t mut ClassTable, legacy_mig_nodes: FixedBitSet, restricted: bool) -> Self {
-        Self { table, ids: Vec::new(), numbers: Vec::new(), legacy_mig_nodes, restricted }
+        Self { table, last: None, ids: Vec::new(), numbers: Vec::new(), legacy_mig_nodes, restricted }
     }
 
     pub(super) fn id(
         &mut self,
-        pod: &Pod,
+        pod: &'w Pod,
         claim: ClaimRule,
         volumes: &Needs,
         nodes: &Selected<'_>,
@@ -138,6 +140,11 @@ impl<'t> Classes<'t> {
             claim,
             volumes: volumes.number,
         };
+        if let Some((last, id)) = self.last
+            && last == key
+        {
+            return id;
+        }
         let number = match self.table.known.binary_search_by(|(known, _)| known.borrowed().cmp(&key)) {
             Ok(at) => self.table.known[at].1,
             Err(at) => {
@@ -150,10 +157,12 @@ impl<'t> Classes<'t> {
         };
         let index = number as usize;
         self.ids.resize(self.ids.len().max(index + 1), None);
-        *self.ids[index].get_or_insert_with(|| {
+        let id = *self.ids[index].get_or_insert_with(|| {
             self.numbers.push(number);
             builder.class(self.table.rows[index].clone())
-        })
+        });
+        self.last = Some((key, id));
+        id
     }
 
     /// Sorts all nodes by the first rule they fail.

@@ -1,6 +1,6 @@
 //! Jobs with their trees and pods.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
@@ -17,7 +17,8 @@ use super::numa::Zones;
 use super::relations::Relations;
 use super::roster::{Charge, Member, Members, Roster};
 use super::shapes::{ExtraColumn, Shapes};
-use super::signatures::Signatures;
+use super::signatures::{Alike, Signatures};
+use super::status::is_placed;
 use super::topologies::Topologies;
 use super::tree::{Branch, Limb};
 use super::volumes::{RuleTable, Volumes};
@@ -34,9 +35,10 @@ struct Maker<'a, 'w> {
     columns: &'a [ExtraColumn<'w>],
     devices: BTreeMap<(NodeId, &'w str), DeviceId>,
     topologies: Topologies<'w>,
-    classes: Classes<'a>,
+    classes: Classes<'a, 'w>,
     shapes: Shapes<'w>,
     signatures: &'a mut Signatures,
+    alike: Alike<'w>,
     relations: Relations<'w>,
     volumes: Volumes<'a, 'w>,
     zones: Zones<'w>,
@@ -92,6 +94,7 @@ pub(super) fn add<'w>(
         classes: Classes::new(&mut tables.classes, legacy, settings.restrict_node_scheduling),
         shapes: Shapes::default(),
         signatures: &mut tables.signatures,
+        alike: Alike::default(),
         relations,
         volumes,
         zones,
@@ -123,8 +126,8 @@ fn devices<'w>(
     builder: &mut Builder,
     names: &mut Names<'w>,
 ) -> BTreeMap<(NodeId, &'w str), DeviceId> {
-    let members = roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&roster.sharing);
     let mut devices: BTreeMap<(NodeId, &str), DeviceId> = BTreeMap::new();
+    let members = roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&roster.sharing);
     for member in members {
         let Some(node) = member.node else { continue };
         devices.extend(member.gpu_groups.iter().map(|group| ((node, *group), DeviceId(0))));
@@ -138,6 +141,9 @@ fn devices<'w>(
 
 fn legacy_mig_nodes(nodes: &nodes::Selected<'_>, roster: &Roster<'_>) -> FixedBitSet {
     let mut set = FixedBitSet::with_capacity(nodes.list.len());
+    if !roster.traits.ask_for_more {
+        return set;
+    }
     for (index, loose) in roster.loose.iter().enumerate() {
         set.set(index, loose.iter().any(|loose| loose.pod.request.legacy_mig));
     }
@@ -174,7 +180,7 @@ fn add_bystanders<'w>(
 impl<'w> Maker<'_, 'w> {
     /// A job that is never scheduled nor evicted, for pods that hold shared GPUs and belong to no job here.
     fn stand_in(&mut self, members: &[Member<'w>]) {
-        let tasks = members.iter().map(|member| self.task(member, false)).collect();
+        let tasks = members.iter().map(|member| self.task(member, false).0).collect();
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
         self.names.pod_sets.push("");
         self.names.jobs.push(None);
@@ -250,20 +256,27 @@ impl<'w> Maker<'_, 'w> {
         above: &[Option<&'w TopologyConstraint>],
         leaves: &mut Vec<u32>,
     ) -> PodSetRow {
-        let mut members = job.leaves[index].clone();
-        members.sort_by(|left, right| task_order(left.pod, right.pod, self.settings.task_order));
-        let around = [constraint].into_iter().chain(above.iter().rev().copied()).collect();
-        let tasks: Vec<TaskRow> = members.iter().map(|member| self.task(member, job.plan.fault.is_some())).collect();
-        let (volumes, builder) = (&mut self.volumes, &mut *self.builder);
-        let rules: Vec<u32> = members.iter().map(|member| volumes.of(member.pod, builder).number).collect();
-        leaves.push(self.signatures.leaf(around, &members, &tasks, &rules, self.world));
+        let mut members: Vec<&Member<'w>> = job.leaves[index].iter().collect();
+        members.sort_by_cached_key(|member| task_order(member.pod, self.settings.task_order));
+        let around = [constraint].into_iter().chain(above.iter().rev().copied());
+        let mut tasks: Vec<TaskRow> = Vec::with_capacity(members.len());
+        let mut numbers: Vec<u32> = Vec::new();
+        for member in &members {
+            let (task, rules) = self.task(member, job.plan.fault.is_some());
+            if !is_placed(member.status) {
+                numbers.push(self.signatures.pod(member.pod, &task, rules, self.world, &mut self.alike));
+            }
+            tasks.push(task);
+        }
+        leaves.push(self.signatures.leaf(around, numbers));
         self.names.pod_sets.push(job.plan.leaves[index]);
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
         let min = min_of_the_living(min, &tasks);
         PodSetRow { min, constraint: self.topologies.constraint(constraint, self.builder, self.names), tasks }
     }
 
-    fn task(&mut self, member: &Member<'w>, held_back: bool) -> TaskRow {
+    /// A pod's row, and the number of the rules that its volumes make.
+    fn task(&mut self, member: &Member<'w>, held_back: bool) -> (TaskRow, u32) {
         let Member { pod, status, node, gpu_groups, .. } = member;
         let ports = pod.host_ports.iter().map(|port| self.builder.port(*port)).collect();
         let (bond, crowds) = self.relations.of(pod, self.builder);
@@ -272,7 +285,7 @@ impl<'w> Maker<'_, 'w> {
         let claimed = self.claims.and_then(|claims| claims.of(&pod.key));
         let fault = claimed.and_then(|claimed| self.claims?.fault(claimed));
         let needs_gpu = claimed.is_some_and(|claimed| claimed.needs_gpu);
-        TaskRow {
+        let row = TaskRow {
             shape: self.shapes.id(&pod.request, self.columns, &self.zones, claimed, self.builder),
             class: self.classes.id(pod, ClaimRule { needs_gpu, fault }, &volumes, self.nodes, self.builder),
             status: if held_back && *status == Status::Pending { Status::Gated } else { *status },
@@ -288,7 +301,8 @@ impl<'w> Maker<'_, 'w> {
             },
             claims: claimed.and_then(|claimed| claimed.list),
             volumes: volumes.taken,
-        }
+        };
+        (row, volumes.number)
     }
 }
 
@@ -303,22 +317,14 @@ const KUBEFLOW_ROLE: &str = "training.kubeflow.org/job-role";
 const RAY_NODE_TYPE: &str = "ray.io/node-type";
 
 /// Leaders first, then by the label made for it, then by age.
-fn task_order(left: &Pod, right: &Pod, order: TaskOrder) -> Ordering {
-    let is = |pod: &Pod, key: &str, values: &[&str]| {
-        pod.labels.get(key).is_some_and(|value| values.contains(&value.as_str()))
-    };
-    let follows = |pod: &Pod| {
-        (
-            order.kubeflow && !is(pod, KUBEFLOW_ROLE, &["master", "launcher"]),
-            order.ray && !is(pod, RAY_NODE_TYPE, &["head"]),
-            if order.label { label_rank(pod) } else { LabelRank::Absent },
-        )
-    };
-    follows(left)
-        .cmp(&follows(right))
-        .then_with(|| left.created.cmp(&right.created))
-        .then_with(|| left.uid.cmp(&right.uid))
-        .then_with(|| left.key.cmp(&right.key))
+fn task_order(pod: &Pod, order: TaskOrder) -> impl Ord + use<'_> {
+    let is = |key: &str, values: &[&str]| pod.labels.get(key).is_some_and(|value| values.contains(&value.as_str()));
+    let follows = (
+        order.kubeflow && !is(KUBEFLOW_ROLE, &["master", "launcher"]),
+        order.ray && !is(RAY_NODE_TYPE, &["head"]),
+        if order.label { label_rank(pod) } else { LabelRank::Absent },
+    );
+    (follows, pod.created, &pod.uid, &pod.key)
 }
 
 /// Where the priority label puts a pod, in order.
@@ -363,7 +369,7 @@ mod tests {
             pod("master", &json!({"training.kubeflow.org/job-role": "master"}), new),
         ];
         let mut order = |order: TaskOrder| {
-            pods.sort_by(|left, right| task_order(left, right, order));
+            pods.sort_by(|left, right| task_order(left, order).cmp(&task_order(right, order)));
             pods.iter().map(|pod| pod.key.name.clone()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(order(TaskOrder::default()), "master head ten five odd old-a old-b young");

@@ -11,6 +11,7 @@
 mod claims;
 mod classes;
 mod jobs;
+mod lookup;
 mod memory;
 mod nodes;
 mod numa;
@@ -140,11 +141,11 @@ fn lower_into<'w>(
 ) -> (Lowered<'w>, Vec<u32>) {
     let queues = queues::select(world, settings);
     let mut nodes = nodes::select(world, settings);
-    let inventory = claims::inventory(world, &nodes);
+    let roster = roster::call(world, settings, &nodes, now);
+    let inventory = claims::inventory(world, &nodes, &roster);
     if let Some(inventory) = &inventory {
         nodes.count_devices(inventory);
     }
-    let roster = roster::call(world, settings, &nodes, now);
     let columns = shapes::columns(&nodes, &roster, inventory.as_ref());
 
     let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());

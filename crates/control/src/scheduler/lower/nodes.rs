@@ -7,6 +7,7 @@ use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 use kai_engine::units::{GPU, Triple};
 
 use super::in_shard;
+use super::lookup::Lookup;
 use super::roster::{Charge, Loose, Roster};
 use super::shapes::{ExtraColumn, quota_gpu, vector};
 use crate::devices::Inventory;
@@ -18,9 +19,15 @@ use kai_api::keys::{node_label, resource};
 /// Nodes in name order, which is the order of their ids.
 pub(super) struct Selected<'w> {
     pub(super) list: Vec<Facts<'w>>,
+    lookup: Lookup<'w>,
 }
 
 impl<'w> Selected<'w> {
+    fn new(list: Vec<Facts<'w>>) -> Self {
+        let lookup = Lookup::new(list.iter().map(|facts| facts.node.name.as_str()).collect());
+        Self { list, lookup }
+    }
+
     /// Notes the GPUs that nodes give out through resource claims.
     pub(super) fn count_devices(&mut self, inventory: &Inventory<'_>) {
         for (index, facts) in self.list.iter_mut().enumerate() {
@@ -30,8 +37,7 @@ impl<'w> Selected<'w> {
     }
 
     pub(super) fn id(&self, name: &str) -> Option<NodeId> {
-        let found = self.list.binary_search_by(|facts| facts.node.name.as_str().cmp(name));
-        found.ok().map(NodeId::at)
+        self.lookup.find(name).map(NodeId::at)
     }
 
     /// What is worth remembering as long as no node changes: for each node of the world, its traits if it is selected.
@@ -44,7 +50,7 @@ impl<'w> Selected<'w> {
     /// The same nodes again.
     pub(super) fn again(world: &'w World, traits: &[Option<Traits>]) -> Self {
         let nodes = world.nodes.values().zip(traits);
-        Self { list: nodes.filter_map(|(node, traits)| Some(Facts { node, traits: (*traits)? })).collect() }
+        Self::new(nodes.filter_map(|(node, traits)| Some(Facts { node, traits: (*traits)? })).collect())
     }
 }
 
@@ -88,14 +94,14 @@ pub(super) enum Mig {
 }
 
 pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> {
-    let list: Vec<Facts<'w>> = world
+    let list = world
         .nodes
         .values()
         .filter(|node| in_shard(&node.labels, settings))
         .map(|node| facts(node, settings))
         .filter(|facts| !settings.restrict_node_scheduling || facts.cpu_worker || facts.gpu_worker)
         .collect();
-    Selected { list }
+    Selected::new(list)
 }
 
 fn facts<'w>(node: &'w Node, settings: &Settings) -> Facts<'w> {

@@ -136,7 +136,7 @@ impl<'w> Relations<'w> {
         let mut relations = Self::default();
         let alone: BTreeSet<&Key> =
             world.volume_claims.values().filter(|claim| claim.is_for_one_pod()).map(|claim| &claim.key).collect();
-        if alone.is_empty() && roster.pods().all(|pod| pod.relations.is_none()) {
+        if alone.is_empty() && !roster.traits.mind_others {
             return relations;
         }
         let mut reader = TermReader::new(world, nodes, roster, alone);

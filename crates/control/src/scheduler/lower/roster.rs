@@ -27,6 +27,25 @@ pub(super) struct Roster<'w> {
     pub(super) sharing: Vec<Member<'w>>,
     pub(super) effects: Vec<Effect>,
     pub(super) problems: Vec<Problem>,
+    pub(super) traits: Traits,
+}
+
+/// What any of the pods has: what none of them has need not be looked for again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traits {
+    /// Resources beside CPU, memory and GPUs, such as MIG profiles.
+    pub(super) ask_for_more: bool,
+    pub(super) claim_devices: bool,
+    /// Rules about other pods.
+    pub(super) mind_others: bool,
+}
+
+impl Traits {
+    fn note(&mut self, pod: &Pod) {
+        self.ask_for_more |= !pod.request.resources.scalars.is_empty();
+        self.claim_devices |= !pod.claims.is_empty();
+        self.mind_others |= pod.relations.is_some();
+    }
 }
 
 /// A job with its pods, by leaf of its tree.
@@ -100,16 +119,18 @@ pub(super) fn call_some<'w>(
     nodes: &nodes::Selected<'w>,
     now: Timestamp,
 ) -> Roster<'w> {
-    let (jobs, job_of) = jobs(groups, settings);
+    let mut finger = Finger::default();
     let mut roster = Roster {
-        jobs,
+        jobs: jobs(groups, settings),
         loose: nodes.list.iter().map(|_| Vec::new()).collect(),
         sharing: Vec::new(),
         effects: Vec::new(),
         problems: Vec::new(),
+        traits: Traits::default(),
     };
     let requests = live_requests(world, settings, nodes, &mut roster.effects);
     for pod in pods {
+        roster.traits.note(pod);
         let request = requests.get(&(pod.key.namespace.as_str(), pod.key.name.as_str())).copied();
         let (request, outlived) = match request {
             Some(request) if !request.is_for(pod) => (None, Some(request)),
@@ -123,7 +144,7 @@ pub(super) fn call_some<'w>(
             continue;
         };
         let member = member(pod, status, request, nodes);
-        if let Some((job, leaf)) = seat(&member, settings, &job_of, &mut roster) {
+        if let Some((job, leaf)) = seat(&member, settings, &mut finger, &mut roster) {
             roster.jobs[job].leaves[leaf].push(member);
         } else if let Some((node, loose)) = loose(&member, settings) {
             if loose.charge == Charge::Elsewhere {
@@ -163,41 +184,61 @@ pub(super) fn claim<'w>(pod: &'w Pod, settings: &Settings) -> Option<&'w str> {
     Some(group.as_str())
 }
 
-/// Position of a job by namespace and name.
-type JobIndex<'w> = BTreeMap<(&'w str, &'w str), usize>;
+/// Where the last job was found. Pods come in name order, so that the next one often belongs to the same or to the next.
+#[derive(Default)]
+struct Finger(usize);
 
-fn jobs<'w>(groups: impl Iterator<Item = &'w PodGroup>, settings: &Settings) -> (Vec<Members<'w>>, JobIndex<'w>) {
+impl Finger {
+    /// Position of a job, which are in name order.
+    fn find(&mut self, jobs: &[Members<'_>], namespace: &str, name: &str) -> Option<usize> {
+        let is_it = |at: &usize| {
+            let key = jobs.get(*at).map(|job| &job.group.key);
+            key.is_some_and(|key| key.name == name && key.namespace == namespace)
+        };
+        let close_by = [self.0, self.0 + 1].into_iter().find(is_it);
+        let found = close_by.or_else(|| {
+            let key = |job: &Members<'_>| {
+                let key = &job.group.key;
+                (key.namespace.as_str(), key.name.as_str()).cmp(&(namespace, name))
+            };
+            jobs.binary_search_by(key).ok()
+        });
+        self.0 = found.unwrap_or(self.0);
+        found
+    }
+}
+
+/// Jobs in name order, without their pods.
+fn jobs<'w>(groups: impl Iterator<Item = &'w PodGroup>, settings: &Settings) -> Vec<Members<'w>> {
     let mut jobs = Vec::new();
-    let mut index = JobIndex::new();
     for group in groups {
         if !in_shard(&group.labels, settings) || gave_up_here(group, settings) {
             continue;
         }
         let plan = Plan::of(group);
         let leaves = plan.leaves.iter().map(|_| Vec::new()).collect();
-        index.insert((&group.key.namespace, &group.key.name), jobs.len());
         jobs.push(Members { group, plan, leaves });
     }
-    (jobs, index)
+    jobs
 }
 
 /// Whether the group asked not to be tried again on the node pool that it is labelled with.
 fn gave_up_here(group: &PodGroup, settings: &Settings) -> bool {
-    let pool = group.labels.get(&settings.node_pool_label_key).map_or("default", String::as_str);
-    group.backed_off_on.as_deref() == Some(pool)
+    let pool = || group.labels.get(&settings.node_pool_label_key).map_or("default", String::as_str);
+    group.backed_off_on.as_ref().is_some_and(|given_up| given_up == pool())
 }
 
 /// The job and leaf of a pod. Reports pods that belong to us and can belong nowhere.
 fn seat(
     member: &Member<'_>,
     settings: &Settings,
-    jobs: &JobIndex<'_>,
+    finger: &mut Finger,
     roster: &mut Roster<'_>,
 ) -> Option<(usize, usize)> {
     let pod = member.pod;
     let group = claim(pod, settings)?;
     let waits = matches!(member.status, Status::Pending | Status::Gated);
-    let Some(job) = jobs.get(&(pod.key.namespace.as_str(), group)).copied() else {
+    let Some(job) = finger.find(&roster.jobs, &pod.key.namespace, group) else {
         if waits {
             let message = format!(
                 "Pod group {}/{group} does not exist in this node pool, so that the pod waits. Create it, or correct \

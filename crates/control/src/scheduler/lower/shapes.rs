@@ -37,9 +37,11 @@ pub(super) fn columns<'w>(
     for facts in &nodes.list {
         names.extend(facts.node.allocatable.migs().map(|(name, _)| name));
     }
-    for request in roster.requests() {
-        let asked = request.resources.scalars.iter().filter(|(_, amount)| **amount > 0);
-        names.extend(asked.map(|(name, _)| name.as_str()));
+    if roster.traits.ask_for_more {
+        for request in roster.requests() {
+            let asked = request.resources.scalars.iter().filter(|(_, amount)| **amount > 0);
+            names.extend(asked.map(|(name, _)| name.as_str()));
+        }
     }
     let backed = |name: &str| inventory.is_some_and(|inventory| inventory.backs(name));
     names.into_iter().map(|name| ExtraColumn { name, kind: kind(name, backed(name)) }).collect()
@@ -79,6 +81,8 @@ pub(super) fn quota_gpu(request: &Request) -> i64 {
 #[derive(Default)]
 pub(super) struct Shapes<'w> {
     known: BTreeMap<(&'w Request, ClaimedGpus), ShapeId>,
+    /// The last one, since those who follow each other are often alike.
+    last: Option<(&'w Request, ClaimedGpus, ShapeId)>,
 }
 
 /// What claims add to a request: GPUs, GPUs that its queue pays for, and whether it is about GPUs at all.
@@ -94,7 +98,13 @@ impl<'w> Shapes<'w> {
         builder: &mut Builder,
     ) -> ShapeId {
         let claimed = claimed.map_or((0, 0, false), |claimed| (claimed.gpus, claimed.quota_gpus, claimed.needs_gpu));
-        *self.known.entry((request, claimed)).or_insert_with(|| {
+        if let Some((last, claimed_last, id)) = self.last
+            && claimed_last == claimed
+            && last == request
+        {
+            return id;
+        }
+        let id = *self.known.entry((request, claimed)).or_insert_with(|| {
             let mut shape = shape(request, columns);
             shape.numa = zones.ask(request, columns, builder);
             shape.need[GPUS] += i64::from(claimed.0) * GPU;
@@ -103,7 +113,9 @@ impl<'w> Shapes<'w> {
                 shape.gpu = GpuAsk::Whole;
             }
             builder.shape(shape)
-        })
+        });
+        self.last = Some((request, claimed, id));
+        id
     }
 }
 

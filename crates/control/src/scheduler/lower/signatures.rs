@@ -6,17 +6,15 @@ use std::collections::BTreeMap;
 
 use kai_engine::builder::TaskRow;
 
-use super::roster::Member;
-use super::status::is_placed;
 use crate::objects::{
     DeviceConstraint, DeviceRequest, HostPort, NodeTerm, Pod, PodClaim, Toleration, TopologyConstraint,
 };
 use crate::world::{Key, World};
 
-/// Two pods with equal keys are held to the same rules.
 /// A claim of its own counts by its content, a shared one by its name.
 type ClaimKey = (Option<String>, Vec<DeviceRequest>, Vec<DeviceConstraint>);
 
+/// Two pods with equal keys are held to the same rules.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodKey {
     selector: BTreeMap<String, String>,
@@ -33,40 +31,82 @@ struct PodKey {
     other: String,
 }
 
-/// Constraints from a leaf up to the root, and the numbers of the pods that still need a place.
-type LeafKey = (Vec<Option<TopologyConstraint>>, Vec<u32>);
+/// Numbers of the constraints from a leaf up to the root, and of the pods that still need a place.
+type LeafKey = (Vec<u32>, Vec<u32>);
 
 /// Numbers given out so far.
 #[derive(Debug, Default)]
 pub(super) struct Signatures {
     pods: BTreeMap<PodKey, u32>,
+    constraints: BTreeMap<TopologyConstraint, u32>,
     leaves: BTreeMap<LeafKey, u32>,
     jobs: BTreeMap<Vec<u32>, u32>,
 }
 
+/// The last pod that was given a number, since those who follow each other are often alike.
+#[derive(Default)]
+pub(super) struct Alike<'w> {
+    last: Option<(&'w Pod, Others, u32)>,
+}
+
+/// Bond and volumes of a pod, see [`PodKey`].
+type Others = (Option<u32>, (u32, Option<u32>));
+
+impl Alike<'_> {
+    fn number(&self, pod: &Pod, others: Others) -> Option<u32> {
+        let (last, others_last, number) = self.last?;
+        (others_last == others && same_rules(last, pod)).then_some(number)
+    }
+}
+
+/// Whether the pods have equal keys, bond and volumes aside; those with claims are not compared.
+fn same_rules(left: &Pod, right: &Pod) -> bool {
+    left.claims.is_empty()
+        && right.claims.is_empty()
+        && left.node_selector == right.node_selector
+        && left.node_affinity == right.node_affinity
+        && left.tolerations == right.tolerations
+        && left.priority_class == right.priority_class
+        && left.priority == right.priority
+        && left.host_ports == right.host_ports
+        && left.other_rules == right.other_rules
+}
+
 impl Signatures {
-    /// The number of a leaf; 0 if all its pods have a place.
-    pub(super) fn leaf(
+    /// The number of a pod.
+    pub(super) fn pod<'w>(
         &mut self,
-        constraints: Vec<Option<&TopologyConstraint>>,
-        members: &[Member<'_>],
-        tasks: &[TaskRow],
-        rules: &[u32],
+        pod: &'w Pod,
+        task: &TaskRow,
+        rules: u32,
         world: &World,
+        alike: &mut Alike<'w>,
     ) -> u32 {
-        let mut pods: Vec<u32> = members
-            .iter()
-            .zip(tasks)
-            .zip(rules)
-            .filter(|((member, _), _)| !is_placed(member.status))
-            .map(|((member, task), rules)| number(&mut self.pods, pod_key(member.pod, task, *rules, world)))
-            .collect();
+        let others = (task.bond, (rules, task.volumes));
+        let known = alike.number(pod, others);
+        let number = known.unwrap_or_else(|| number(&mut self.pods, pod_key(pod, task, rules, world)));
+        alike.last = Some((pod, others, number));
+        number
+    }
+
+    /// The number of a leaf, from its constraint and those above it and from those of its pods that need a place; 0 if
+    /// all have one.
+    pub(super) fn leaf<'w>(
+        &mut self,
+        constraints: impl Iterator<Item = Option<&'w TopologyConstraint>>,
+        mut pods: Vec<u32>,
+    ) -> u32 {
         if pods.is_empty() {
             return 0;
         }
         pods.sort_unstable();
-        let constraints = constraints.into_iter().map(Option::<&TopologyConstraint>::cloned).collect();
+        let constraints = constraints.map(|constraint| constraint.map_or(0, |it| self.constraint(it))).collect();
         number(&mut self.leaves, (constraints, pods))
+    }
+
+    fn constraint(&mut self, constraint: &TopologyConstraint) -> u32 {
+        let known = self.constraints.get(constraint).copied();
+        known.unwrap_or_else(|| number(&mut self.constraints, constraint.clone()))
     }
 
     /// The number of a job, from those of its leaves.

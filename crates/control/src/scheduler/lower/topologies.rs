@@ -8,7 +8,7 @@ use kai_engine::snapshot::{Constraint, LevelRef, Topology as Tree};
 
 use super::nodes::Facts;
 use super::{Names, nodes};
-use crate::objects::{Level, Topology, TopologyConstraint};
+use crate::objects::{Topology, TopologyConstraint};
 use crate::world::World;
 
 /// Topologies by name.
@@ -67,19 +67,29 @@ impl<'w> Topologies<'w> {
 /// For each level, the names of its domains.
 pub(crate) type DomainNames = Vec<Vec<String>>;
 
+/// The domains of a node, from the widest to the narrowest.
+fn path<'w>(topology: &Topology, facts: &Facts<'w>) -> Option<Vec<&'w str>> {
+    topology.levels.iter().map(|level| facts.node.labels.get(&level.node_label).map(String::as_str)).collect()
+}
+
 /// A node belongs to the tree if it has the labels of all levels. A domain is known by the values down to it.
 fn tree(topology: &Topology, nodes: &nodes::Selected<'_>) -> (Tree, DomainNames) {
-    let label = |facts: &Facts<'_>, level: &Level| facts.node.labels.get(&level.node_label).cloned();
-    let path = |facts: &Facts<'_>| topology.levels.iter().map(|level| label(facts, level)).collect();
-    let paths: Vec<Option<Vec<String>>> = nodes.list.iter().map(path).collect();
+    let paths = nodes.list.iter().map(|facts| path(topology, facts)).enumerate();
+    let mut sorted: Vec<(Vec<&str>, usize)> = paths.filter_map(|(node, path)| Some((path?, node))).collect();
+    sorted.sort_unstable();
     let (mut levels, mut names) = (Vec::new(), Vec::new());
     for depth in 1..=topology.levels.len() {
-        let mut domains: BTreeMap<&[String], u32> = paths.iter().flatten().map(|path| (&path[..depth], 0)).collect();
-        for (id, number) in domains.values_mut().zip(0..) {
-            *id = number;
+        let mut level = vec![None; nodes.list.len()];
+        let domains = sorted.chunk_by(|left, right| left.0[..depth] == right.0[..depth]);
+        let mut names_here = Vec::new();
+        for (domain, number) in domains.zip(0..) {
+            names_here.push(domain[0].0[..depth].join("/"));
+            for (_, node) in domain {
+                level[*node] = Some(number);
+            }
         }
-        levels.push(paths.iter().map(|path| path.as_ref().map(|path| domains[&path[..depth]])).collect());
-        names.push(domains.keys().map(|path| path.join("/")).collect());
+        levels.push(level);
+        names.push(names_here);
     }
     (Tree { levels }, names)
 }
