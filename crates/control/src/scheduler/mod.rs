@@ -7,6 +7,7 @@ mod gpu_groups;
 mod lower;
 mod obstacles;
 mod raise;
+mod recent;
 mod relations;
 mod settings;
 pub mod usage;
@@ -100,12 +101,14 @@ impl Scheduler {
     ) -> Cycle {
         let changes = world.take_changes();
         let settings = &self.settings;
-        if lower::Memory::cannot_hold(world, settings) {
-            self.memory = None;
-            return watched_cycle(world, settings, usage, now, passed);
-        }
         let updated = self.memory.take().and_then(|memory| memory.updated(world, settings, usage, now, &changes));
-        let memory = updated.unwrap_or_else(|| lower::remember(world, settings, usage, now));
+        let memory = match updated {
+            Some(memory) => memory,
+            None if lower::Memory::cannot_hold(world, settings) => {
+                return watched_cycle(world, settings, usage, now, passed);
+            }
+            None => lower::remember(world, settings, usage, now),
+        };
         let cycle = run(world, &memory.lowered(world, settings), settings, now, passed);
         self.memory = Some(memory);
         cycle

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place};
+use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place, Verdict};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
@@ -14,7 +14,7 @@ use super::effect::{
     ClaimedDevices, Cycle, Effect, Given, GpuGroup, NumaZone, PendingJob, QueueView, Received, ResourceType, Words,
 };
 use super::gpu_groups::fresh_name;
-use super::lower::Lowered;
+use super::lower::{Lowered, TreeFault};
 use super::words::{Speaker, standing};
 use crate::devices::Written;
 use crate::duration;
@@ -286,31 +286,34 @@ impl Raiser<'_, '_> {
 
     /// Jobs with pods that wait, and why.
     fn pending(&self) -> Vec<PendingJob> {
-        let mut verdicts: BTreeMap<JobId, Vec<Words>> = BTreeMap::new();
+        let mut verdicts: Vec<Option<&Verdict>> = vec![None; self.lowered.snapshot.jobs.len()];
         for verdict in &self.outcome.verdicts {
-            let Some(group) = self.group(verdict.job) else { continue };
-            let reasons = self.speaker.reasons(group, &verdict.reasons);
-            verdicts.insert(verdict.job, reasons);
+            verdicts[verdict.job.index()] = Some(verdict);
         }
-        for (job, fault) in &self.lowered.faults {
-            let reasons = verdicts.entry(JobId::at(*job)).or_default();
-            *reasons = vec![fault.words()];
-        }
+        let faults: BTreeMap<usize, &TreeFault> =
+            self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
         let placed = self.placed();
         let snapshot = &self.lowered.snapshot;
         let waits = |task: &TaskId| matches!(snapshot.task(*task).status, Status::Pending | Status::Gated);
         let mut pending = Vec::new();
         for job in snapshot.job_ids() {
-            let waiting: Vec<TaskId> =
-                snapshot.job_tasks(job).filter(waits).filter(|task| placed.get(task) != Some(&Placed::Bound)).collect();
-            if waiting.is_empty() {
+            let (mut waiting, mut promised) = (0, 0);
+            for task in snapshot.job_tasks(job).filter(waits) {
+                let placed = placed.get(&task);
+                waiting += usize::from(placed != Some(&Placed::Bound));
+                promised += usize::from(placed == Some(&Placed::Promised));
+            }
+            if waiting == 0 {
                 continue;
             }
             let Some(group) = self.group(job) else { continue };
-            let mut reasons = verdicts.remove(&job).unwrap_or_default();
-            let promised = waiting.iter().filter(|task| placed.contains_key(task)).count();
+            let mut reasons = match (faults.get(&job.index()), verdicts[job.index()]) {
+                (Some(fault), _) => vec![fault.words()],
+                (None, Some(verdict)) => self.speaker.reasons(group, &verdict.reasons),
+                (None, None) => Vec::new(),
+            };
             if promised > 0 {
-                reasons.insert(0, promised_words(promised, waiting.len()));
+                reasons.insert(0, promised_words(promised, waiting));
             }
             if reasons.is_empty() {
                 reasons.push(Words {

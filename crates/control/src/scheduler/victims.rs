@@ -7,15 +7,21 @@ use kai_engine::units::QueueResource;
 
 use super::amounts::{amount, count, number};
 use super::lower::Lowered;
+use super::recent::Recent;
 use crate::duration;
 use crate::objects::reader::write_time;
 
-/// One sentence about all searches for victims; `None` if there was none.
-pub(super) fn sentence(lowered: &Lowered<'_>, reasons: &[Reason]) -> Option<String> {
+/// One sentence about all searches for victims; `None` if there was none. Jobs of a queue often wait for the same reasons.
+pub(super) fn sentence(
+    lowered: &Lowered<'_>,
+    reasons: &[Reason],
+    said: &mut Recent<Vec<Search>, String>,
+) -> Option<String> {
     let searches: Vec<Search> = reasons.iter().filter_map(Search::of).collect();
-    if searches.is_empty() {
-        return None;
-    }
+    (!searches.is_empty()).then(|| said.answer(searches, |searches| make_sentence(lowered, searches)))
+}
+
+fn make_sentence(lowered: &Lowered<'_>, searches: &[Search]) -> String {
     let nobody = |search: &Search| search.stop == SearchStop::NoCandidates && search.protected.is_none();
     let why = if searches.len() > 1 && searches.iter().all(nobody) {
         "no running job may be moved or evicted on its behalf".to_owned()
@@ -23,11 +29,12 @@ pub(super) fn sentence(lowered: &Lowered<'_>, reasons: &[Reason]) -> Option<Stri
         let parts: Vec<String> = searches.iter().map(|search| search.phrase(lowered)).collect();
         parts.join("; ")
     };
-    Some(format!("No room is made for it: {why}."))
+    format!("No room is made for it: {why}.")
 }
 
-#[derive(Clone, Copy)]
-struct Search {
+/// A search for victims that did not help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Search {
     action: Action,
     stop: SearchStop,
     ways: u32,

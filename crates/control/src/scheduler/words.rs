@@ -3,13 +3,18 @@
 //! Each reason of the engine becomes a code, spelled as KAI spells it, and a message: what is in the way, how
 //! much is missing, what would help.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use kai_api::keys::reason;
-use kai_engine::outcome::{DomainFit, PodSetShortage, QueueBlock, Reason};
+use kai_engine::ids::{ShapeId, TaskId};
+use kai_engine::outcome::{DomainFit, NodeTally, PodSetShortage, QueueBlock, Reason};
 use kai_engine::units::QueueResource;
 
 use super::amounts::{amount, called, count, number};
 use super::effect::Words;
 use super::lower::Lowered;
+use super::recent::Recent;
 use super::{obstacles, victims, volumes};
 use crate::duration;
 use crate::nearest::nearest;
@@ -29,17 +34,27 @@ pub(super) struct Speaker<'a, 'w> {
     lowered: &'a Lowered<'w>,
     /// The most that any one node has, by column.
     largest: Vec<i64>,
+    /// What was said lately about searches for victims.
+    searches: RefCell<Recent<Vec<victims::Search>, String>>,
+    /// What was said lately about nodes, to pods of which shape.
+    nodes: RefCell<Recent<(Arc<NodeTally>, ShapeId), String>>,
 }
 
 impl<'a, 'w> Speaker<'a, 'w> {
     pub(super) fn new(world: &'w World, lowered: &'a Lowered<'w>) -> Self {
-        Self { world, lowered, largest: obstacles::largest(&lowered.snapshot) }
+        Self {
+            world,
+            lowered,
+            largest: obstacles::largest(&lowered.snapshot),
+            searches: RefCell::default(),
+            nodes: RefCell::default(),
+        }
     }
 
     /// The words for everything in the way of a job, each said once; searches for victims are said last, together.
     pub(super) fn reasons(&self, group: &PodGroup, reasons: &[Reason]) -> Vec<Words> {
         let mut said: Vec<Words> = Vec::new();
-        let victims = victims::sentence(self.lowered, reasons);
+        let victims = victims::sentence(self.lowered, reasons, &mut self.searches.borrow_mut());
         let victims = victims.map(|message| words(reason::UNSCHEDULABLE, message));
         for words in reasons.iter().filter_map(|reason| self.reason(group, reason)).chain(victims) {
             if !said.contains(&words) {
@@ -64,7 +79,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
                     let message = format!("Pod {pod} cannot run anywhere yet: {}.", missing.join("; "));
                     return Some(words(reason::POD_SCHEDULING_ERRORS, message));
                 }
-                let mut why = obstacles::sentence(self.lowered, &self.largest, *task, nodes);
+                let mut why = self.obstacles(*task, nodes);
                 for advice in object.iter().flat_map(|object| volumes::advice(self.world, object, nodes)) {
                     why = format!("{why} {advice}");
                 }
@@ -103,6 +118,15 @@ impl<'a, 'w> Speaker<'a, 'w> {
             ),
             Reason::NoVictims { .. } => return None,
         })
+    }
+
+    fn obstacles(&self, task: TaskId, nodes: &Arc<NodeTally>) -> String {
+        let row = self.lowered.snapshot.task(task);
+        let make = || obstacles::sentence(self.lowered, &self.largest, task, nodes);
+        if row.bond.is_some() {
+            return make();
+        }
+        self.nodes.borrow_mut().answer((Arc::clone(nodes), row.shape), |_| make())
     }
 
     fn queue_missing(&self, name: &str) -> Words {

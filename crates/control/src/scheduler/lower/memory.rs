@@ -192,6 +192,14 @@ impl Memory {
         let mut names = Names::default();
         let selected = queues::select(world, settings);
         let queue_ids = queues::add(selected.rows, usage, now, &mut builder, &mut names);
+        self.problems = selected.problems;
+        self.problems.extend(roster.problems.iter().cloned());
+        if groups.is_empty() {
+            self.effects = roster.effects;
+            self.snapshot.queues = builder.unchecked().queues;
+            self.complain();
+            return Ok(());
+        }
         let topologies = Topologies::known(world);
         let added = jobs::add(
             world,
@@ -222,8 +230,6 @@ impl Memory {
             tasks: names.tasks.into_iter().cloned().collect(),
         };
 
-        self.problems = selected.problems;
-        self.problems.extend(roster.problems.iter().cloned());
         self.effects = roster.effects;
         let seated: BTreeSet<&PodKey> = names.tasks.iter().collect();
         for key in &pods {
@@ -245,12 +251,17 @@ impl Memory {
             .cloned()
             .collect();
         self.splice(&groups, fresh, names, &added);
+        self.complain();
+        Ok(())
+    }
+
+    /// Adds what is wrong with the trees of jobs to the other problems.
+    fn complain(&mut self) {
         for (job, fault) in &self.faults {
             let key = self.jobs[*job].as_ref().expect("only real groups have trees");
             self.problems.push(Problem { object: format!("pod group {key}"), words: fault.words() });
         }
         self.problems.sort_by(|left, right| left.object.cmp(&right.object));
-        Ok(())
     }
 
     /// Pod groups that must be lowered again, and all pods that belong to them or did.
