@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{name, webhook};
-use kai_workloads::table::READABLE;
+use kai_workloads::table;
 use serde_json::{Value, json};
 
 /// A part that runs as its own service account.
@@ -166,7 +166,9 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// Objects that pods may belong to.
 fn owners() -> Vec<Value> {
     let mut kinds: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for (group, kind) in READABLE {
+    // Its own rule says what it may do with pod groups.
+    let owners = table::readable().into_iter().filter(|(group, _)| *group != KAI);
+    for (group, kind) in owners {
         kinds.entry(group).or_default().insert(format!("{}s", kind.to_lowercase()));
     }
     let rules = kinds.into_iter().flat_map(|(group, resources)| {
