@@ -12,7 +12,7 @@ use test_cluster::{Cluster, Options, Progress};
 #[ignore = "starts a real cluster"]
 fn e2e_a_reservation_tells_its_gpu_and_idles() {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
-    let options = Options { name: "e2e-reservation".to_owned(), base, nodes: 1, gpus: 1 };
+    let options = Options { name: "e2e-reservation".to_owned(), base, nodes: 1, gpus: 1, operators: Vec::new() };
     let cluster =
         Cluster::start(&options, &Progress::start("e2e-reservation")).unwrap_or_else(|fault| panic!("{fault}"));
     let kubectl = cluster.kubectl();

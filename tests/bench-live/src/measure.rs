@@ -47,7 +47,7 @@ pub(crate) struct Report {
 pub(crate) fn measure(kai: &Path, nodes: u32, pods: usize) -> Result<Report, Failed> {
     let base = std::env::temp_dir().join("kai-bench");
     fs::create_dir_all(&base)?;
-    let options = Options { name: "live".to_owned(), base: base.clone(), nodes, gpus: GPUS };
+    let options = Options { name: "live".to_owned(), base: base.clone(), nodes, gpus: GPUS, operators: Vec::new() };
     let progress = Progress::start("live");
     let cluster = Cluster::start(&options, &progress)?;
     let runtime = tokio::runtime::Runtime::new()?;

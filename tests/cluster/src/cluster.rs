@@ -9,10 +9,11 @@ use std::time::Duration;
 use crate::control_plane::{self, Parts};
 use crate::guard::Guard;
 use crate::keys::Keys;
+use crate::operators::{Installation, Ports};
 use crate::process::{Process, Record};
 use crate::progress::Stopwatch;
 use crate::state::State;
-use crate::{Fault, Kubectl, Programs, Progress, manifests, ports};
+use crate::{Fault, Kubectl, Operator, Programs, Progress, manifests, ports};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -22,6 +23,8 @@ pub struct Options {
     pub nodes: u32,
     /// Of each node.
     pub gpus: u32,
+    /// Started after everything else.
+    pub operators: Vec<Operator>,
 }
 
 /// A running cluster. Ends when dropped, unless it was told to live on.
@@ -54,7 +57,9 @@ impl Cluster {
     /// Starts everything and waits until all nodes are ready. If that fails, nothing is left running.
     pub fn start(options: &Options, progress: &Progress) -> Result<Self, Fault> {
         let programs = Programs::find_or_build(progress)?;
-        let Options { name, base, nodes, gpus } = options;
+        let Options { name, base, nodes, gpus, operators } = options;
+        let prepare = |operator: &Operator| Installation::prepare(*operator, progress);
+        let operators = operators.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         check_name(name)?;
         fs::create_dir_all(base).map_err(Fault::io("create", base))?;
         // Programs run elsewhere, and are told this path.
@@ -74,7 +79,7 @@ impl Cluster {
         };
         let guard = Some(Guard::start(&dir)?);
         let mut cluster = Self { dir, state, processes: Vec::new(), guard, _lock: lock, fate: Fate::Starting };
-        cluster.bring_up(&programs, progress)?;
+        cluster.bring_up(&programs, &operators, progress)?;
         cluster.fate = Fate::Owned;
         Ok(cluster)
     }
@@ -97,7 +102,7 @@ impl Cluster {
         self.fate = Fate::Detached;
     }
 
-    fn bring_up(&mut self, programs: &Programs, progress: &Progress) -> Result<(), Fault> {
+    fn bring_up(&mut self, programs: &Programs, operators: &[Installation], progress: &Progress) -> Result<(), Fault> {
         let keys = Keys::create(&self.dir.join("keys"))?;
         let parts = Parts { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
         progress.say("keys made");
@@ -109,6 +114,9 @@ impl Cluster {
         let kubectl = self.kubectl();
         self.on_free_ports(|cluster| cluster.start_controllers(&parts))?;
         create(&kubectl, &manifests::crds())?;
+        for operator in operators {
+            create(&kubectl, &manifests::list(operator.kinds()))?;
+        }
         create(&kubectl, &manifests::priority_classes())?;
         kubectl.run("wait --for=condition=Established crd --all --timeout=60s")?;
         progress.say("custom resources and priority classes are known");
@@ -124,6 +132,10 @@ impl Cluster {
         self.spawn("kwok", control_plane::kwok(&parts)?)?;
         self.wait("kwok", "all nodes to be ready", |kubectl| ready_nodes(kubectl).is_ok_and(|ready| ready == nodes))?;
         progress.say(format_args!("{nodes} nodes with {gpus} GPUs each are ready"));
+        for operator in operators {
+            self.on_free_ports(|cluster| cluster.start_operator(&parts, operator))?;
+            progress.say(format_args!("{} works", operator.operator.name()));
+        }
         self.state.write(&self.dir)
     }
 
@@ -148,6 +160,20 @@ impl Cluster {
         let [port] = ports::free()?;
         self.spawn("kube-controller-manager", control_plane::controllers(parts, port))?;
         self.wait("kube-controller-manager", "controllers to start", |_| control_plane::answers(port))
+    }
+
+    fn start_operator(&mut self, parts: &Parts<'_>, installation: &Installation) -> Result<(), Fault> {
+        let [probes, webhooks] = ports::free()?;
+        let name = installation.operator.name();
+        self.spawn(name, installation.command(parts, Ports { probes, webhooks })?)?;
+        self.wait(name, &format!("{name} to answer"), |_| {
+            control_plane::answers(probes) && (!installation.has_webhooks() || control_plane::answers(webhooks))
+        })?;
+        if installation.has_webhooks() {
+            let told = installation.webhooks(webhooks, &parts.keys.authority)?;
+            create(&self.kubectl(), &manifests::list(&told))?;
+        }
+        Ok(())
     }
 
     /// Ports are free when they are chosen, and may not be a moment later.

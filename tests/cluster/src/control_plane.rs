@@ -90,18 +90,18 @@ pub(crate) fn kwok(parts: &Parts<'_>) -> Result<Command, Fault> {
     Ok(flags.0)
 }
 
-struct Flags(Command);
+pub(crate) struct Flags(pub(crate) Command);
 
 impl Flags {
-    fn of(program: &PathBuf) -> Self {
+    pub(crate) fn of(program: &PathBuf) -> Self {
         Self(Command::new(program))
     }
 
-    fn text(&mut self, flag: &str, value: &str) {
+    pub(crate) fn text(&mut self, flag: &str, value: &str) {
         self.0.arg(format!("--{flag}={value}"));
     }
 
-    fn path(&mut self, flag: &str, value: impl AsRef<Path>) {
+    pub(crate) fn path(&mut self, flag: &str, value: impl AsRef<Path>) {
         let mut argument = std::ffi::OsString::from(format!("--{flag}="));
         argument.push(value.as_ref());
         self.0.arg(argument);

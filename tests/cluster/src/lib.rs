@@ -5,6 +5,7 @@
 //!      │
 //!      ▼
 //!   Cluster::start   keys → etcd → API server → controllers → kinds of ours → nodes → kubelets played by kwok
+//!      │             → operators that were asked for: KubeRay, Kubeflow's, JobSet, LeaderWorkerSet
 //!      │
 //!      ├── dropped: everything ends, the folder goes (a panicking test keeps it, for the logs)
 //!      └── detach: lives on; what runs is written in its folder, for `status` and `down`
@@ -20,6 +21,7 @@ mod guard;
 mod keys;
 mod kubectl;
 mod manifests;
+mod operators;
 mod ports;
 mod process;
 mod programs;
@@ -30,6 +32,7 @@ pub mod status;
 pub use cluster::{Cluster, Options, down};
 pub use fault::Fault;
 pub use kubectl::Kubectl;
+pub use operators::Operator;
 pub use programs::Programs;
 pub use progress::Progress;
 pub use state::State;

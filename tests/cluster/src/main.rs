@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use test_cluster::status::{self, Status};
-use test_cluster::{Cluster, Fault, Options, Programs, Progress, State, cache_dir, down};
+use test_cluster::{Cluster, Fault, Operator, Options, Programs, Progress, State, cache_dir, down};
 
 /// A real Kubernetes control plane with simulated GPU nodes, on this machine.
 #[derive(Debug, Parser)]
@@ -29,6 +29,9 @@ enum Command {
         /// How many GPUs each node has
         #[arg(long, default_value_t = 8, value_name = "NUMBER")]
         gpus: u32,
+        /// Operators to start in it, separated by commas; each is built the first time it is asked for
+        #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
+        operators: Vec<Operator>,
     },
     /// End a cluster and forget it
     Down {
@@ -47,7 +50,7 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
         output: Format,
     },
-    /// Only build the programs
+    /// Only build the programs, those of all operators included
     Build,
 }
 
@@ -80,9 +83,9 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Fault> {
     match command {
-        Command::Up { which: Which { name, dir }, nodes, gpus } => {
+        Command::Up { which: Which { name, dir }, nodes, gpus, operators } => {
             let progress = Progress::start(&name);
-            let cluster = Cluster::start(&Options { base: base(dir)?, name, nodes, gpus }, &progress)?;
+            let cluster = Cluster::start(&Options { base: base(dir)?, name, nodes, gpus, operators }, &progress)?;
             print!("{}", status::table(&[Status::of(cluster.state())]));
             println!("  {} is a kubectl of this version", cluster.state().kubectl.display());
             cluster.detach();
@@ -101,7 +104,11 @@ fn run(command: Command) -> Result<(), Fault> {
             }
         }
         Command::Build => {
-            Programs::find_or_build(&Progress::start("build"))?;
+            let progress = Progress::start("build");
+            let programs = Programs::find_or_build(&progress)?;
+            for operator in Operator::ALL {
+                operator.build(&programs, &progress)?;
+            }
             println!("all programs are there");
         }
     }

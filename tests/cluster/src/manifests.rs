@@ -50,6 +50,6 @@ fn node(number: u32, gpus: u32) -> Value {
     })
 }
 
-fn list(items: &[Value]) -> String {
+pub(crate) fn list(items: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }

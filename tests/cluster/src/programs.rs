@@ -2,6 +2,7 @@
 //!
 //! Each component has a folder in `go/` with its exact dependencies and their checksums, so a build is the same
 //! everywhere. Beside each kept program lies the recipe it was built by; a program of another recipe is built anew.
+//! Operators are built when they are asked for, and what they want to find in a cluster is kept beside them as well.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::{env, io};
 
 use crate::process::tail;
-use crate::{Fault, Progress, cache_dir};
+use crate::{Fault, Operator, Progress, cache_dir, operators};
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -21,6 +22,13 @@ pub struct Programs {
     pub kwok: PathBuf,
 }
 
+/// An operator's program, and what it wants to find in a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct OperatorFiles {
+    pub(crate) program: PathBuf,
+    pub(crate) manifests: PathBuf,
+}
+
 /// A Go module of ours in `go/`, and what is built from it.
 struct Component {
     folder: &'static str,
@@ -29,6 +37,8 @@ struct Component {
     /// Variables to set, so that programs know their version.
     stamps: &'static [(&'static str, &'static str)],
     programs: &'static [Program],
+    /// Folder of the module from which kustomize makes what the program wants to find in a cluster.
+    manifests: Option<&'static str>,
 }
 
 struct Program {
@@ -44,6 +54,7 @@ const ETCD: Component = Component {
     version: "3.6.6",
     stamps: &[],
     programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", asset: true }],
+    manifests: None,
 };
 
 const KUBERNETES: Component = Component {
@@ -65,6 +76,7 @@ const KUBERNETES: Component = Component {
         },
         Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", asset: true },
     ],
+    manifests: None,
 };
 
 const KWOK: Component = Component {
@@ -74,17 +86,72 @@ const KWOK: Component = Component {
     // It knows its version from its source.
     stamps: &[],
     programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", asset: false }],
+    manifests: None,
+};
+
+const KUBERAY: Component = Component {
+    folder: "kuberay",
+    module: "github.com/ray-project/kuberay/ray-operator",
+    version: "1.5.1",
+    stamps: &[],
+    programs: &[Program {
+        name: "kuberay-operator",
+        package: "github.com/ray-project/kuberay/ray-operator",
+        asset: false,
+    }],
+    manifests: Some("config/crd"),
+};
+
+const TRAINING: Component = Component {
+    folder: "training",
+    module: "github.com/kubeflow/training-operator",
+    version: "1.9.3",
+    stamps: &[],
+    // A main of ours: see there.
+    programs: &[Program { name: "training-operator", package: "kai.test/cluster/training", asset: false }],
+    manifests: Some("manifests/base/crds"),
+};
+
+const JOBSET: Component = Component {
+    folder: "jobset",
+    module: "sigs.k8s.io/jobset",
+    version: "0.8.0",
+    stamps: &[],
+    programs: &[Program { name: "jobset", package: "sigs.k8s.io/jobset", asset: false }],
+    manifests: Some("config/default"),
+};
+
+const LWS: Component = Component {
+    folder: "lws",
+    module: "sigs.k8s.io/lws",
+    version: "0.6.0",
+    stamps: &[],
+    programs: &[Program { name: "lws", package: "sigs.k8s.io/lws/cmd", asset: false }],
+    manifests: Some("config/default"),
 };
 
 impl Programs {
     /// Finds all programs, and builds those that are missing.
     pub fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
-        let store =
-            Store { bin: cache_dir()?.join("bin"), assets: env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) };
+        let store = Store::open()?;
         let [etcd] = store.provide(&ETCD, progress)?;
         let [api_server, controller_manager, kubectl] = store.provide(&KUBERNETES, progress)?;
         let [kwok] = store.provide(&KWOK, progress)?;
         Ok(Self { etcd, api_server, controller_manager, kubectl, kwok })
+    }
+}
+
+impl OperatorFiles {
+    /// Finds an operator, and builds it if it is missing. Needs the `kubectl` of [`Programs`].
+    pub(crate) fn find_or_build(operator: Operator, progress: &Progress) -> Result<Self, Fault> {
+        let component = match operator {
+            Operator::Kuberay => &KUBERAY,
+            Operator::Training => &TRAINING,
+            Operator::Jobset => &JOBSET,
+            Operator::Lws => &LWS,
+        };
+        let [program] = Store::open()?.provide(component, progress)?;
+        Ok(Self { manifests: beside(&program, "json"), program })
     }
 }
 
@@ -94,6 +161,11 @@ struct Store {
 }
 
 impl Store {
+    fn open() -> Result<Self, Fault> {
+        let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+        Ok(Self { bin: cache_dir()?.join("bin"), assets })
+    }
+
     fn provide<const N: usize>(&self, component: &Component, progress: &Progress) -> Result<[PathBuf; N], Fault> {
         let recipe = component.recipe()?;
         if !self.missing(component, &recipe)?.is_empty() {
@@ -128,7 +200,7 @@ impl Store {
                 }
                 _ => {
                     let kept =
-                        path.is_file() && fs::read_to_string(recipe_beside(&path)).is_ok_and(|kept| kept == recipe);
+                        path.is_file() && fs::read_to_string(beside(&path, "recipe")).is_ok_and(|kept| kept == recipe);
                     if !kept {
                         missing.push(program);
                     }
@@ -195,16 +267,43 @@ impl Store {
         for program in missing {
             let path = self.path(component, program);
             let built = fresh.join(package_name(program.package));
-            let beside = recipe_beside(&path);
+            let kept_recipe = beside(&path, "recipe");
             // The recipe last: it says that the program is whole. Gone first, should we end in between.
-            let _ = fs::remove_file(&beside);
+            let _ = fs::remove_file(&kept_recipe);
             fs::rename(&built, &path).map_err(Fault::io("move", &built))?;
-            fs::write(&beside, recipe).map_err(Fault::io("write", &beside))?;
+            if let Some(folder) = component.manifests {
+                let manifests = beside(&path, "json");
+                fs::write(&manifests, self.render(component, folder)?).map_err(Fault::io("write", &manifests))?;
+            }
+            fs::write(&kept_recipe, recipe).map_err(Fault::io("write", &kept_recipe))?;
         }
         fs::remove_dir_all(&fresh).map_err(Fault::io("remove", &fresh))?;
         progress.say(format_args!("built {what}"));
         Ok(())
     }
+
+    /// What kustomize makes of a folder of the component's module, which was downloaded for the build.
+    fn render(&self, component: &Component, folder: &str) -> Result<String, Fault> {
+        let mut list = Command::new("go");
+        list.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", component.module]);
+        list.current_dir(component.dir()).env("GOWORK", "off");
+        let folder = Path::new(output(list)?.trim()).join(folder);
+        let [_, _, kubectl] = KUBERNETES.programs else { unreachable!("kubectl is the last of three") };
+        let mut kustomize = Command::new(self.path(&KUBERNETES, kubectl));
+        kustomize.arg("kustomize").arg(&folder);
+        let objects = operators::kinds_and_webhooks(&output(kustomize)?);
+        objects.map_err(|error| Fault::io("use", &folder)(io::Error::other(error)))
+    }
+}
+
+fn output(mut command: Command) -> Result<String, Fault> {
+    let program = PathBuf::from(command.get_program());
+    let output = command.stdin(Stdio::null()).output().map_err(Fault::io("start", &program))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(Fault::Io { what: format!("{command:?}"), source: io::Error::other(message) });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 impl Component {
@@ -220,17 +319,22 @@ impl Component {
     /// Everything of ours that a build depends on.
     fn recipe(&self) -> Result<String, Fault> {
         let mut text = format!("{} {}\n-ldflags {}\n", self.module, self.version, self.linker_flags());
-        for name in ["go.mod", "go.sum"] {
-            let path = self.dir().join(name);
+        if let Some(manifests) = self.manifests {
+            text += &["manifests of ", manifests, "\n"].concat();
+        }
+        let main = self.dir().join("main.go");
+        let files = ["go.mod", "go.sum"].map(|name| self.dir().join(name));
+        for path in files.into_iter().chain(main.exists().then_some(main)) {
             text += &fs::read_to_string(&path).map_err(Fault::io("read", &path))?;
         }
         Ok(text)
     }
 }
 
-fn recipe_beside(program: &Path) -> PathBuf {
+/// A file kept with a program.
+fn beside(program: &Path, ending: &str) -> PathBuf {
     let mut name = program.file_name().unwrap_or_default().to_owned();
-    name.push(".recipe");
+    name.push(format!(".{ending}"));
     program.with_file_name(name)
 }
 
@@ -244,7 +348,7 @@ fn package_name(package: &str) -> &str {
 mod tests {
     use super::*;
 
-    const COMPONENTS: [Component; 3] = [ETCD, KUBERNETES, KWOK];
+    const COMPONENTS: [Component; 7] = [ETCD, KUBERNETES, KWOK, KUBERAY, TRAINING, JOBSET, LWS];
 
     #[test]
     fn versions_are_those_of_the_go_modules() {
@@ -263,7 +367,9 @@ mod tests {
         for component in COMPONENTS {
             let text = fs::read_to_string(component.dir().join("go.mod")).unwrap();
             for program in component.programs {
-                let listed = text.lines().any(|line| line.trim().trim_start_matches("tool ") == program.package);
+                let ours = format!("module {}", program.package);
+                let named = |line: &str| line.trim_start_matches("tool ") == program.package || line == ours;
+                let listed = text.lines().any(|line| named(line.trim()));
                 assert!(listed, "{} is not a tool of {}/go.mod", program.package, component.folder);
             }
         }
@@ -292,7 +398,7 @@ mod tests {
         for (name, recipe) in [("kube-apiserver", "new"), ("kubectl", "old")] {
             let path = store.bin.join(format!("{name}-1.34.3"));
             fs::write(&path, "").unwrap();
-            fs::write(recipe_beside(&path), recipe).unwrap();
+            fs::write(beside(&path, "recipe"), recipe).unwrap();
         }
         let missing = store.missing(&KUBERNETES, "new").unwrap();
         assert_eq!(names(&missing), ["kube-controller-manager", "kubectl"]);

@@ -8,13 +8,19 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use test_cluster::{Cluster, Kubectl, Options, Progress};
+use test_cluster::{Cluster, Kubectl, Operator, Options, Progress};
 
 #[test]
 #[ignore = "starts a real cluster"]
 fn e2e_nodes_pods_and_controllers_live() {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
-    let options = Options { name: "e2e-cluster".to_owned(), base: base.clone(), nodes: 4, gpus: 8 };
+    let options = Options {
+        name: "e2e-cluster".to_owned(),
+        base: base.clone(),
+        nodes: 4,
+        gpus: 8,
+        operators: Operator::ALL.to_vec(),
+    };
     let mut cluster =
         Cluster::start(&options, &Progress::start("e2e-cluster")).unwrap_or_else(|fault| panic!("{fault}"));
     let kubectl = cluster.kubectl();
@@ -26,11 +32,12 @@ fn e2e_nodes_pods_and_controllers_live() {
     a_job_makes_pods_that_end(&kubectl);
     pods_fail_when_told(&kubectl);
     reservations_get_a_gpu(&kubectl);
+    operators_make_pods(&kubectl);
     nothing_listens_beyond_loopback(&cluster);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
     let processes = cluster.state().processes.clone();
-    assert_eq!(processes.len(), 4);
+    assert_eq!(processes.len(), 4 + Operator::ALL.len());
     drop(cluster);
     for process in processes {
         assert!(process.look().is_none(), "{} still runs", process.name);
@@ -135,6 +142,40 @@ spec: {nodeName: node-3, containers: [{name: main, image: any}]}
     );
     let index = r"get pod reservation -o jsonpath={.metadata.annotations.run\.ai/reserve_for_gpu_index}";
     await_that("a reservation knows its GPU", || run(kubectl, index).starts_with("GPU-"));
+}
+
+/// Each is asked for one workload of two pods; webhooks are asked on the way.
+fn operators_make_pods(kubectl: &Kubectl) {
+    let pod = "{metadata: {}, spec: {schedulerName: nobody, restartPolicy: Never, containers: [{name: pytorch, image: any}]}}";
+    let pod_always = pod.replace("restartPolicy: Never, ", "");
+    apply(
+        kubectl,
+        &format!(
+            "
+{{apiVersion: ray.io/v1, kind: RayCluster, metadata: {{name: ray}}, spec: {{headGroupSpec: {{template: {pod_always}}},
+  workerGroupSpecs: [{{groupName: gpu, replicas: 1, minReplicas: 1, template: {pod_always}}}]}}}}
+---
+{{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {{name: torch}}, spec: {{pytorchReplicaSpecs:
+  {{Master: {{replicas: 1, template: {pod}}}, Worker: {{replicas: 1, template: {pod}}}}}}}}}
+---
+{{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {{name: js}}, spec: {{replicatedJobs:
+  [{{name: w, replicas: 1, template: {{spec: {{parallelism: 2, completions: 2, template: {pod}}}}}}}]}}}}
+---
+{{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {{name: lws}}, spec: {{replicas: 1,
+  leaderWorkerTemplate: {{size: 2, workerTemplate: {pod_always}}}}}}}
+"
+        ),
+    );
+    for selector in [
+        "ray.io/cluster=ray",
+        "training.kubeflow.org/job-name=torch",
+        "jobset.sigs.k8s.io/jobset-name=js",
+        "leaderworkerset.sigs.k8s.io/name=lws",
+    ] {
+        await_that(&format!("there are two pods with {selector}"), || {
+            run(kubectl, &format!("get pods -l {selector} -o name")).lines().count() == 2
+        });
+    }
 }
 
 /// Sockets of our processes, from what the kernel tells.

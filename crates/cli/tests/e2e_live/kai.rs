@@ -10,14 +10,19 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_cluster::{Cluster, Kubectl, Options, Progress};
+use test_cluster::{Cluster, Kubectl, Operator, Options, Progress};
 
 use crate::ask::{apply, run};
 
 /// A fresh cluster of this many nodes with so many GPUs each.
 pub(crate) fn cluster(name: &str, nodes: u32, gpus: u32) -> Cluster {
+    cluster_with(name, nodes, gpus, &[])
+}
+
+/// One with operators in it.
+pub(crate) fn cluster_with(name: &str, nodes: u32, gpus: u32, operators: &[Operator]) -> Cluster {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
-    let options = Options { name: name.to_owned(), base, nodes, gpus };
+    let options = Options { name: name.to_owned(), base, nodes, gpus, operators: operators.to_vec() };
     Cluster::start(&options, &Progress::start(name)).unwrap_or_else(|fault| panic!("{fault}"))
 }
 

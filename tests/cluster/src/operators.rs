@@ -1,0 +1,206 @@
+//! Operators whose pods we schedule: what each wants to find in a cluster, and how it is started.
+//!
+//! They run as the administrator. Their webhooks are called where they listen, on loopback, with the certificate of
+//! the API server, which is good for that address.
+#![allow(clippy::doc_markdown, reason = "doc comments are printed as help, where backticks would show")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::ValueEnum;
+use k8s_openapi::ByteString;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::control_plane::{Flags, Parts};
+use crate::programs::OperatorFiles;
+use crate::{Fault, Programs, Progress};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Operator {
+    /// RayCluster, RayJob and RayService, with our scheduler as its batch scheduler
+    Kuberay,
+    /// Kubeflow's PyTorchJob, MPIJob, TFJob, XGBoostJob, JAXJob and PaddleJob
+    Training,
+    /// JobSet
+    Jobset,
+    /// LeaderWorkerSet
+    Lws,
+}
+
+/// Where an operator answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ports {
+    pub(crate) probes: u16,
+    pub(crate) webhooks: u16,
+}
+
+/// An operator with its program and its objects.
+#[derive(Debug)]
+pub(crate) struct Installation {
+    pub(crate) operator: Operator,
+    program: PathBuf,
+    kinds: Vec<Value>,
+    webhooks: Vec<Value>,
+}
+
+impl Operator {
+    pub const ALL: [Self; 4] = [Self::Kuberay, Self::Training, Self::Jobset, Self::Lws];
+
+    /// Of its process, its log and its program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kuberay => "kuberay-operator",
+            Self::Training => "training-operator",
+            Self::Jobset => "jobset",
+            Self::Lws => "lws",
+        }
+    }
+
+    /// Builds it, if that was never done. The other programs must have been built before.
+    pub fn build(self, _: &Programs, progress: &Progress) -> Result<(), Fault> {
+        OperatorFiles::find_or_build(self, progress).map(|_| ())
+    }
+}
+
+impl Installation {
+    pub(crate) fn prepare(operator: Operator, progress: &Progress) -> Result<Self, Fault> {
+        let OperatorFiles { program, manifests } = OperatorFiles::find_or_build(operator, progress)?;
+        let text = fs::read_to_string(&manifests).map_err(Fault::io("read", &manifests))?;
+        let objects: Vec<Value> =
+            serde_json::from_str(&text).map_err(|error| Fault::io("use", &manifests)(error.into()))?;
+        let (kinds, webhooks) = objects.into_iter().partition(|object| object["kind"] == CRD);
+        Ok(Self { operator, program, kinds, webhooks })
+    }
+
+    pub(crate) fn kinds(&self) -> &[Value] {
+        &self.kinds
+    }
+
+    pub(crate) fn has_webhooks(&self) -> bool {
+        !self.webhooks.is_empty()
+    }
+
+    /// What the API server is told about its webhooks.
+    pub(crate) fn webhooks(&self, port: u16, authority: &Path) -> Result<Vec<Value>, Fault> {
+        let authority = ByteString(fs::read(authority).map_err(Fault::io("read", authority))?);
+        let mut configurations = self.webhooks.clone();
+        for configuration in &mut configurations {
+            for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+                let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
+                let url = format!("https://127.0.0.1:{port}{path}");
+                webhook["clientConfig"] = json!({"url": url, "caBundle": authority});
+            }
+        }
+        Ok(configurations)
+    }
+
+    pub(crate) fn command(&self, parts: &Parts<'_>, ports: Ports) -> Result<Command, Fault> {
+        let mut flags = Flags::of(&self.program);
+        flags.path("kubeconfig", parts.kubeconfig);
+        flags.text("health-probe-bind-address", &format!("127.0.0.1:{}", ports.probes));
+        match self.operator {
+            Operator::Kuberay => {
+                flags.text("metrics-addr", "0");
+                flags.text("enable-leader-election", "false");
+                flags.text("log-stdout-encoder", "console");
+                flags.text("batch-scheduler", "kai-scheduler");
+            }
+            Operator::Training => {}
+            Operator::Jobset => flags.path("config", self.configure(parts, "config.jobset.x-k8s.io/v1alpha1", ports)?),
+            Operator::Lws => flags.path("config", self.configure(parts, "config.lws.x-k8s.io/v1alpha1", ports)?),
+        }
+        Ok(flags.0)
+    }
+
+    /// JobSet and LeaderWorkerSet are brothers, and are configured alike.
+    fn configure(&self, parts: &Parts<'_>, version: &str, ports: Ports) -> Result<PathBuf, Fault> {
+        let dir = parts.dir.join(self.operator.name());
+        fs::create_dir_all(&dir).map_err(Fault::io("create", &dir))?;
+        for (name, original) in [("tls.crt", &parts.keys.server_certificate), ("tls.key", &parts.keys.server_key)] {
+            fs::copy(original, dir.join(name)).map_err(Fault::io("copy", original))?;
+        }
+        let configuration = json!({
+            "apiVersion": version,
+            "kind": "Configuration",
+            "leaderElection": {"leaderElect": false},
+            "metrics": {"bindAddress": "0"},
+            "health": {"healthProbeBindAddress": format!("127.0.0.1:{}", ports.probes)},
+            "webhook": {"host": "127.0.0.1", "port": ports.webhooks, "certDir": dir},
+            "internalCertManagement": {"enable": false},
+        });
+        let path = dir.join("config.yaml");
+        fs::write(&path, configuration.to_string()).map_err(Fault::io("write", &path))?;
+        Ok(path)
+    }
+}
+
+const CRD: &str = "CustomResourceDefinition";
+
+/// Of all that an operator's authors install, what it needs here, as JSON.
+pub(crate) fn kinds_and_webhooks(manifests: &str) -> Result<String, serde_norway::Error> {
+    let mut kept = Vec::new();
+    for document in serde_norway::Deserializer::from_str(manifests) {
+        let mut object = Value::deserialize(document)?;
+        match object["kind"].as_str() {
+            Some(CRD) => {
+                // Each has one version that is in use, so there is nothing to convert.
+                if let Some(spec) = object["spec"].as_object_mut() {
+                    spec.remove("conversion");
+                }
+                kept.push(object);
+            }
+            Some("MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => kept.push(object),
+            _ => {}
+        }
+    }
+    Ok(Value::from(kept).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kinds_and_webhooks_are_kept() {
+        let manifests = "
+kind: Namespace
+metadata: {name: jobset-system}
+---
+kind: CustomResourceDefinition
+metadata: {name: jobsets}
+spec: {group: x, conversion: {strategy: Webhook}}
+---
+kind: Deployment
+---
+kind: ValidatingWebhookConfiguration
+webhooks: []
+";
+        let kept: Value = serde_json::from_str(&kinds_and_webhooks(manifests).unwrap()).unwrap();
+        let expected = json!([
+            {"kind": CRD, "metadata": {"name": "jobsets"}, "spec": {"group": "x"}},
+            {"kind": "ValidatingWebhookConfiguration", "webhooks": []},
+        ]);
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn webhooks_are_called_on_loopback() {
+        let webhook = json!({"clientConfig": {"service": {"name": "s", "namespace": "n", "path": "/mutate"}}});
+        let installation = Installation {
+            operator: Operator::Jobset,
+            program: PathBuf::new(),
+            kinds: Vec::new(),
+            webhooks: vec![json!({"kind": "MutatingWebhookConfiguration", "webhooks": [webhook]})],
+        };
+        let authority = std::env::temp_dir().join(format!("test-cluster-{}-authority", std::process::id()));
+        fs::write(&authority, "pem").unwrap();
+        let told = installation.webhooks(7, &authority).unwrap();
+        assert_eq!(
+            told[0]["webhooks"][0]["clientConfig"],
+            json!({"url": "https://127.0.0.1:7/mutate", "caBundle": "cGVt"})
+        );
+        fs::remove_file(&authority).unwrap();
+    }
+}
