@@ -1,5 +1,6 @@
 //! Questions to the cluster, as a user would ask them.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,47 @@ pub(crate) fn phase(kubectl: &Kubectl, pod: &str) -> String {
 pub(crate) fn phases(kubectl: &Kubectl, job: &str) -> Vec<String> {
     let phases = run(kubectl, &format!("get pods -l job-name={job} -o jsonpath={{.items[*].status.phase}}"));
     phases.split_whitespace().map(str::to_owned).collect()
+}
+
+/// How many of the pods with these labels run and are not about to end.
+#[track_caller]
+pub(crate) fn running(kubectl: &Kubectl, selector: &str) -> usize {
+    let living = |pod: &&Value| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
+    pods(kubectl, selector).iter().filter(living).count()
+}
+
+/// How many of the pods with these labels have no node, and are told why.
+#[track_caller]
+pub(crate) fn waiting(kubectl: &Kubectl, selector: &str) -> usize {
+    let told = |pod: &&Value| pod["spec"]["nodeName"].is_null() && scheduled(pod)["reason"] == "Unschedulable";
+    pods(kubectl, selector).iter().filter(told).count()
+}
+
+/// What is said to one of those that wait.
+#[track_caller]
+pub(crate) fn message(kubectl: &Kubectl, selector: &str) -> String {
+    let said = |pod: &Value| scheduled(pod)["message"].as_str().map(str::to_owned);
+    pods(kubectl, selector).iter().find_map(said).unwrap_or_default()
+}
+
+/// The pod group that the pods with these labels belong to, all of them.
+#[track_caller]
+pub(crate) fn group_of(kubectl: &Kubectl, selector: &str) -> Value {
+    let link = |pod: &Value| pod["metadata"]["annotations"]["pod-group-name"].as_str().unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = pods(kubectl, selector).iter().map(link).collect();
+    assert_eq!(names.len(), 1, "{selector} should be one group");
+    get(kubectl, &format!("podgroups.scheduling.run.ai {}", names.first().expect("counted")))
+}
+
+#[track_caller]
+fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Value> {
+    let mut pods = get(kubectl, &format!("pods -l {selector}"));
+    pods["items"].as_array_mut().map(std::mem::take).unwrap_or_default()
+}
+
+fn scheduled(pod: &Value) -> &Value {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == "PodScheduled").unwrap_or(&Value::Null)
 }
 
 #[track_caller]

@@ -9,5 +9,6 @@ mod chaos;
 mod kai;
 mod load;
 mod proxy;
+mod ray;
 mod scheduling;
 mod walkthroughs;
