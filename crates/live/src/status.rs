@@ -95,13 +95,15 @@ struct Shell<T> {
     /// Whose status is kept.
     target: ApiResource,
     writer: Writer,
+    /// Corrections under way. While there are some, others wait, so that each says the latest.
+    under_way: usize,
     part: Part,
 }
 
 enum News {
     Seen(usize, Seen),
-    /// This one was not corrected.
-    Failed(Key),
+    /// This one was written, or not.
+    Written(Key, bool),
 }
 
 impl<T: Tally> Shell<T> {
@@ -113,9 +115,10 @@ impl<T: Tally> Shell<T> {
         pace: Arc<Pace>,
         part: Part,
     ) -> Self {
-        let writer = Writer::new(client.clone(), pace, options.workers);
+        // Status is for people to read; what others wait for comes first.
+        let writer = Writer::new(client.clone(), pace, options.workers).for_words();
         let target = ApiResource::erase::<K>(&());
-        Self { client, tally, watched, listed: BTreeSet::new(), target, writer, part }
+        Self { client, tally, watched, listed: BTreeSet::new(), target, writer, under_way: 0, part }
     }
 
     async fn run(mut self, stop: CancellationToken, tell: impl Fn(&T)) {
@@ -124,16 +127,18 @@ impl<T: Tally> Shell<T> {
         for (place, watched) in self.watched.iter().cloned().enumerate() {
             watches.spawn(follow(self.client.clone(), watched, out.clone(), move |seen| News::Seen(place, seen)));
         }
-        let (failure, mut failures) = mpsc::unbounded_channel();
+        let (finish, mut finished) = mpsc::unbounded_channel();
         let mut tick = tokio::time::interval(PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(seen) = news.recv() => self.take(seen),
-                Some(failed) = failures.recv() => self.take(failed),
+                Some(written) = finished.recv() => self.take(written),
                 _ = tick.tick(), if self.is_known() => {
-                    self.correct(&failure);
+                    if self.under_way == 0 {
+                        self.correct(&finish);
+                    }
                     tell(&self.tally);
                 }
             }
@@ -164,7 +169,12 @@ impl<T: Tally> Shell<T> {
                     self.part.ready();
                 }
             }
-            News::Failed(key) => self.tally.again(&key),
+            News::Written(key, done) => {
+                self.under_way -= 1;
+                if !done {
+                    self.tally.again(&key);
+                }
+            }
         }
     }
 
@@ -178,22 +188,23 @@ impl<T: Tally> Shell<T> {
         self.tally.delete(&self.watched[place].resource.kind, key);
     }
 
-    fn correct(&mut self, failure: &mpsc::UnboundedSender<News>) {
+    fn correct(&mut self, finish: &mpsc::UnboundedSender<News>) {
         for (key, patch) in self.tally.corrections() {
+            self.under_way += 1;
             let api: Api<DynamicObject> = if key.namespace.is_empty() {
                 Api::all_with(self.client.clone(), &self.target)
             } else {
                 Api::namespaced_with(self.client.clone(), &key.namespace, &self.target)
             };
-            let (writer, failure, kind) = (self.writer.clone(), failure.clone(), self.target.kind.clone());
+            let (writer, finish, kind) = (self.writer.clone(), finish.clone(), self.target.kind.clone());
             self.writer.spawn(async move {
                 let patch = Patch::Merge(patch);
-                let done = writer.call(|| api.patch_status(&key.name, &PATCH, &patch)).await;
-                if let Err(error) = gone_is_fine(done) {
+                let done = gone_is_fine(writer.call(|| api.patch_status(&key.name, &PATCH, &patch)).await);
+                if let Err(error) = &done {
                     tracing::warn!(kind, %key, %error, "the status was not written");
-                    // The loop may have ended.
-                    let _ = failure.send(News::Failed(key));
                 }
+                // The loop may have ended.
+                let _ = finish.send(News::Written(key, done.is_ok()));
             });
         }
     }

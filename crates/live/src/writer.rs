@@ -20,9 +20,14 @@ pub(crate) struct Writer {
     under_way: TaskTracker,
 }
 
+/// Whom the API server is told that fields belong to.
+pub(crate) const MANAGER: &str = "kai";
+
 /// Parameters of nearly every call.
-pub(crate) static POST: LazyLock<PostParams> = LazyLock::new(PostParams::default);
-pub(crate) static PATCH: LazyLock<PatchParams> = LazyLock::new(PatchParams::default);
+pub(crate) static POST: LazyLock<PostParams> =
+    LazyLock::new(|| PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() });
+pub(crate) static PATCH: LazyLock<PatchParams> =
+    LazyLock::new(|| PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() });
 pub(crate) static DELETE: LazyLock<DeleteParams> = LazyLock::new(DeleteParams::default);
 
 /// Pauses before further attempts. After that the controller looks again at what is wanted now.

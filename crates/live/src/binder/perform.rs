@@ -14,16 +14,15 @@ use kube::{Error, Resource};
 use serde_json::{Value, json};
 
 use crate::events::{Events, Note, reference};
-use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already, gone_is_fine};
+use crate::writer::{DELETE, MANAGER, PATCH, POST, Writer, code, exists_already, gone_is_fine};
 
 #[derive(Clone)]
 pub(super) struct Performer {
     pub(super) writer: Writer,
+    words: Writer,
     events: Events,
 }
 
-/// Who set a field, for server-side apply.
-const MANAGER: &str = "kai-binder";
 /// When others write the same object at the same time.
 const ATTEMPTS: u32 = 5;
 /// Tells a provisioner for which node a volume is needed.
@@ -31,7 +30,7 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 impl Performer {
     pub(super) fn new(writer: Writer, events: Events) -> Self {
-        Self { writer, events }
+        Self { words: writer.for_words(), writer, events }
     }
 
     /// Does it, or tells why it was not done.
@@ -92,7 +91,16 @@ impl Performer {
                 let api: Api<BindRequest> = self.within(&request.namespace);
                 gone_is_fine(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
             }
-            BindEffect::Tell { pod, bound, message } => self.tell(pod, *bound, message).await,
+            BindEffect::Tell { pod, bound, message } => {
+                // Whoever waits for the pod does not wait for words.
+                let (performer, pod, bound, message) = (self.clone(), pod.clone(), *bound, message.clone());
+                self.words.spawn(async move {
+                    if let Err(error) = performer.tell(&pod, bound, &message).await {
+                        tracing::warn!(%pod, %error, "its condition was not written");
+                    }
+                });
+                Ok(())
+            }
         }
     }
 
@@ -195,10 +203,11 @@ impl Performer {
             "status": if bound { "True" } else { "False" },
             "reason": reason,
             "message": message,
+            "lastTransitionTime": jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
         });
         // Conditions are merged by type: those of others stay.
         let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-        let patched = self.writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await;
+        let patched = self.words.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await;
         let Some(stored) = unless_gone(patched)? else { return Ok(()) };
         let about: ObjectReference = reference("v1", "Pod", pod, stored.metadata.uid.as_deref().unwrap_or_default());
         let (warning, message, annotations) = (!bound, message.to_owned(), BTreeMap::new());

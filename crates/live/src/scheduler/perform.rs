@@ -34,6 +34,8 @@ pub(super) struct Performer {
 pub(super) enum Target {
     Pod(Key),
     Group(Key),
+    /// Times on a group, which are no matter of its conditions.
+    Times(Key),
 }
 
 /// Requests go by the names of their pods, and belong to them.
@@ -45,15 +47,16 @@ pub(super) fn target(write: &Write) -> Target {
         | Write::Evict { pod, .. }
         | Write::Nominate { pod, .. }
         | Write::SetUnschedulable { pod, .. } => Target::Pod(pod.clone()),
-        Write::NoteGroup { group, .. } | Write::SetGroupConditions { group, .. } => Target::Group(group.clone()),
+        Write::NoteGroup { group, .. } => Target::Times(group.clone()),
+        Write::SetGroupConditions { group, .. } => Target::Group(group.clone()),
         Write::Emit(Event { about: About::Pod(key, _), .. }) => Target::Pod(key.clone()),
         Write::Emit(Event { about: About::PodGroup(key, _), .. }) => Target::Group(key.clone()),
     }
 }
 
-/// Whether it only says something: nothing waits for it.
+/// Whether it only says or notes something: nobody waits for it, and the next cycle would say it again.
 pub(super) fn is_word(write: &Write) -> bool {
-    matches!(write, Write::SetGroupConditions { .. } | Write::SetUnschedulable { .. })
+    matches!(write, Write::NoteGroup { .. } | Write::SetGroupConditions { .. } | Write::SetUnschedulable { .. })
 }
 
 /// What is no longer to be assumed if it was not written.
@@ -118,7 +121,7 @@ impl Performer {
             }
             Write::LabelPod { pod, key, value } => {
                 let labels = BTreeMap::from([(key, value)]);
-                self.patch::<Pod>(pod, &json!({"metadata": {"labels": labels}})).await
+                self.patch::<Pod>(&self.writer, pod, &json!({"metadata": {"labels": labels}})).await
             }
             Write::Evict { pod, uid, message } => {
                 tracing::info!(%pod, "evicting: {message}");
@@ -128,7 +131,7 @@ impl Performer {
                 self.patch_pod_status(&self.writer, pod, json!({"nominatedNodeName": node})).await
             }
             Write::NoteGroup { group, annotations } => {
-                self.patch::<PodGroup>(group, &json!({"metadata": {"annotations": annotations}})).await
+                self.patch::<PodGroup>(&self.words, group, &json!({"metadata": {"annotations": annotations}})).await
             }
             Write::SetGroupConditions { group, conditions } => {
                 let api: Api<PodGroup> = self.api(group);
@@ -142,6 +145,7 @@ impl Performer {
                     "status": "False",
                     "reason": reason::UNSCHEDULABLE,
                     "message": message,
+                    "lastTransitionTime": jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
                 });
                 self.patch_pod_status(&self.words, pod, json!({"conditions": [condition]})).await
             }
@@ -222,13 +226,13 @@ impl Performer {
         gone_is_fine(writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await)
     }
 
-    async fn patch<K>(&self, key: &Key, patch: &Value) -> Result<(), kube::Error>
+    async fn patch<K>(&self, writer: &Writer, key: &Key, patch: &Value) -> Result<(), kube::Error>
     where
         K: Namespaced,
     {
         let api: Api<K> = self.api(key);
         let patch = Patch::Merge(patch);
-        gone_is_fine(self.writer.call(|| api.patch(&key.name, &PATCH, &patch)).await)
+        gone_is_fine(writer.call(|| api.patch(&key.name, &PATCH, &patch)).await)
     }
 
     fn api<K: Namespaced>(&self, key: &Key) -> Api<K> {
