@@ -23,6 +23,8 @@ const ATTEMPTS: u32 = 5;
 pub(super) struct Performer {
     pub(super) writer: Writer,
     words: Writer,
+    /// For times on groups, of which every bind makes one: whoever waits is told before that.
+    notes: Writer,
     /// Words that wait to be written: newer ones about the same object take their place.
     board: Arc<Mutex<BTreeMap<Target, Vec<Write>>>>,
     events: Events,
@@ -72,8 +74,8 @@ pub(super) fn asked(write: &Write) -> Option<Asked> {
 
 impl Performer {
     pub(super) fn new(writer: Writer, events: Events, options: &SchedulerOptions) -> Self {
-        let (words, board) = (writer.for_words(), Arc::default());
-        Self { writer, words, board, events, evict_by_delete: options.evict_by_delete }
+        let (words, notes, board) = (writer.for_words(), writer.for_words(), Arc::default());
+        Self { writer, words, notes, board, events, evict_by_delete: options.evict_by_delete }
     }
 
     /// Tells what else is to be known about an object, some time soon, instead of what waited to be told.
@@ -82,7 +84,8 @@ impl Performer {
             return;
         }
         let performer = self.clone();
-        self.words.spawn(async move {
+        let writer = if matches!(about, Target::Times(_)) { &self.notes } else { &self.words };
+        writer.spawn(async move {
             let words = performer.board().remove(&about).unwrap_or_default();
             for write in &words {
                 if let Err(why) = performer.perform(write).await {
@@ -131,7 +134,7 @@ impl Performer {
                 self.patch_pod_status(&self.writer, pod, json!({"nominatedNodeName": node})).await
             }
             Write::NoteGroup { group, annotations } => {
-                self.patch::<PodGroup>(&self.words, group, &json!({"metadata": {"annotations": annotations}})).await
+                self.patch::<PodGroup>(&self.notes, group, &json!({"metadata": {"annotations": annotations}})).await
             }
             Write::SetGroupConditions { group, conditions } => {
                 let api: Api<PodGroup> = self.api(group);
