@@ -12,3 +12,4 @@ mod proxy;
 mod ray;
 mod scheduling;
 mod walkthroughs;
+mod workloads;
