@@ -1,10 +1,11 @@
 //! A gang that the scheduler starts has its minimum afterwards; one that it takes pods from keeps it, or nothing.
 //!
-//! A gang may be short for other reasons: a pod has finished, a node was lost. Moving what is left of it is no harm.
+//! A gang may be short for other reasons: a node was lost. Moving what is left of it is no harm. Pods that have
+//! succeeded are not waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_control::objects::{PodGroup, SubGroup};
+use kai_control::objects::{Phase, PodGroup, SubGroup};
 use kai_control::world::GroupKey;
 
 use super::Evidence;
@@ -25,12 +26,13 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     for (key, Strength { before, after }) in &gangs {
         let Some(group) = evidence.world.pod_groups.get(key) else { continue };
         let total: u32 = after.values().sum();
-        if satisfied(group, after) {
+        let living = Living::of(evidence, key);
+        if living.satisfy(group, after) {
             continue;
         }
         if started.contains(key) {
             wrong.push(format!("pod group {key} was started with {total} pods, less than its minimum"));
-        } else if total > 0 && satisfied(group, before) {
+        } else if total > 0 && living.satisfy(group, before) {
             wrong.push(format!("pod group {key} was reduced to {total} pods, less than its minimum"));
         }
     }
@@ -42,7 +44,8 @@ pub(super) fn lost_its_minimum(evidence: &Evidence<'_>, job: &GroupKey) -> bool 
     let Some(group) = evidence.world.pod_groups.get(job) else { return false };
     let mut gangs = BTreeMap::from([(job.clone(), Strength::default())]);
     count_pods(evidence, &mut gangs);
-    gangs.values().all(|gang| satisfied(group, &gang.before) && !satisfied(group, &gang.after))
+    let living = Living::of(evidence, job);
+    gangs.values().all(|gang| living.satisfy(group, &gang.before) && !living.satisfy(group, &gang.after))
 }
 
 /// Whether a gang has its minimum once everything that was promised has come true.
@@ -54,7 +57,7 @@ pub(super) fn will_be_whole(evidence: &Evidence<'_>, job: &GroupKey) -> bool {
             *later.entry(pod.sub_group().unwrap_or_default()).or_default() += 1;
         }
     }
-    satisfied(group, &later)
+    Living::of(evidence, job).satisfy(group, &later)
 }
 
 /// Pods of each leaf that hold a place.
@@ -85,24 +88,51 @@ fn count_pods<'a>(evidence: &Evidence<'a>, gangs: &mut BTreeMap<GroupKey, Streng
     }
 }
 
-/// The tree rule: a leaf needs its pods, a group enough of its members.
-fn satisfied(group: &PodGroup, counts: &BTreeMap<&str, u32>) -> bool {
-    if group.sub_groups.is_empty() {
-        return counts.values().sum::<u32>() >= group.min_member.unwrap_or(1);
-    }
-    enough(group, None, group.min_sub_group, counts)
+/// Pods of each leaf: all that are known, and those that have not succeeded.
+#[derive(Debug, Default)]
+struct Living<'a> {
+    leaves: BTreeMap<&'a str, (u32, u32)>,
 }
 
-fn enough(group: &PodGroup, parent: Option<&str>, need: Option<u32>, counts: &BTreeMap<&str, u32>) -> bool {
-    let members: Vec<&SubGroup> = group.sub_groups.iter().filter(|member| member.parent.as_deref() == parent).collect();
-    let need = need.map_or(members.len(), |need| need as usize);
-    let good = members.iter().filter(|member| {
-        let inner = group.sub_groups.iter().any(|other| other.parent.as_deref() == Some(&member.name));
-        if inner {
-            enough(group, Some(&member.name), member.min_sub_group, counts)
-        } else {
-            counts.get(member.name.as_str()).copied().unwrap_or(0) >= member.min_member.unwrap_or(0)
+impl<'a> Living<'a> {
+    fn of(evidence: &Evidence<'a>, job: &GroupKey) -> Self {
+        let mut leaves: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for pod in evidence.world.pods.values().filter(|pod| pod.group().as_ref() == Some(job)) {
+            let (all, living) = leaves.entry(pod.sub_group().unwrap_or_default()).or_default();
+            *all += u32::from(pod.phase != Phase::Failed);
+            *living += u32::from(!matches!(pod.phase, Phase::Failed | Phase::Succeeded));
         }
-    });
-    good.count() >= need
+        Self { leaves }
+    }
+
+    /// Where all of the minimum were there, those that are not done are enough.
+    fn minimum(&self, min: u32, leaf: Option<&str>) -> u32 {
+        let chosen = self.leaves.iter().filter(|(name, _)| leaf.is_none_or(|leaf| leaf == **name));
+        let (all, living) = chosen.fold((0, 0), |sum, (_, leaf)| (sum.0 + leaf.0, sum.1 + leaf.1));
+        if all >= min { min.min(living) } else { min }
+    }
+
+    /// The tree rule: a leaf needs its pods, a group enough of its members.
+    fn satisfy(&self, group: &PodGroup, counts: &BTreeMap<&str, u32>) -> bool {
+        if group.sub_groups.is_empty() {
+            return counts.values().sum::<u32>() >= self.minimum(group.min_member.unwrap_or(1), None);
+        }
+        self.enough(group, None, group.min_sub_group, counts)
+    }
+
+    fn enough(&self, group: &PodGroup, parent: Option<&str>, need: Option<u32>, counts: &BTreeMap<&str, u32>) -> bool {
+        let members: Vec<&SubGroup> =
+            group.sub_groups.iter().filter(|member| member.parent.as_deref() == parent).collect();
+        let need = need.map_or(members.len(), |need| need as usize);
+        let good = members.iter().filter(|member| {
+            let name = member.name.as_str();
+            let inner = group.sub_groups.iter().any(|other| other.parent.as_deref() == Some(name));
+            if inner {
+                self.enough(group, Some(name), member.min_sub_group, counts)
+            } else {
+                counts.get(name).copied().unwrap_or(0) >= self.minimum(member.min_member.unwrap_or(0), Some(name))
+            }
+        });
+        good.count() >= need
+    }
 }

@@ -217,6 +217,20 @@ fn half_a_gang() {
 }
 
 #[test]
+fn what_is_left_of_a_gang_that_is_partly_done() {
+    let mut case = case(3);
+    case.whole("a", "g", 1);
+    case.whole("b", "g", 1);
+    case.add(
+        &json!({"kind": "Pod", "metadata": {"name": "c", "namespace": "t", "annotations": {"pod-group-name": "g"}},
+        "spec": {"containers": [{}]}, "status": {"phase": "Succeeded"}}),
+    );
+    case.check(&expect!["fine"]);
+    case.waiting("d", "g", 1);
+    case.check(&expect!["gangs start and stay whole: pod group t/g was started with 2 pods, less than its minimum"]);
+}
+
+#[test]
 fn a_gang_without_its_leader() {
     let mut case = Case::new();
     let leaves = json!([{"name": "leader", "minMember": 1}, {"name": "workers", "minMember": 1}]);
