@@ -32,6 +32,7 @@ mod error;
 mod group;
 mod jq;
 pub mod kinds;
+mod native;
 mod object;
 pub mod owners;
 mod preemptibility;
@@ -103,7 +104,8 @@ pub fn group(
     let pod = Object::new(pod);
     let top = chain.last().copied().unwrap_or(pod);
     let workload = Workload::new(top, chain, pod, related, settings);
-    let mut spec = table::apply(&workload)?;
+    let native = native::group(&workload)?;
+    let mut spec = native.map_or_else(|| table::apply(&workload), Ok)?;
     inherit_node_pool(&mut spec, pod, settings);
     Ok(Grouping::Grouped(Box::new(spec)))
 }

@@ -92,12 +92,14 @@ pub const TABLE: &[Row] = &[
     row("workspace.devfile.io", &["v1alpha2"], "DevWorkspace", plain::group),
 ];
 
-/// Kinds that stand between pods and the kinds above, or describe them.
+/// Kinds that stand between pods and the kinds above, or describe gangs.
 const BETWEEN: &[(&str, &str)] = &[
     ("grove.io", "PodClique"),
     ("grove.io", "PodCliqueScalingGroup"),
     ("kubevirt.io", "VirtualMachine"),
     ("run.ai", "Karta"),
+    ("scheduling.k8s.io", "PodGroup"),
+    ("scheduling.k8s.io", "Workload"),
     ("serving.knative.dev", "Configuration"),
 ];
 
