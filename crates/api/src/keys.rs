@@ -258,6 +258,8 @@ pub mod name {
     pub const DEFAULT_SHARD: &str = "default";
     /// Sub-group of pods in a group that has none.
     pub const DEFAULT_SUB_GROUP: &str = "default";
+    /// Config map in which users declare workload kinds, in the namespace of the components.
+    pub const WORKLOAD_KINDS: &str = "kai-workload-kinds";
     /// Value of [`label::MANAGED_BY`](super::label::MANAGED_BY) on what the operator installs.
     pub const OPERATOR: &str = "kai-operator";
 }

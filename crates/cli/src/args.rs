@@ -55,7 +55,7 @@ pub(crate) enum Command {
     /// Print namespaces, service accounts and roles of all parts as YAML
     ///
     /// Each part runs as its own service account and may do what it needs, nothing more. Pipe it to `kubectl apply -f -`.
-    Rbac,
+    Rbac(RbacArgs),
     /// Schedule the pods of a cluster, as its scheduler
     Scheduler(RunScheduler),
     /// Carry out what the scheduler decides: bind pods, reserve shared GPUs
@@ -70,6 +70,31 @@ pub(crate) enum Command {
     Admission(RunAdmission),
     /// All of these in one process, for small clusters and for trying things out
     AllInOne(Box<RunAll>),
+}
+
+/// What `kai rbac` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RbacArgs {
+    /// Let the pod grouper read a kind that is declared in the config map kai-workload-kinds as well, named as in
+    /// `kubectl api-resources`: group and plural; may be given several times
+    #[arg(long = "kind", value_name = "GROUP/PLURAL", value_parser = resource)]
+    kinds: Vec<(String, String)>,
+}
+
+impl RbacArgs {
+    pub(crate) fn kinds(&self) -> &[(String, String)] {
+        &self.kinds
+    }
+}
+
+fn resource(text: &str) -> Result<(String, String), String> {
+    let good = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.'))
+    };
+    match text.split_once('/') {
+        Some((group, plural)) if good(group) && good(plural) => Ok((group.to_owned(), plural.to_owned())),
+        _ => Err("write group and plural, such as ml.example.com/trainers".to_owned()),
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kai_api::keys::{label, name};
+use kai_control::Key;
 use kai_control::scheduler::{Configured, Settings};
 use kai_live::{
     BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, Process, QueueLabel, SchedulerOptions,
@@ -246,7 +247,8 @@ impl CommonArgs {
             ..kai_workloads::Settings::default()
         };
         let lease = self.lease("54dff599.kai.scheduler", 2);
-        Component::Grouper(Box::new(GrouperOptions { settings, workers: self.workers, lease }))
+        let declarations = Key::new(&self.namespace, name::WORKLOAD_KINDS);
+        Component::Grouper(Box::new(GrouperOptions { settings, declarations, workers: self.workers, lease }))
     }
 
     fn groups(&self) -> Component {

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Crds => crds::run(),
-        Command::Rbac => rbac::run(),
+        Command::Rbac(args) => rbac::run(&args),
         Command::Scheduler(args) => live::scheduler(&args),
         Command::Binder(args) => live::binder(&args),
         Command::Podgrouper(args) => live::grouper(&args),

@@ -2,11 +2,14 @@
 
 use std::io::Write;
 
+use crate::args::RbacArgs;
 use crate::complaint::Complaint;
 
-pub(crate) fn run() -> Result<(), Complaint> {
+pub(crate) fn run(args: &RbacArgs) -> Result<(), Complaint> {
     let mut out = anstream::stdout();
-    for manifest in kai_control::roles::manifests() {
+    let mut manifests = kai_control::roles::manifests();
+    manifests.extend(kai_control::declared_roles::manifests(args.kinds()));
+    for manifest in manifests {
         let document = serde_norway::to_string(&manifest).expect("plain text and maps can be written as YAML");
         write!(out, "---\n{document}")?;
     }

@@ -9,6 +9,7 @@
 
 pub mod admission;
 pub mod binder;
+pub mod declared_roles;
 pub mod devices;
 mod duration;
 pub mod gpu_wiring;

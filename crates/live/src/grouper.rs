@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kai_api::PodGroup;
 use kai_api::keys::annotation;
@@ -13,7 +13,7 @@ use kai_control::Key;
 use kai_control::grouper::{Answer, GroupEffect, reconcile};
 use kai_engine::units::{Span, Timestamp};
 use kai_workloads::owners::{Lookup, OwnerQuery};
-use kai_workloads::{ObjectRef, Related, RelatedPod, Settings, StoredGroup};
+use kai_workloads::{DeclaredKinds, ObjectRef, Related, RelatedPod, Settings, StoredGroup};
 use kube::api::{Api, ApiResource, DynamicObject, Patch};
 use kube::core::GroupVersionKind;
 use kube::{Client, Error};
@@ -30,6 +30,8 @@ use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 #[derive(Clone, Debug)]
 pub struct GrouperOptions {
     pub settings: Settings,
+    /// The config map in which users declare kinds.
+    pub declarations: Key,
     /// Objects read or written at the same time.
     pub workers: usize,
     pub lease: Option<LeaseOptions>,
@@ -40,9 +42,10 @@ enum Kind {
     Pods,
     Groups,
     PriorityClasses,
+    Declarations,
 }
 
-const KINDS: [Kind; 3] = [Kind::Pods, Kind::Groups, Kind::PriorityClasses];
+const KINDS: [Kind; 4] = [Kind::Pods, Kind::Groups, Kind::PriorityClasses, Kind::Declarations];
 
 enum News {
     Seen(Kind, Seen),
@@ -70,6 +73,8 @@ enum Reading {
     Failed(String),
 }
 
+/// Reason of events.
+const WARNING: &str = "PodGrouperWarning";
 /// For how long a reading is good enough: pods of one workload come in bursts.
 const READING_LIFE: Span = Span::seconds(3);
 /// Between attempts for a pod that cannot be grouped: the first pause, and the longest.
@@ -91,12 +96,13 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), Fault> {
     let part = health.part();
-    let GrouperOptions { settings, workers, lease } = options;
+    let GrouperOptions { settings, declarations, workers, lease } = options;
     let writer = Writer::new(client.clone(), pace, workers);
     let shell = Shell {
         events: Events::new(&writer, "pod-grouper"),
         writer,
         settings,
+        declarations,
         known: Known::default(),
         unseen: KINDS.into(),
         due: BTreeMap::new(),
@@ -116,6 +122,7 @@ struct Shell {
     writer: Writer,
     events: Events,
     settings: Settings,
+    declarations: Key,
     known: Known,
     unseen: BTreeSet<Kind>,
     /// Pods to look at, and when.
@@ -142,6 +149,10 @@ impl Shell {
                 Kind::Pods => Watched::with::<Pod>(ours.clone()),
                 Kind::Groups => Watched::all::<PodGroup>(),
                 Kind::PriorityClasses => Watched::all::<PriorityClass>(),
+                Kind::Declarations => {
+                    let Key { namespace, name } = &self.declarations;
+                    Watched::with::<ConfigMap>(format!("metadata.namespace={namespace},metadata.name={name}"))
+                }
             };
             let client = self.writer.client.clone();
             watches.spawn(follow(client, watched, out.clone(), move |seen| News::Seen(kind, seen)));
@@ -245,6 +256,17 @@ impl Shell {
             Kind::PriorityClasses => {
                 self.known.classes.insert(key.name);
             }
+            Kind::Declarations => {
+                let (declared, complaints) = DeclaredKinds::from_config_map(&value);
+                for complaint in complaints {
+                    tracing::warn!("{complaint}");
+                    let about =
+                        reference("v1", "ConfigMap", &key, value["metadata"]["uid"].as_str().unwrap_or_default());
+                    let (message, annotations) = (complaint.to_string(), BTreeMap::new());
+                    self.events.tell(Note { about, warning: true, reason: WARNING, message, annotations });
+                }
+                self.declare(declared, now);
+            }
         }
     }
 
@@ -267,6 +289,15 @@ impl Shell {
             Kind::PriorityClasses => {
                 self.known.classes.remove(&key.name);
             }
+            Kind::Declarations => self.declare(DeclaredKinds::default(), now),
+        }
+    }
+
+    /// Other kinds are declared than before: every pod may belong elsewhere.
+    fn declare(&mut self, declared: DeclaredKinds, now: Timestamp) {
+        if self.settings.declared != declared {
+            self.settings.declared = declared;
+            self.due.extend(self.known.pods.keys().map(|pod| (pod.clone(), now)));
         }
     }
 
@@ -364,7 +395,7 @@ impl Shell {
         if *told != why {
             tracing::warn!(%pod, "has no group for now: {why}");
             let about = reference("v1", "Pod", pod, value["metadata"]["uid"].as_str().unwrap_or_default());
-            let (warning, reason, annotations) = (true, "PodGrouperWarning", BTreeMap::new());
+            let (warning, reason, annotations) = (true, WARNING, BTreeMap::new());
             self.events.tell(Note { about, warning, reason, message: why.clone(), annotations });
             *told = why;
         }

@@ -28,6 +28,7 @@
 //! ```
 
 mod base;
+mod declared;
 mod error;
 mod group;
 mod jq;
@@ -50,6 +51,7 @@ mod workload;
 use kai_api::keys::annotation;
 use serde_json::Value;
 
+pub use crate::declared::DeclaredKinds;
 pub use crate::error::{Fault, GroupError};
 pub use crate::group::{GroupSpec, Minimum, Note, OwnerRef, SubGroupSpec, TopologyConstraint};
 pub use crate::object::{Object, ObjectRef, Part};

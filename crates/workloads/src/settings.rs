@@ -6,6 +6,7 @@ use kai_api::keys::{label, name};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::declared::DeclaredKinds;
 use crate::error::{Fault, GroupError};
 use crate::object::Object;
 
@@ -21,6 +22,8 @@ pub struct Settings {
     /// Ask Kartas about kinds the table does not know.
     pub karta_fallback: bool,
     pub kind_defaults: KindDefaults,
+    /// Kinds that users have declared.
+    pub declared: DeclaredKinds,
 }
 
 impl Default for Settings {
@@ -33,6 +36,7 @@ impl Default for Settings {
             knative_gang_schedule: true,
             karta_fallback: true,
             kind_defaults: KindDefaults::default(),
+            declared: DeclaredKinds::default(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::declared;
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::kinds::kubeflow::{jax_job, mpi_job, notebook, pytorch_job, tf_job, xgboost_job};
@@ -156,11 +157,15 @@ impl Row {
     }
 }
 
-/// The rule for the object of this workload: by exact version, by any version, by a Karta, else the base rule.
+/// The rule for the object of this workload: by exact version, by any version, by a user's declaration, by a Karta,
+/// else the base rule.
 pub fn apply(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let any_version = || workload.table.iter().find(|row| row.is_any_version(workload));
     if let Some(row) = exact(workload).or_else(any_version) {
         return row.apply(workload);
+    }
+    if let Some(declared) = declared::group(workload) {
+        return declared;
     }
     if let Some(karta) = karta::describing(workload) {
         return karta::group(workload, karta);
@@ -168,9 +173,10 @@ pub fn apply(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     plain::group(workload)
 }
 
-/// What a wrapper goes by for the object inside: exact version or the base rule, nothing in between.
+/// What a wrapper goes by for the object inside: exact version, a user's declaration or the base rule.
 pub(crate) fn apply_exact(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
-    exact(workload).map_or_else(|| plain::group(workload), |row| row.apply(workload))
+    let row = exact(workload).map(|row| row.apply(workload));
+    row.or_else(|| declared::group(workload)).unwrap_or_else(|| plain::group(workload))
 }
 
 fn exact<'a>(workload: &Workload<'a>) -> Option<&'a Row> {
