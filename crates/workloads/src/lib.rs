@@ -40,6 +40,8 @@ mod preemptibility;
 mod priority;
 mod queue;
 mod record;
+#[cfg(test)]
+mod reference;
 mod related;
 mod settings;
 pub mod table;

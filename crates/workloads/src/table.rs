@@ -32,6 +32,19 @@ pub struct Row {
     pub related: &'static [Kind],
     /// Whether the shipped role may read it.
     pub readable: bool,
+    pub about: About,
+}
+
+/// What a rule does, for people who read the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// What gets a pod group of its own.
+    pub group: &'static str,
+    /// How many pods start together.
+    pub minimum: &'static str,
+    pub sub_groups: &'static str,
+    /// Priority class of those that do not say.
+    pub class: &'static str,
 }
 
 /// A kind as permissions and watches name it.
@@ -52,45 +65,47 @@ const REVISION: Kind = Kind { group: "serving.knative.dev", version: "v1", kind:
 const POD_GANG: Kind = Kind { group: "scheduler.grove.io", version: "v1alpha1", kind: "PodGang" };
 
 pub const TABLE: &[Row] = &[
-    row("", &["v1"], "Pod", pod::group),
-    row("amlarc.azureml.com", &["v1alpha1"], "AmlJob", aml_job::group),
-    row("apps", &["v1"], "Deployment", deployment::group),
-    row("apps", &["v1"], "ReplicaSet", plain::group),
-    row("apps", &["v1"], "StatefulSet", plain::group),
-    row("argoproj.io", &["v1alpha1"], "Workflow", wrapper::group),
-    row("batch", &["v1"], "CronJob", cron_job::group).asks(&[JOB]),
-    row("batch", &["v1"], "Job", job::group).asks(&[POD_GROUP]),
-    row("egx.nvidia.io", &["v1"], "SPOTRequest", spot_request::group),
-    row("grove.io", &["v1alpha1"], "PodCliqueSet", grove::group).asks(&[POD_GANG]),
-    row("grove.io", &["v1alpha1"], "PodGangSet", grove::group).asks(&[POD_GANG]),
-    row("jobset.x-k8s.io", &["v1alpha2"], "JobSet", job_set::group).asks(&[POD_GROUP]),
-    row("kubeflow.org", &["v1"], "JAXJob", jax_job::group),
-    row("kubeflow.org", &["v1", "v2beta1"], "MPIJob", mpi_job::group).asks(&[POD]),
-    row("kubeflow.org", &["v1beta1"], "Notebook", notebook::group),
-    row("kubeflow.org", &["v1"], "PyTorchJob", pytorch_job::group),
-    row("kubeflow.org", &["v1alpha1"], "ScheduledWorkflow", plain::group),
-    row("kubeflow.org", &["v1"], "TFJob", tf_job::group),
-    row("kubeflow.org", &["v1"], "XGBoostJob", xgboost_job::group),
-    row("kubevirt.io", &["v1"], "VirtualMachineInstance", plain::group),
-    row("leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet", leader_worker_set::group),
-    row("machinelearning.seldon.io", &["v1alpha2", "v1"], "SeldonDeployment", plain::group),
-    row("nvidia.com", ANY, "DynamoGraphDeployment", wrapper::group).unread(),
-    row("ray.io", &["v1", "v1alpha1"], "RayCluster", ray::group).asks(&[POD_GROUP]).then(ray::adopt_strays),
-    row("ray.io", &["v1", "v1alpha1"], "RayJob", ray::group).asks(&[RAY_CLUSTER, POD_GROUP]).then(ray::adopt_strays),
-    row("ray.io", &["v1", "v1alpha1"], "RayService", ray::group)
+    row("", &["v1"], "Pod", pod::group, pod::ABOUT),
+    row("amlarc.azureml.com", &["v1alpha1"], "AmlJob", aml_job::group, aml_job::ABOUT),
+    row("apps", &["v1"], "Deployment", deployment::group, deployment::ABOUT),
+    row("apps", &["v1"], "ReplicaSet", plain::group, plain::ABOUT),
+    row("apps", &["v1"], "StatefulSet", plain::group, plain::ABOUT),
+    row("argoproj.io", &["v1alpha1"], "Workflow", wrapper::group, wrapper::ABOUT),
+    row("batch", &["v1"], "CronJob", cron_job::group, cron_job::ABOUT).asks(&[JOB]),
+    row("batch", &["v1"], "Job", job::group, job::ABOUT).asks(&[POD_GROUP]),
+    row("egx.nvidia.io", &["v1"], "SPOTRequest", spot_request::group, spot_request::ABOUT),
+    row("grove.io", &["v1alpha1"], "PodCliqueSet", grove::group, grove::ABOUT).asks(&[POD_GANG]),
+    row("grove.io", &["v1alpha1"], "PodGangSet", grove::group, grove::ABOUT).asks(&[POD_GANG]),
+    row("jobset.x-k8s.io", &["v1alpha2"], "JobSet", job_set::group, job_set::ABOUT).asks(&[POD_GROUP]),
+    row("kubeflow.org", &["v1"], "JAXJob", jax_job::group, jax_job::ABOUT),
+    row("kubeflow.org", &["v1", "v2beta1"], "MPIJob", mpi_job::group, mpi_job::ABOUT).asks(&[POD]),
+    row("kubeflow.org", &["v1beta1"], "Notebook", notebook::group, notebook::ABOUT),
+    row("kubeflow.org", &["v1"], "PyTorchJob", pytorch_job::group, pytorch_job::ABOUT),
+    row("kubeflow.org", &["v1alpha1"], "ScheduledWorkflow", plain::group, plain::ABOUT),
+    row("kubeflow.org", &["v1"], "TFJob", tf_job::group, tf_job::ABOUT),
+    row("kubeflow.org", &["v1"], "XGBoostJob", xgboost_job::group, xgboost_job::ABOUT),
+    row("kubevirt.io", &["v1"], "VirtualMachineInstance", plain::group, plain::ABOUT),
+    row("leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet", leader_worker_set::group, leader_worker_set::ABOUT),
+    row("machinelearning.seldon.io", &["v1alpha2", "v1"], "SeldonDeployment", plain::group, plain::ABOUT),
+    row("nvidia.com", ANY, "DynamoGraphDeployment", wrapper::group, wrapper::ABOUT).unread(),
+    row("ray.io", &["v1", "v1alpha1"], "RayCluster", ray::group, ray::ABOUT).asks(&[POD_GROUP]).then(ray::adopt_strays),
+    row("ray.io", &["v1", "v1alpha1"], "RayJob", ray::group, ray::ABOUT)
         .asks(&[RAY_CLUSTER, POD_GROUP])
         .then(ray::adopt_strays),
-    row("run.ai", ANY, "DistributedInferenceWorkload", wrapper::group),
-    row("run.ai", ANY, "DistributedWorkload", wrapper::group),
-    row("run.ai", ANY, "InferenceWorkload", wrapper::group),
-    row("run.ai", ANY, "InteractiveWorkload", wrapper::group),
-    row("run.ai", &["v1"], "RunaiJob", runai_job::group).asks(&[POD_GROUP]),
-    row("run.ai", ANY, "TrainingWorkload", wrapper::group),
-    row("serving.knative.dev", &["v1"], "Service", knative::group).asks(&[REVISION, POD, POD_GROUP]),
-    row("tekton.dev", &["v1"], "PipelineRun", plain::group),
-    row("tekton.dev", &["v1"], "TaskRun", plain::group),
-    row("trainer.kubeflow.org", &["v1alpha1"], "TrainJob", wrapper::group),
-    row("workspace.devfile.io", &["v1alpha2"], "DevWorkspace", plain::group),
+    row("ray.io", &["v1", "v1alpha1"], "RayService", ray::group, ray::ABOUT)
+        .asks(&[RAY_CLUSTER, POD_GROUP])
+        .then(ray::adopt_strays),
+    row("run.ai", ANY, "DistributedInferenceWorkload", wrapper::group, wrapper::ABOUT),
+    row("run.ai", ANY, "DistributedWorkload", wrapper::group, wrapper::ABOUT),
+    row("run.ai", ANY, "InferenceWorkload", wrapper::group, wrapper::ABOUT),
+    row("run.ai", ANY, "InteractiveWorkload", wrapper::group, wrapper::ABOUT),
+    row("run.ai", &["v1"], "RunaiJob", runai_job::group, runai_job::ABOUT).asks(&[POD_GROUP]),
+    row("run.ai", ANY, "TrainingWorkload", wrapper::group, wrapper::ABOUT),
+    row("serving.knative.dev", &["v1"], "Service", knative::group, knative::ABOUT).asks(&[REVISION, POD, POD_GROUP]),
+    row("tekton.dev", &["v1"], "PipelineRun", plain::group, plain::ABOUT),
+    row("tekton.dev", &["v1"], "TaskRun", plain::group, plain::ABOUT),
+    row("trainer.kubeflow.org", &["v1alpha1"], "TrainJob", wrapper::group, wrapper::ABOUT),
+    row("workspace.devfile.io", &["v1alpha2"], "DevWorkspace", plain::group, plain::ABOUT),
 ];
 
 /// Kinds that stand between pods and the kinds above, or describe gangs.
@@ -115,8 +130,14 @@ pub fn readable() -> BTreeSet<(&'static str, &'static str)> {
     named.chain(BETWEEN.iter().copied()).collect()
 }
 
-const fn row(group: &'static str, versions: &'static [&'static str], kind: &'static str, rule: Rule) -> Row {
-    Row { group, versions, kind, rule, afterwards: None, related: &[], readable: true }
+const fn row(
+    group: &'static str,
+    versions: &'static [&'static str],
+    kind: &'static str,
+    rule: Rule,
+    about: About,
+) -> Row {
+    Row { group, versions, kind, rule, afterwards: None, related: &[], readable: true, about }
 }
 
 impl Row {

@@ -2,10 +2,14 @@
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
 
 /// A number, although it stands among environment variables.
 const NODE_COUNT: &str = "spec.job.options.envs.AZUREML_NODE_COUNT";
+
+pub const ABOUT: About = About { group: "per owner", minimum: "`AZUREML_NODE_COUNT`", sub_groups: "–", class: TRAIN };
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let nodes = workload.object.root().int_required(NODE_COUNT)?;

@@ -5,9 +5,12 @@ use crate::group::GroupSpec;
 use crate::object::{Object, ObjectRef};
 use crate::owners::references;
 use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
 
 const API: &str = "batch/v1";
+
+pub const ABOUT: About = About { group: "per Job that it makes", minimum: "1", sub_groups: "–", class: TRAIN };
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let pod = workload.pod;

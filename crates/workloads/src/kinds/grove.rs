@@ -15,11 +15,19 @@ use crate::group::{GroupSpec, Minimum, Note, SubGroupSpec, TopologyConstraint};
 use crate::object::{Object, ObjectRef, Part};
 use crate::preemptibility::Preemptibility;
 use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
 
 const API: &str = "scheduler.grove.io/v1alpha1";
 const POD_GANG: &str = "grove.io/podgang";
 const TOPOLOGY_NAME: &str = "grove.io/topology-name";
+
+pub const ABOUT: About = About {
+    group: "per PodGang",
+    minimum: "sum of the leaves",
+    sub_groups: "the PodGang's pod groups, below its topology groups",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let pod = workload.pod;

@@ -7,7 +7,16 @@ use kai_api::keys::annotation;
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
+
+pub const ABOUT: About = About {
+    group: "per owner",
+    minimum: "1, or annotation `kai.scheduler/batch-min-member`",
+    sub_groups: "–",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let mut spec = workload.base();

@@ -15,11 +15,20 @@ use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::topology;
 use crate::workload::Workload;
 
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
+
+pub const ABOUT: About = About {
+    group: "per owner",
+    minimum: "every replicated job; the first if they start in order; or annotation `kai.scheduler/batch-min-member`",
+    sub_groups: "a parent per replicated job, a leaf per Job with its parallelism",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let spec = workload.base();

@@ -9,11 +9,19 @@ use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, OwnerRef};
 use crate::object::{Object, ObjectRef};
 use crate::priority::INFERENCE;
+use crate::table::About;
 use crate::workload::Workload;
 
 const API: &str = "serving.knative.dev/v1";
 const REVISION: &str = "serving.knative.dev/revision";
 const MIN_SCALE: &str = "autoscaling.knative.dev/min-scale";
+
+pub const ABOUT: About = About {
+    group: "per Revision, or per pod",
+    minimum: "annotation `autoscaling.knative.dev/min-scale` of the Revision, else 1",
+    sub_groups: "–",
+    class: INFERENCE,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let pod = workload.pod;

@@ -17,12 +17,21 @@ use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec};
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::topology;
 use crate::workload::Workload;
 
 const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+
+pub const ABOUT: About = About {
+    group: "per replica",
+    minimum: "the size of a replica; the leader alone until it runs, with `LeaderReady`",
+    sub_groups: "`leader` and `workers`, or segments",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let (set, pod) = (workload.object, workload.pod);

@@ -5,10 +5,19 @@
 
 use crate::error::GroupError;
 use crate::group::GroupSpec;
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
 
 const SPARK_APP_NAME: &str = "spark-app-name";
 const SPARK_APP_SELECTOR: &str = "spark-app-selector";
+
+pub const ABOUT: About = About {
+    group: "per pod that nobody owns; Spark applications share one",
+    minimum: "1",
+    sub_groups: "–",
+    class: TRAIN,
+};
 
 #[allow(clippy::unnecessary_wraps, reason = "shape of every rule in the table")]
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {

@@ -8,6 +8,8 @@ use kai_api::keys::{annotation, label};
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
 use crate::object::{Object, ObjectRef, Part};
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::topology;
 use crate::workload::Workload;
 
@@ -15,6 +17,13 @@ const GROUP: &str = "ray.io/group";
 const HEAD_LEAF: &str = "headgroup";
 /// Home of pods that belong to no group of the cluster, such as the submitter of a `RayJob`.
 const STRAY_LEAF: &str = "other";
+
+pub const ABOUT: About = About {
+    group: "per owner",
+    minimum: "the head, and `minReplicas` or else `replicas` of each worker group, times `numOfHosts`",
+    sub_groups: "`headgroup`, and one per worker group",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let cluster = cluster_of(workload)?;

@@ -2,7 +2,11 @@
 
 use crate::error::GroupError;
 use crate::group::GroupSpec;
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
+
+pub const ABOUT: About = About { group: "per replica", minimum: "1", sub_groups: "–", class: TRAIN };
 
 #[allow(clippy::unnecessary_wraps, reason = "shape of every rule in the table")]
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {

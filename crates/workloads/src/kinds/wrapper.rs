@@ -10,8 +10,16 @@ use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::kinds::pod;
 use crate::object::Object;
-use crate::table;
+use crate::priority::TRAIN;
+use crate::table::{self, About};
 use crate::workload::Workload;
+
+pub const ABOUT: About = About {
+    group: "of the object inside",
+    minimum: "of the object inside",
+    sub_groups: "of the object inside",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let below = workload.owners.len().checked_sub(2).and_then(|i| workload.owners.get(i)).copied();

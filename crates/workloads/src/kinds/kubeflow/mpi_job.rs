@@ -3,10 +3,19 @@
 use super::distributed;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
 
 const JOB_NAME: &str = "training.kubeflow.org/job-name";
 const JOB_ROLE: &str = "training.kubeflow.org/job-role";
+
+pub const ABOUT: About = About {
+    group: "per owner",
+    minimum: "all replicas, or `runPolicy.schedulingPolicy.minAvailable`; without the launcher while it waits for workers",
+    sub_groups: "–",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let mut spec = distributed(workload, "mpiReplicaSpecs", &["Launcher", "Worker"])?;

@@ -17,11 +17,20 @@ use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec};
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::topology;
 use crate::workload::Workload;
 
 const REPLICA_TYPE: &str = "training.kubeflow.org/replica-type";
 const REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
+
+pub const ABOUT: About = About {
+    group: "per owner",
+    minimum: "`runPolicy.schedulingPolicy.minAvailable`, else `elasticPolicy.minReplicas`, else all replicas",
+    sub_groups: "`master` and `worker`, the workers in segments if `kai.scheduler/segment-size` says so",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let specs = replica_specs_of(workload.object, "pytorchReplicaSpecs")?;

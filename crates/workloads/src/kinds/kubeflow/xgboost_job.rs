@@ -3,7 +3,16 @@
 use super::distributed;
 use crate::error::GroupError;
 use crate::group::GroupSpec;
+use crate::priority::TRAIN;
+use crate::table::About;
 use crate::workload::Workload;
+
+pub const ABOUT: About = About {
+    group: "per owner",
+    minimum: "all replicas, or `runPolicy.schedulingPolicy.minAvailable`",
+    sub_groups: "–",
+    class: TRAIN,
+};
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     distributed(workload, "xgbReplicaSpecs", &["Master", "Worker"])
