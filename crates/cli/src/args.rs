@@ -298,8 +298,9 @@ const SIMULATE_ABOUT: &str = "\
 Run a cluster described in YAML and show what the scheduler does with it.
 
 Reads ordinary Kubernetes manifests, many documents a file: Node, Queue, PriorityClass, Topology, PodGroup, Pod, Job, \
-Deployment and ReplicaSet. Controllers, kubelets and nodes are simulated on a virtual clock; grouping and scheduling \
-are the real thing. Prints a timeline of what was decided and why, then nodes, queues and who still waits.";
+Deployment, ReplicaSet, StatefulSet, RayCluster, RayJob, RayService, PyTorchJob, TFJob, XGBoostJob, JAXJob, MPIJob, \
+JobSet, LeaderWorkerSet and what they refer to. Controllers, operators, kubelets and nodes are simulated on a virtual \
+clock; grouping and scheduling are the real thing. Prints a timeline of what was decided and why, then nodes, queues and who still waits.";
 
 const SIMULATE_HELP: &str = "\
 A Scenario document says what happens and when. All keys are optional:

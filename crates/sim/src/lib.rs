@@ -17,6 +17,7 @@ mod cluster;
 pub mod fault;
 mod journal;
 pub mod manifest;
+mod operators;
 mod past;
 pub mod report;
 mod run;

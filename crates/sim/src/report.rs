@@ -209,7 +209,8 @@ fn timeline_row(entry: &Entry) -> TimelineRow {
     let (mut pod, mut job, mut object) = (None, None, None);
     match entry.subject.kind {
         Kind::Pod => pod = name(),
-        Kind::Job | Kind::Deployment | Kind::ReplicaSet | Kind::PodGroup => job = name(),
+        Kind::PodGroup => job = name(),
+        kind if kind.makes_pods() => job = name(),
         // The node has a column of its own.
         Kind::Node => {}
         _ => object = Some(entry.subject.to_string()),

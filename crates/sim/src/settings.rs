@@ -27,6 +27,7 @@ pub(crate) fn read(plan: &Plan) -> Result<Settings, Fault> {
         scheduler_name: scheduler.scheduler_name.clone(),
         queue_label_key: scheduler.queue_label_key.clone(),
         node_pool_label_key: scheduler.node_pool_label_key.clone(),
+        declared: plan.declared.clone(),
         ..kai_workloads::Settings::default()
     };
     Ok(Settings { scheduler, grouper, warnings })

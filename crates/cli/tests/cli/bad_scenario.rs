@@ -144,12 +144,12 @@ fn scaling_what_has_no_size() {
     check(
         "  steps: [{at: 1s, scale: {kind: Node, name: node-1, replicas: 2}}]",
         expect![[r#"
-        exit 1
-        -- stderr
-        error: a Node cannot be scaled
-          --> a.yaml, document 3 (line 11), Scenario demo, spec.steps[0].scale.kind
-          help: scale a Deployment, a ReplicaSet or a Job (its parallelism)
-    "#]],
+            exit 1
+            -- stderr
+            error: a Node cannot be scaled
+              --> a.yaml, document 3 (line 11), Scenario demo, spec.steps[0].scale.kind
+              help: scale a Deployment, ReplicaSet, StatefulSet, LeaderWorkerSet or Job (its parallelism), or apply a file with the new numbers
+        "#]],
     );
 }
 

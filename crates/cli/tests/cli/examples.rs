@@ -23,6 +23,11 @@ examples! {
     fair_share: "fair-share", "fair-share/expected.txt", ["examples/fair-share"];
     fractions: "fractions", "fractions/expected.txt", ["examples/fractions"];
     gang: "gang", "gang/expected.txt", ["examples/gang"];
+    job_set: "job-set", "job-set/expected.txt", ["examples/job-set"];
+    kubeflow: "kubeflow", "kubeflow/expected.txt", ["examples/kubeflow"];
+    leader_worker_set: "leader-worker-set", "leader-worker-set/expected.txt", ["examples/leader-worker-set"];
+    own_kind: "own-kind", "own-kind/expected.txt", ["examples/own-kind"];
+    ray: "ray", "ray/expected.txt", ["examples/ray"];
     elastic_reclaim: "elastic-reclaim", "elastic-reclaim/expected.txt", ["examples/elastic-reclaim"];
     min_runtime: "min-runtime", "min-runtime/expected.txt", ["examples/min-runtime"];
     neighbours: "neighbours", "neighbours/expected.txt", ["examples/neighbours"];
@@ -47,10 +52,15 @@ fn every_example_folder_is_tested_and_explained() {
         "fair-share",
         "fractions",
         "gang",
+        "job-set",
+        "kubeflow",
+        "leader-worker-set",
         "min-runtime",
         "neighbours",
         "over-quota-weights",
+        "own-kind",
         "priority",
+        "ray",
         "reclaim",
         "spread-vs-binpack",
         "stale-gang",

@@ -1,4 +1,4 @@
-//! The controllers that make pods from templates and replace them: Job, `ReplicaSet`, Deployment.
+//! The controllers of Kubernetes that make pods from templates and replace them: Job, `ReplicaSet`, Deployment.
 //!
 //! Level-triggered, like the originals: each looks at what it wants and at what exists, and closes the gap. Names
 //! count up instead of being random, so that two runs can be compared. A pod never fails by itself here, so the
@@ -31,7 +31,7 @@ impl Cluster {
                 // What runs of one revision decides how much of the other may go.
                 self.to_reconcile.extend(self.controller_of(id).filter(|owner| owner.kind == Kind::Deployment));
             }
-            _ => {}
+            _ => self.operate(id, &value),
         }
     }
 
@@ -79,6 +79,8 @@ impl Cluster {
                 status.insert("conditions".to_owned(), json!([{"type": "Complete", "status": "True"}]));
             }
         });
+        // Whoever made the Job may go on, or be done as well.
+        self.touched(id);
         self.note(Event::Finish, id, None, format!("complete after {done} pod{}", if done == 1 { "" } else { "s" }));
     }
 
@@ -118,7 +120,7 @@ impl Cluster {
         let set = Id::namespaced(Kind::ReplicaSet, id.namespace.clone(), format!("{}-{revision}", id.name));
         let labels = deployment.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
         let value = json!({
-            "metadata": {"labels": labels, "ownerReferences": [owner_reference(id, deployment)]},
+            "metadata": {"labels": labels, "ownerReferences": [owner_reference(deployment)]},
             "spec": {"replicas": replicas, "template": template},
         });
         self.create(set, value);
@@ -166,30 +168,21 @@ impl Cluster {
         }
     }
 
-    fn pods_of(&self, owner: &Value) -> impl Iterator<Item = &Id> {
+    pub(super) fn pods_of(&self, owner: &Value) -> impl Iterator<Item = &Id> {
         self.store.owned_by(uid(owner)).filter(|id| id.kind == Kind::Pod)
     }
 
     /// Pods that work or will: neither over nor being deleted.
-    fn active_pods(&self, owner: &Value) -> Vec<Id> {
+    pub(super) fn active_pods(&self, owner: &Value) -> Vec<Id> {
         let active = |pod: &Value| !is_over(pod) && !is_leaving(pod);
         self.pods_of(owner).filter(|id| self.store.get(id).is_some_and(active)).cloned().collect()
     }
 
     /// Makes the pods that are missing, or stops those that are too many.
     fn close_gap(&mut self, id: &Id, owner: &Value, active: &[Id], wanted: u32) {
-        let wanted = wanted as usize;
-        if active.len() > wanted {
-            for pod in self.least_useful(active).into_iter().take(active.len() - wanted) {
-                let node = self.store.get(&pod).and_then(node_of).map(str::to_owned);
-                let why = format!("{} {} wants fewer pods", id.kind.name(), id.name);
-                self.note(Event::Delete, &pod, node.as_deref(), why);
-                self.stop_pod(&pod);
-            }
-            return;
-        }
+        self.shed(id, active, wanted);
         let indexed = owner.pointer("/spec/completionMode") == Some(&json!("Indexed"));
-        for _ in active.len()..wanted {
+        for _ in active.len()..wanted as usize {
             let index = if indexed {
                 let Some(index) = self.free_index(owner) else { return };
                 Some(index)
@@ -197,6 +190,20 @@ impl Cluster {
                 None
             };
             self.make_pod(id, owner, index);
+        }
+    }
+
+    /// Stops those of a controller's pods that are too many.
+    pub(super) fn shed(&mut self, id: &Id, active: &[Id], wanted: u32) {
+        let surplus = active.len().saturating_sub(wanted as usize);
+        if surplus == 0 {
+            return;
+        }
+        for pod in self.least_useful(active).into_iter().take(surplus) {
+            let node = self.store.get(&pod).and_then(node_of).map(str::to_owned);
+            let why = format!("{} {} wants fewer pods", id.kind.name(), id.name);
+            self.note(Event::Delete, &pod, node.as_deref(), why);
+            self.stop_pod(&pod);
         }
     }
 
@@ -227,13 +234,6 @@ impl Cluster {
 
     fn make_pod(&mut self, id: &Id, owner: &Value, index: Option<u32>) {
         let mut pod = owner.pointer("/spec/template").cloned().unwrap_or_default();
-        complete_pod(&mut pod);
-        if let Some(metadata) = object_at(&mut pod, &["metadata"]) {
-            for key in ["name", "uid", "creationTimestamp"] {
-                metadata.remove(key);
-            }
-            metadata.insert("ownerReferences".to_owned(), json!([owner_reference(id, owner)]));
-        }
         if let Some(index) = index
             && let Some(annotations) = object_at(&mut pod, &["metadata", "annotations"])
         {
@@ -242,29 +242,45 @@ impl Cluster {
         if let (Kind::Job, Some(labels)) = (id.kind, object_at(&mut pod, &["metadata", "labels"])) {
             label_job_pod(labels, id, index);
         }
-        if let Some(pod) = pod.as_object_mut() {
-            pod.insert("status".to_owned(), json!({"phase": "Pending"}));
-        }
         let (base, counter) = match index {
             None => (id.name.clone(), uid(owner).to_owned()),
             Some(index) => (format!("{}-{index}", id.name), format!("{}/{index}", uid(owner))),
         };
-        let name = loop {
-            // Counting up past names that somebody else uses already.
-            let number = self.next_number(&counter);
+        let name = self.free_name(id, &base, &counter);
+        self.add_pod(id, owner, &name, pod);
+    }
+
+    /// The next name for a pod of a controller that nobody else uses.
+    pub(super) fn free_name(&mut self, id: &Id, base: &str, counter: &str) -> Id {
+        loop {
+            let number = self.next_number(counter);
             let name = Id::namespaced(Kind::Pod, id.namespace.clone(), format!("{base}-{number}"));
             if self.store.get(&name).is_none() {
-                break name;
+                return name;
             }
-        };
+        }
+    }
+
+    /// Adds a pod that a controller has made from a template.
+    pub(super) fn add_pod(&mut self, id: &Id, owner: &Value, name: &Id, mut pod: Value) {
+        complete_pod(&mut pod);
+        if let Some(metadata) = object_at(&mut pod, &["metadata"]) {
+            for key in ["name", "uid", "creationTimestamp"] {
+                metadata.remove(key);
+            }
+            metadata.insert("ownerReferences".to_owned(), json!([owner_reference(owner)]));
+        }
+        if let Some(pod) = pod.as_object_mut() {
+            pod.insert("status".to_owned(), json!({"phase": "Pending"}));
+        }
         let node = node_of(&pod).is_some();
         self.create(name.clone(), pod);
         if node {
-            self.start_pod(&name);
+            self.start_pod(name);
         }
         if let Some(vacancies) = self.vacancies.get_mut(uid(owner)).filter(|vacancies| **vacancies > 0) {
             *vacancies -= 1;
-            self.note(Event::Submit, &name, None, format!("{} {} replaces a pod it lost", id.kind.name(), id.name));
+            self.note(Event::Submit, name, None, format!("{} {} replaces a pod it lost", id.kind.name(), id.name));
         }
     }
 
@@ -340,11 +356,12 @@ fn label_job_pod(labels: &mut Map<String, Value>, job: &Id, index: Option<u32>) 
     }
 }
 
-fn owner_reference(id: &Id, owner: &Value) -> Value {
+pub(super) fn owner_reference(owner: &Value) -> Value {
+    let text = |pointer: &str| owner.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     json!({
-        "apiVersion": id.kind.api_version(),
-        "kind": id.kind.name(),
-        "name": id.name,
+        "apiVersion": text("/apiVersion"),
+        "kind": text("/kind"),
+        "name": text("/metadata/name"),
         "uid": uid(owner),
         "controller": true,
         "blockOwnerDeletion": true,
@@ -370,7 +387,7 @@ pub(super) fn count(value: &Value, pointer: &str) -> Option<u32> {
     value.pointer(pointer)?.as_u64().and_then(|count| u32::try_from(count).ok())
 }
 
-fn is_complete(job: &Value) -> bool {
+pub(super) fn is_complete(job: &Value) -> bool {
     let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
     conditions
         .is_some_and(|conditions| conditions.iter().any(|condition| condition.get("type") == Some(&json!("Complete"))))

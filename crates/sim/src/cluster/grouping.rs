@@ -88,9 +88,11 @@ fn is_grouped(store: &Store, pod: &Value) -> bool {
 
 impl Related for Store {
     fn object(&self, at: &ObjectRef) -> Option<&Value> {
-        let kind = Kind::from_word(&at.kind).filter(|kind| kind.api_version() == at.api_version)?;
-        let namespace = if kind.namespaced() { at.namespace.as_str() } else { "" };
-        self.get(&Id { kind, namespace: namespace.to_owned(), name: at.name.clone() })
+        let mut id = Id::referred(&at.api_version, &at.kind, &at.namespace, &at.name);
+        if !id.kind.namespaced() {
+            id.namespace.clear();
+        }
+        self.get(&id).filter(|object| object.get("apiVersion").and_then(Value::as_str) == Some(&at.api_version))
     }
 
     fn has_priority_class(&self, name: &str) -> bool {

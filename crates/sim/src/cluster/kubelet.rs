@@ -57,19 +57,24 @@ impl Cluster {
         }
     }
 
-    /// How long the work of a pod takes: its own word, then the scenario's about it or its owner, then the
-    /// scenario's for all. Pods of a `ReplicaSet` are meant to run for ever.
+    /// How long the work of a pod takes: its own word, then the scenario's about it or its owners, then the
+    /// scenario's for all. Some owners mean their pods to run for ever, whatever those above them do.
     fn duration_of(&self, pod: &Id, value: &Value) -> Option<Span> {
         if let Some(span) = annotation(value, DURATION_ANNOTATION).and_then(parse_span) {
             return Some(span);
         }
-        let owner = self.controller_of(pod);
         let named = |id: &Id| self.scenario.durations.iter().find(|rule| rule.target == *id).map(|rule| rule.duration);
-        if let Some(span) = named(pod).or_else(|| named(owner.as_ref()?)) {
-            return Some(span);
+        let mut here = Some(pod.clone());
+        while let Some(id) = here {
+            if let Some(span) = named(&id) {
+                return Some(span);
+            }
+            if id.kind.runs_for_ever() {
+                return None;
+            }
+            here = self.controller_of(&id);
         }
-        let endless = owner.is_some_and(|owner| owner.kind == Kind::ReplicaSet);
-        self.scenario.duration.filter(|_| !endless)
+        self.scenario.duration
     }
 
     /// The work of a pod is done: it frees its resources and stays as a record.

@@ -15,6 +15,7 @@ mod controllers;
 mod effects;
 mod grouping;
 mod kubelet;
+mod operators;
 mod steps;
 mod storage;
 mod store;
@@ -54,6 +55,8 @@ pub(crate) struct Cluster {
     made: BTreeMap<String, u32>,
     /// Nodes that are down, and since when.
     down: BTreeMap<String, Timestamp>,
+    /// Names of pods that others still have, and who waits for them.
+    awaited: BTreeMap<Id, Id>,
     /// Pods that were taken from a controller and not yet replaced, by its uid.
     vacancies: BTreeMap<String, u32>,
     grouper: kai_workloads::Settings,
@@ -78,6 +81,7 @@ impl Cluster {
             ungrouped: BTreeMap::new(),
             made: BTreeMap::new(),
             down: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             vacancies: BTreeMap::new(),
             grouper,
             grouped_elsewhere: false,
@@ -117,12 +121,22 @@ impl Cluster {
 
     /// Puts an object and its controller on the list of things to look at.
     fn touched(&mut self, id: &Id) {
-        if matches!(id.kind, Kind::Job | Kind::Deployment | Kind::ReplicaSet) {
+        if id.kind.makes_pods() {
             self.to_reconcile.insert(id.clone());
         }
-        if let Some(owner) = self.controller_of(id) {
-            self.to_reconcile.insert(owner);
+        let above = self.controllers_of(id);
+        self.to_reconcile.extend(above);
+    }
+
+    /// All controllers above an object, nearest first.
+    fn controllers_of(&self, id: &Id) -> Vec<Id> {
+        let mut above = Vec::new();
+        let mut here = self.controller_of(id);
+        while let Some(owner) = here {
+            here = self.controller_of(&owner);
+            above.push(owner);
         }
+        above
     }
 
     /// The controller that made an object, if there is one.
@@ -130,8 +144,9 @@ impl Cluster {
         let value = self.store.get(id)?;
         let owners = value.pointer("/metadata/ownerReferences")?.as_array()?;
         owners.iter().find_map(|owner| {
-            let kind = Kind::from_word(owner.get("kind")?.as_str()?)?;
-            let owner_id = Id::namespaced(kind, id.namespace.clone(), owner.get("name")?.as_str()?);
+            let text = |key: &str| owner.get(key).and_then(Value::as_str);
+            let api_version = text("apiVersion").unwrap_or_default();
+            let owner_id = Id::referred(api_version, text("kind")?, &id.namespace, text("name")?);
             let same = self.store.get(&owner_id).map(uid) == owner.get("uid")?.as_str();
             same.then_some(owner_id)
         })
@@ -139,7 +154,7 @@ impl Cluster {
 
     /// Removes an object at once, and what it owns the way that takes.
     fn remove(&mut self, id: &Id) {
-        let controller = self.controller_of(id);
+        let controllers = self.controllers_of(id);
         let Some(value) = self.store.remove(id) else { return };
         self.to_reconcile.remove(id);
         self.to_group.remove(id);
@@ -147,7 +162,8 @@ impl Cluster {
         self.leave_claims(id, &value);
         self.release(id, &value);
         self.ungrouped.remove(id);
-        self.to_reconcile.extend(controller);
+        self.to_reconcile.extend(controllers);
+        self.to_reconcile.extend(self.awaited.remove(id));
         let owned: Vec<Id> = self.store.owned_by(uid(&value)).cloned().collect();
         for dependent in owned {
             if dependent.kind == Kind::Pod {

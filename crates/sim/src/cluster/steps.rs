@@ -13,6 +13,7 @@ use super::store::uid;
 use crate::fault::{Fault, nearest};
 use crate::journal::Event;
 use crate::manifest::{Happening, Id, Item, Kind, object_at};
+use crate::operators;
 
 impl Cluster {
     /// Puts everything in place that exists at time zero.
@@ -204,7 +205,8 @@ impl Cluster {
 
     /// Notes what a user has submitted; objects that only describe the cluster are no news.
     fn note_submitted(&mut self, id: &Id) {
-        let Some(value) = self.store.get(id) else { return };
+        let Some(value) = self.store.get(id).cloned() else { return };
+        let value = &value;
         let why = match id.kind {
             Kind::Job => {
                 let pods =
@@ -213,6 +215,14 @@ impl Cluster {
             }
             Kind::Deployment | Kind::ReplicaSet => {
                 describe_workload(self, id, value, count(value, "/spec/replicas").unwrap_or(1))
+            }
+            kind if kind.makes_pods() => {
+                self.note(Event::Submit, id, None, describe_roles(self, id, value));
+                let not_simulated: Vec<String> = operators::not_simulated(value).map(str::to_owned).collect();
+                for key in not_simulated {
+                    self.note(Event::Warn, id, None, format!("annotation {key} is not simulated"));
+                }
+                return;
             }
             // A pod on a node has its own entry.
             Kind::Pod if node_of(value).is_none() => describe_workload(self, id, value, 1),
@@ -227,21 +237,45 @@ impl Cluster {
     }
 }
 
-/// `2 pods of 4 GPUs, queue team-a`.
+/// `Job: 2 pods of 4 GPUs, queue team-a`.
 fn describe_workload(cluster: &Cluster, id: &Id, value: &Value, pods: u32) -> String {
-    let mut pod =
-        if id.kind == Kind::Pod { value.clone() } else { value.pointer("/spec/template").cloned().unwrap_or_default() };
-    if let Some(metadata) = object_at(&mut pod, &["metadata"]) {
-        metadata.insert("name".to_owned(), json!(id.name));
-    }
-    crate::manifest::complete_pod(&mut pod);
-    let each = Pod::parse(&pod).map(|pod| crate::amounts::request_words(&pod.request)).unwrap_or_default();
-    let queue = cluster.queue_of(id).map(|queue| format!(", queue {queue}")).unwrap_or_default();
+    let template = if id.kind == Kind::Pod { Some(value) } else { value.pointer("/spec/template") };
+    let each = request_of(template.cloned().unwrap_or_default());
+    let queue = queue_words(cluster, id);
     if id.kind == Kind::Pod {
         return format!("Pod: {each}{queue}");
     }
-    let count = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-    format!("{}: {count} of {each}{queue}", id.kind.name())
+    format!("{}: {} of {each}{queue}", id.kind.name(), pods_words(pods))
+}
+
+/// `PyTorchJob: 1 pod of 1 GPU as master, 2 pods of 1 GPU as worker, queue team-a`.
+fn describe_roles(cluster: &Cluster, id: &Id, value: &Value) -> String {
+    let roles = cluster.known_roles(id, value);
+    let words: Vec<String> = roles
+        .into_iter()
+        .filter(|role| role.pods > 0)
+        .map(|role| format!("{} of {} as {}", pods_words(role.pods), request_of(role.template), role.name))
+        .collect();
+    let words = if words.is_empty() { "no pods".to_owned() } else { words.join(", ") };
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    format!("{kind}: {words}{}", queue_words(cluster, id))
+}
+
+fn pods_words(pods: u32) -> String {
+    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
+}
+
+fn queue_words(cluster: &Cluster, id: &Id) -> String {
+    cluster.queue_of(id).map(|queue| format!(", queue {queue}")).unwrap_or_default()
+}
+
+/// What one pod asks for, in words.
+fn request_of(mut pod: Value) -> String {
+    if let Some(metadata) = object_at(&mut pod, &["metadata"]) {
+        metadata.entry("name").or_insert_with(|| json!("pod"));
+    }
+    crate::manifest::complete_pod(&mut pod);
+    Pod::parse(&pod).map(|pod| crate::amounts::request_words(&pod.request)).unwrap_or_default()
 }
 
 /// New labels and annotations replace old ones of the same key; nothing else of the identity changes.

@@ -80,14 +80,16 @@ impl Store {
         // Short and in order of creation: uids show up in the names of pod groups, which people read here.
         let uid = format!("{:04}", self.version);
         if let Some(metadata) = object_at(&mut value, &["metadata"]) {
-            metadata.insert("name".to_owned(), json!(id.name));
+            if id.kind != Kind::Declared {
+                metadata.insert("name".to_owned(), json!(id.name));
+            }
             if id.kind.namespaced() {
                 metadata.insert("namespace".to_owned(), json!(id.namespace));
             }
             metadata.entry("uid").or_insert_with(|| json!(uid));
             metadata.entry("creationTimestamp").or_insert_with(|| json!(write_time(now)));
         }
-        if let Some(object) = value.as_object_mut() {
+        if let Some(object) = value.as_object_mut().filter(|_| id.kind != Kind::Declared) {
             object.insert("apiVersion".to_owned(), json!(id.kind.api_version()));
             object.insert("kind".to_owned(), json!(id.kind.name()));
         }
@@ -182,7 +184,11 @@ pub(crate) fn reference(id: &Id) -> Option<Ref> {
         Kind::PodGroup => Some(Ref::PodGroup(key())),
         Kind::Pod => Some(Ref::Pod(key())),
         Kind::BindRequest => Some(Ref::BindRequest(key())),
-        Kind::ResourceClaimTemplate | Kind::Job | Kind::Deployment | Kind::ReplicaSet => None,
+        Kind::ResourceClaimTemplate => None,
+        kind => {
+            debug_assert!(kind.makes_pods(), "{} is a kind that somebody keeps", kind.name());
+            None
+        }
     }
 }
 

@@ -6,48 +6,38 @@
 use std::collections::BTreeMap;
 
 use kai_control::objects::{Malformed, Object, PodGroup, ResourceClaimTemplate};
+use kai_workloads::DeclaredKinds;
 use serde_json::{Map, Value, json};
 
 use super::fields::describe;
 use super::kinds::{Item, Kind};
 use crate::fault::{Fault, Place};
+use crate::operators;
 use crate::time::parse_span;
 
 /// How long a pod runs, in virtual time.
 pub(crate) const DURATION_ANNOTATION: &str = "kai.scheduler/sim-duration";
 
 /// Kubernetes itself is built for clusters of up to so many pods.
-const COUNT_MAX: u64 = 150_000;
+pub(crate) const COUNT_MAX: u64 = 150_000;
 
 /// Fills what an API server would fill, and refuses what it or a webhook would refuse.
-pub(crate) fn admit(item: &mut Item) -> Result<(), Fault> {
+pub(crate) fn admit(item: &mut Item, declared: &DeclaredKinds) -> Result<(), Fault> {
     match item.id.kind {
         Kind::Pod => {
             check_pod(&item.value, &item.place, "")?;
             complete_pod(&mut item.value);
         }
         Kind::Job | Kind::Deployment | Kind::ReplicaSet => check_workload(item)?,
+        kind if kind.makes_pods() => {
+            operators::complete(kind, &mut item.value);
+            check_roles(item, declared)?;
+        }
         Kind::Node => complete_node(&mut item.value, &item.id.name),
         Kind::ResourceClaimTemplate => {
             ResourceClaimTemplate::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
         }
-        Kind::Namespace
-        | Kind::NodeResourceTopology
-        | Kind::DeviceClass
-        | Kind::ResourceSlice
-        | Kind::StorageClass
-        | Kind::CSIDriver
-        | Kind::CSINode
-        | Kind::CSIStorageCapacity
-        | Kind::PersistentVolume
-        | Kind::PersistentVolumeClaim
-        | Kind::ConfigMap
-        | Kind::PriorityClass
-        | Kind::Topology
-        | Kind::Queue
-        | Kind::ResourceClaim
-        | Kind::PodGroup
-        | Kind::BindRequest => {}
+        _ => {}
     }
     let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
     if let Some(Object::PodGroup(group)) = object {
@@ -164,6 +154,18 @@ fn check_workload(item: &Item) -> Result<(), Fault> {
             "describe the pods under spec.template",
         ));
     };
+    check_template(item, template, "spec.template")
+}
+
+/// What an operator is asked for: its counts, and the pods its templates would make.
+fn check_roles(item: &Item, declared: &DeclaredKinds) -> Result<(), Fault> {
+    let roles =
+        operators::roles(item.id.kind, &item.value, declared).map_err(|malformed| fault(malformed, &item.place, ""))?;
+    roles.iter().try_for_each(|role| check_template(item, &role.template, &role.path))
+}
+
+/// The pod that a template would make. `path` says where the template stands.
+fn check_template(item: &Item, template: &Value, path: &str) -> Result<(), Fault> {
     let mut pod = template.clone();
     let whole = object_at(&mut pod, &[]).map(|pod| {
         pod.insert("apiVersion".to_owned(), json!("v1"));
@@ -172,13 +174,13 @@ fn check_workload(item: &Item) -> Result<(), Fault> {
     if whole.is_some()
         && let Some(metadata) = object_at(&mut pod, &["metadata"])
     {
-        metadata.insert("name".to_owned(), json!(item.id.name));
+        metadata.insert("name".to_owned(), json!("pod"));
         metadata.insert("namespace".to_owned(), json!(item.id.namespace));
     }
-    check_pod(&pod, &item.place, "spec.template")?;
-    if item.id.kind != Kind::Job && annotation(&pod, DURATION_ANNOTATION).is_some() {
+    check_pod(&pod, &item.place, path)?;
+    if item.id.kind.runs_for_ever() && annotation(&pod, DURATION_ANNOTATION).is_some() {
         return Err(Fault::new(
-            item.place.field(format!("spec.template.metadata.annotations[{DURATION_ANNOTATION}]")),
+            item.place.field(format!("{path}.metadata.annotations[{DURATION_ANNOTATION}]")),
             format!("pods of a {} run until somebody removes them", item.id.kind.name()),
             "remove the annotation, or make it a Job",
         ));

@@ -46,6 +46,30 @@ pub enum Kind {
     ResourceClaim,
     /// Pods that start together.
     PodGroup,
+    /// Of a kind that its user has declared.
+    Declared,
+    /// Work on a Ray cluster of its own.
+    RayJob,
+    /// A Ray cluster that serves.
+    RayService,
+    /// A head and its workers.
+    RayCluster,
+    /// Training with `PyTorch`.
+    PyTorchJob,
+    /// Training with `TensorFlow`.
+    TFJob,
+    /// Training with `XGBoost`.
+    XGBoostJob,
+    /// Training with JAX.
+    JAXJob,
+    /// A launcher and its workers.
+    MPIJob,
+    /// Jobs that belong together.
+    JobSet,
+    /// Groups of a leader and its workers.
+    LeaderWorkerSet,
+    /// Numbered pods that keep their names.
+    StatefulSet,
     /// Pods that run to completion.
     Job,
     /// Pods that are replaced for ever, in revisions.
@@ -71,7 +95,7 @@ const fn row(kind: Kind, name: &'static str, api_version: &'static str, namespac
 
 /// In the order of [`Kind`], which is also the order in which objects of one moment are applied: what others
 /// refer to comes first, so the order of documents in a file does not matter.
-const KINDS: [Row; 23] = [
+const KINDS: [Row; 35] = [
     row(Kind::Namespace, "Namespace", "v1", false),
     row(Kind::Node, "Node", "v1", false),
     row(Kind::NodeResourceTopology, "NodeResourceTopology", "topology.node.k8s.io/v1alpha2", false),
@@ -90,6 +114,18 @@ const KINDS: [Row; 23] = [
     row(Kind::ResourceClaimTemplate, "ResourceClaimTemplate", "resource.k8s.io/v1", true),
     row(Kind::ResourceClaim, "ResourceClaim", "resource.k8s.io/v1", true),
     row(Kind::PodGroup, "PodGroup", "scheduling.run.ai/v2alpha2", true),
+    row(Kind::Declared, "", "", true),
+    row(Kind::RayJob, "RayJob", "ray.io/v1", true),
+    row(Kind::RayService, "RayService", "ray.io/v1", true),
+    row(Kind::RayCluster, "RayCluster", "ray.io/v1", true),
+    row(Kind::PyTorchJob, "PyTorchJob", "kubeflow.org/v1", true),
+    row(Kind::TFJob, "TFJob", "kubeflow.org/v1", true),
+    row(Kind::XGBoostJob, "XGBoostJob", "kubeflow.org/v1", true),
+    row(Kind::JAXJob, "JAXJob", "kubeflow.org/v1", true),
+    row(Kind::MPIJob, "MPIJob", "kubeflow.org/v2beta1", true),
+    row(Kind::JobSet, "JobSet", "jobset.x-k8s.io/v1alpha2", true),
+    row(Kind::LeaderWorkerSet, "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", true),
+    row(Kind::StatefulSet, "StatefulSet", "apps/v1", true),
     row(Kind::Job, "Job", "batch/v1", true),
     row(Kind::Deployment, "Deployment", "apps/v1", true),
     row(Kind::ReplicaSet, "ReplicaSet", "apps/v1", true),
@@ -100,6 +136,11 @@ const KINDS: [Row; 23] = [
 /// Kinds that manifests may have; those after them are written by controllers only.
 fn understood() -> &'static [Row] {
     &KINDS[..=Kind::Pod as usize]
+}
+
+/// Rows of kinds that have one name.
+fn named() -> impl Iterator<Item = &'static Row> {
+    KINDS.iter().filter(|row| row.kind != Kind::Declared)
 }
 
 /// `apiVersion` and `kind` of the document that describes a simulation.
@@ -125,11 +166,27 @@ impl Kind {
         self.row().namespaced
     }
 
+    /// Whether a controller or an operator makes pods, or others who do, for objects of it.
+    pub fn makes_pods(self) -> bool {
+        (Self::Declared..=Self::ReplicaSet).contains(&self)
+    }
+
+    /// Whether objects of it have one number of replicas, or of pods at a time, that a step may change.
+    pub(crate) fn scales(self) -> bool {
+        use Kind::{Deployment, Job, LeaderWorkerSet, ReplicaSet, StatefulSet};
+        matches!(self, Deployment | ReplicaSet | StatefulSet | LeaderWorkerSet | Job)
+    }
+
+    /// Whether pods made for objects of it have no end of their own.
+    pub(crate) fn runs_for_ever(self) -> bool {
+        use Kind::{Deployment, LeaderWorkerSet, RayCluster, RayService, ReplicaSet, StatefulSet};
+        matches!(self, Deployment | ReplicaSet | StatefulSet | LeaderWorkerSet | RayCluster | RayService)
+    }
+
     /// The kind of that name, in any case and singular or plural, as `kubectl` takes it.
     pub fn from_word(word: &str) -> Option<Self> {
         let word = word.to_lowercase();
-        KINDS
-            .iter()
+        named()
             .find(|row| {
                 let name = row.name.to_lowercase();
                 word == name || word.strip_prefix(&name).is_some_and(|rest| rest == "s" || rest == "es")
@@ -139,7 +196,7 @@ impl Kind {
 
     /// All names, for error messages.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        understood().iter().map(|row| row.name)
+        understood().iter().map(|row| row.name).filter(|name| !name.is_empty())
     }
 }
 
@@ -165,15 +222,29 @@ impl Id {
         Self { kind, namespace: String::new(), name: name.into() }
     }
 
+    /// Identity of the object that a reference names, of a declared kind if it is none that we know.
+    pub(crate) fn referred(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let group = api_version.split_once('/').map_or(String::new(), |(group, _)| format!(".{group}"));
+        Kind::from_word(kind).map_or_else(
+            || Self::namespaced(Kind::Declared, namespace, format!("{kind}{group}/{name}")),
+            |known| Self::namespaced(known, namespace, name),
+        )
+    }
+
     /// `namespace/name`, or the name alone.
     pub fn path(&self) -> String {
-        if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
+        // The name of a declared kind is part of the name, since any number of them share one kind here.
+        let (_, name) = self.name.split_once('/').unwrap_or(("", &self.name));
+        if self.namespace.is_empty() { name.to_owned() } else { format!("{}/{name}", self.namespace) }
     }
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {}", self.kind.name(), self.path())
+        match (self.kind, self.name.split_once('/')) {
+            (Kind::Declared, Some((kind, name))) => write!(out, "{kind} {}/{name}", self.namespace),
+            _ => write!(out, "{} {}", self.kind.name(), self.path()),
+        }
     }
 }
 
@@ -191,6 +262,8 @@ pub(crate) struct Item {
 /// What a document turned out to hold.
 pub(crate) enum Content {
     Object(Item),
+    /// Of a kind that has to be declared, with what to say if it is not.
+    Unknown(Item, Fault),
     Scenario(Document),
 }
 
@@ -225,6 +298,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         }
         return Ok(());
     }
+    let metadata = |key: &str| value.pointer(&format!("/metadata/{key}")).and_then(Value::as_str);
     let Some(row) = understood().iter().find(|row| row.name == kind) else {
         let help = match nearest(&kind, Kind::names()) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -232,12 +306,16 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
                 format!("remove it; understood are {}, List and Scenario", Kind::names().collect::<Vec<_>>().join(", "))
             }
         };
-        return Err(Fault::new(place.object(&kind), format!("the simulator does not know kind `{kind}`"), help));
+        let fault = Fault::new(place.object(&kind), format!("the simulator does not know kind `{kind}`"), help);
+        let namespace = metadata("namespace").filter(|namespace| !namespace.is_empty()).unwrap_or("default");
+        let Some(name) = metadata("name").filter(|name| name_problem(name).is_none()) else { return Err(fault) };
+        let id = Id::referred(&api_version, &kind, namespace, name);
+        found.push(Content::Unknown(Item { place: place.object(&id), id, value }, fault));
+        return Ok(());
     };
     expect_version(&place, &kind, &api_version, row.api_version)?;
-    let metadata = |key: &str| value.pointer(&format!("/metadata/{key}"));
     let name = match metadata("name") {
-        Some(Value::String(name)) if !name.is_empty() => name.clone(),
+        Some(name) if !name.is_empty() => name.to_owned(),
         _ => {
             let place = place.object(&kind).field("metadata.name");
             return Err(Fault::new(place, "the object has no name", "give it a metadata.name"));
@@ -248,7 +326,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         return Err(Fault::new(place, problem, "use lower-case letters, digits, `-` and `.`, at most 253 of them"));
     }
     let namespace = match metadata("namespace") {
-        Some(Value::String(namespace)) if row.namespaced && !namespace.is_empty() => namespace.clone(),
+        Some(namespace) if row.namespaced && !namespace.is_empty() => namespace.to_owned(),
         _ if row.namespaced => "default".to_owned(),
         _ => String::new(),
     };

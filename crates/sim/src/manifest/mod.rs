@@ -14,8 +14,8 @@ pub use document::Source;
 pub use kinds::{Id, Kind};
 pub use plan::{Plan, missing_files, read};
 
-pub(crate) use admission::{DURATION_ANNOTATION, annotation, complete_pod, object_at};
-pub(crate) use fields::Fields;
+pub(crate) use admission::{COUNT_MAX, DURATION_ANNOTATION, annotation, complete_pod, object_at};
+pub(crate) use fields::{Fields, describe};
 pub(crate) use kinds::Item;
 pub(crate) use plan::Happening;
 pub(crate) use scenario::Scenario;

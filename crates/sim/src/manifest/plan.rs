@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kai_api::keys::name;
 use kai_engine::units::Span;
+use kai_workloads::DeclaredKinds;
 use serde_json::Value;
 
 use super::admission::{admit, cycle_through};
@@ -20,6 +22,8 @@ pub struct Plan {
     pub(crate) steps: Vec<PlannedStep>,
     /// Everything else that the scenario says.
     pub(crate) scenario: Scenario,
+    /// Kinds that users have declared.
+    pub(crate) declared: DeclaredKinds,
 }
 
 /// Something that happens at a moment, with all it needs.
@@ -63,10 +67,10 @@ pub fn missing_files(sources: &[Source]) -> Result<Vec<Wanted>, Fault> {
 
 /// Reads and checks everything.
 pub fn read(sources: &[Source]) -> Result<Plan, Fault> {
-    let Gathered { scenario, mut files } = gather(sources)?;
+    let Gathered { scenario, mut files, declared } = gather(sources)?;
     for items in files.values_mut() {
         for item in items {
-            admit(item)?;
+            admit(item, &declared)?;
         }
     }
     let later: BTreeSet<&str> = scenario.applied_files().map(|(path, _)| path).collect();
@@ -108,7 +112,7 @@ pub fn read(sources: &[Source]) -> Result<Plan, Fault> {
         }
     }
     check_story(&initial, &steps, &scenario)?;
-    Ok(Plan { initial, steps: steps.into_iter().map(|(step, _)| step).collect(), scenario })
+    Ok(Plan { initial, steps: steps.into_iter().map(|(step, _)| step).collect(), scenario, declared })
 }
 
 /// What others refer to comes first; otherwise the order of the documents stays.
@@ -120,11 +124,13 @@ struct Gathered {
     scenario: Scenario,
     /// Objects by tidy file name.
     files: BTreeMap<String, Vec<Item>>,
+    declared: DeclaredKinds,
 }
 
 fn gather(sources: &[Source]) -> Result<Gathered, Fault> {
     let mut scenario: Option<Scenario> = None;
     let mut files: BTreeMap<String, Vec<Item>> = BTreeMap::new();
+    let mut unknown: Vec<(String, Item, Fault)> = Vec::new();
     for source in sources {
         let name = tidy(&source.name);
         if files.contains_key(&name) {
@@ -138,6 +144,7 @@ fn gather(sources: &[Source]) -> Result<Gathered, Fault> {
         for content in contents {
             match content {
                 Content::Object(item) => items.push(item),
+                Content::Unknown(item, fault) => unknown.push((name.clone(), item, fault)),
                 Content::Scenario(document) => {
                     let found = Scenario::read(&document)?;
                     if let Some(first) = &scenario {
@@ -153,7 +160,28 @@ fn gather(sources: &[Source]) -> Result<Gathered, Fault> {
         }
         files.insert(name, items);
     }
-    Ok(Gathered { scenario: scenario.unwrap_or_default(), files })
+    let declarations = Id::namespaced(Kind::ConfigMap, name::NAMESPACE, name::WORKLOAD_KINDS);
+    let map = files.values().flatten().find(|item| item.id == declarations);
+    let declared = map.map(declared).transpose()?.unwrap_or_default();
+    for (file, item, fault) in unknown {
+        if !declared.knows(&item.value) {
+            return Err(fault);
+        }
+        files.entry(file).or_default().push(item);
+    }
+    Ok(Gathered { scenario: scenario.unwrap_or_default(), files, declared })
+}
+
+/// Kinds that a config map declares. A cluster passes over declarations that make no sense; here somebody can correct them.
+fn declared(map: &Item) -> Result<DeclaredKinds, Fault> {
+    let (declared, complaints) = DeclaredKinds::from_config_map(&map.value);
+    match complaints.into_iter().next() {
+        None => Ok(declared),
+        Some(complaint) => {
+            let problem = complaint.fault.to_string();
+            Err(Fault::new(map.place.field(complaint.field), problem, "correct this declaration, or remove its key"))
+        }
+    }
 }
 
 /// Plays the story through on names alone, so that nothing has to be refused half-way.
@@ -280,6 +308,7 @@ fn check_update(before: &Item, after: &Item) -> Result<(), Fault> {
     let fixed = match after.id.kind {
         Kind::Pod => "/spec",
         Kind::Job => "/spec/template",
+        Kind::JobSet => "/spec/replicatedJobs",
         _ => return Ok(()),
     };
     if before.value.pointer(fixed) == after.value.pointer(fixed) {

@@ -63,7 +63,7 @@ pub(crate) enum Action {
     Apply(Vec<String>),
     /// An object is deleted, and what it owns.
     Delete(Id),
-    /// Replicas of a Deployment or `ReplicaSet`, parallelism of a Job.
+    /// Replicas of a Deployment and the like, parallelism of a Job.
     Scale(Id, u32),
     NodeDown(String),
     NodeUp(String),
@@ -201,11 +201,12 @@ fn step(value: &Value, place: &Place, path: &str, folder: &str) -> Result<Step, 
         "delete" => Action::Delete(target(&fields[key], place, &inner, &[])?.0),
         "scale" => {
             let (id, fields) = target(&fields[key], place, &inner, &["replicas"])?;
-            if !matches!(id.kind, Kind::Deployment | Kind::ReplicaSet | Kind::Job) {
+            if !id.kind.scales() {
                 return Err(Fault::new(
                     fields.at("kind"),
                     format!("a {} cannot be scaled", id.kind.name()),
-                    "scale a Deployment, a ReplicaSet or a Job (its parallelism)",
+                    "scale a Deployment, ReplicaSet, StatefulSet, LeaderWorkerSet or Job (its parallelism), or apply a file \
+                     with the new numbers",
                 ));
             }
             Action::Scale(id, fields.count("replicas")?.ok_or_else(|| fields.missing("replicas"))?)
@@ -260,11 +261,11 @@ fn running(value: &Value, place: &Place, path: &str) -> Result<Running, Fault> {
 
 fn duration_rule(value: &Value, place: &Place, path: &str) -> Result<DurationRule, Fault> {
     let (target, fields) = target(value, place, path, &["duration"])?;
-    if !matches!(target.kind, Kind::Pod | Kind::Job | Kind::Deployment | Kind::ReplicaSet) {
+    if target.kind != Kind::Pod && !target.kind.makes_pods() {
         return Err(Fault::new(
             fields.at("kind"),
             format!("a {} has no pods that run", target.kind.name()),
-            "name a Pod, Job, Deployment or ReplicaSet",
+            "name a Pod, or a Job or another workload that makes pods",
         ));
     }
     let duration = fields.span("duration")?.ok_or_else(|| fields.missing("duration"))?;
