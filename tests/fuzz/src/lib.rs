@@ -3,23 +3,27 @@
 //! The programs in `/fuzz` hand these functions to libFuzzer; `tests/inputs.rs` runs them on the same corpus and on
 //! thousands of variations of it with an ordinary compiler.
 
+use kai_control::grouper::{Ungrouped, reconcile};
 use kai_control::quantity::Quantity;
 use kai_control::scheduler::{Settings, Usage, cycle};
 use kai_control::{Object, World};
 use kai_engine::units::Timestamp;
 use kai_record::Recording;
 use kai_sim::{Source, manifest};
+use kai_workloads::owners::Lookup;
+use kai_workloads::{DeclaredKinds, Objects, Related as _};
 use serde_json::{Value, json};
 
 /// A function that must survive any input.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their corpus.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("snapshot", snapshot),
     ("quantity", quantity),
     ("fraction", fraction),
     ("manifest", manifest),
+    ("owners", owners),
     ("selectors", selectors),
 ];
 
@@ -67,6 +71,25 @@ pub fn manifest(bytes: &[u8]) {
         assert!(wanted.len() <= text.len(), "every file is asked for by some text");
     }
     let _refused = manifest::read(&sources);
+}
+
+/// A pod and the objects around it as JSON: its owners and what their rules may ask for. Whatever they hold, the pod gets a
+/// group or a complaint that names an object and a field.
+pub fn owners(bytes: &[u8]) {
+    let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
+    let (declared, complaints) = DeclaredKinds::from_config_map(&input["declarations"]);
+    assert!(complaints.iter().all(|complaint| complaint.field.starts_with("data.")), "the key is named");
+    let settings = kai_workloads::Settings { declared, ..kai_workloads::Settings::default() };
+    let objects: Objects = input["objects"].as_array().into_iter().flatten().cloned().collect();
+    let read = |query: &kai_workloads::owners::OwnerQuery| match objects.object(&query.object) {
+        Some(owner) => Lookup::Found(owner),
+        None => Lookup::Forbidden,
+    };
+    match reconcile(&input["pod"], read, &objects, &settings) {
+        Err(Ungrouped::Rule(complaint)) => assert!(!complaint.field.is_empty(), "the field is named"),
+        Err(other) => assert!(!other.to_string().is_empty(), "the pod is told something"),
+        Ok(_) => {}
+    }
 }
 
 /// The part of a pod that says on which nodes it may run, as JSON.
