@@ -190,6 +190,8 @@ pub mod reason {
     pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
     /// A group does not fit into its queue's limit.
     pub const OVER_LIMIT: &str = "OverLimit";
+    /// Those of a pod that waits for its queue, not for a node.
+    pub const QUOTA: [&str; 2] = [NON_PREEMPTIBLE_OVER_QUOTA, OVER_LIMIT];
     /// A group names a queue that is not there.
     pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";
     /// A group must wait before others are evicted for it.

@@ -10,7 +10,7 @@ use kai_engine::units::Timestamp;
 use kai_generate::{SCENARIOS, Scenario};
 use kai_sim::time::parse_span;
 
-use crate::live::{RunAdmission, RunAll, RunBinder, RunGrouper, RunGroups, RunQueues, RunScheduler};
+use crate::live::{RunAdmission, RunAll, RunBinder, RunGrouper, RunGroups, RunNodeScale, RunQueues, RunScheduler};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Queuecontroller(RunQueues),
     /// Refuse what makes no sense and prepare pods that share a GPU, asked by the API server
     Admission(RunAdmission),
+    /// Let cluster autoscalers see pods that share GPUs and find no node
+    Nodescaleadjuster(RunNodeScale),
     /// All of these in one process, for small clusters and for trying things out
     AllInOne(Box<RunAll>),
 }

@@ -11,8 +11,8 @@ use kai_api::keys::{label, name};
 use kai_control::Key;
 use kai_control::scheduler::{Configured, Settings};
 use kai_live::{
-    BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, Process, QueueLabel, SchedulerOptions,
-    StatusOptions, start_logs,
+    BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, NodeScaleOptions, Process, QueueLabel,
+    SchedulerOptions, StatusOptions, start_logs,
 };
 use serde_json::Value;
 
@@ -142,6 +142,40 @@ pub(crate) struct RunQueues {
     queues: QueueArgs,
 }
 
+/// What the node-scale adjuster takes beside that.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct NodeScaleArgs {
+    /// Where stand-ins for pods that share GPUs are made
+    #[arg(long, default_value = name::SCALE_ADJUST, value_name = "NAME")]
+    scale_adjust_namespace: String,
+    /// What they run; it should end at once, and well
+    #[arg(long, default_value = "registry/local/kai-scheduler/scalingpod", value_name = "IMAGE")]
+    scaling_pod_image: String,
+    /// Value of their label `app`
+    #[arg(long, default_value = "scaling-pod", value_name = "NAME")]
+    scaling_pod_app_label: String,
+    /// As whom they run
+    #[arg(long, default_value = name::SCALE_ADJUST, value_name = "NAME")]
+    scaling_pod_service_account: String,
+    /// Part of a GPU to assume for a request in memory, from 0 to 1
+    #[arg(long, default_value = "0.1", value_name = "NUMBER", value_parser = hundredths)]
+    gpu_memory_to_fraction_ratio: u32,
+}
+
+/// A part of one, in hundredths, rounded up: less than one would be nothing.
+fn hundredths(text: &str) -> Result<u32, String> {
+    let part = text.parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
+    part.map(|part| (part * 100.0).ceil() as u32).ok_or_else(|| "write a number from 0 to 1".to_owned())
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunNodeScale {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    node_scale: NodeScaleArgs,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunAdmission {
     #[command(flatten)]
@@ -216,6 +250,10 @@ pub(crate) fn admission(args: &RunAdmission) -> Result<(), Complaint> {
     run(&args.common, vec![args.admission.component(&args.common)])
 }
 
+pub(crate) fn node_scale(args: &RunNodeScale) -> Result<(), Complaint> {
+    run(&args.common, vec![args.node_scale.component(&args.common)])
+}
+
 pub(crate) fn all_in_one(args: &RunAll) -> Result<(), Complaint> {
     let RunAll { common, scheduler, binder, queues, webhooks, admission } = args;
     let scheduler = scheduler.component(common)?;
@@ -276,6 +314,21 @@ impl CommonArgs {
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "localhost".to_owned());
     format!("{host}_{}", std::process::id())
+}
+
+impl NodeScaleArgs {
+    fn component(&self, common: &CommonArgs) -> Component {
+        let settings = kai_control::node_scale::Settings {
+            namespace: self.scale_adjust_namespace.clone(),
+            app: self.scaling_pod_app_label.clone(),
+            service_account: self.scaling_pod_service_account.clone(),
+            image: self.scaling_pod_image.clone(),
+            memory_hundredths: self.gpu_memory_to_fraction_ratio,
+        };
+        let scheduler_name = common.scheduler_name.clone();
+        let lease = common.lease("7n7h49uc.kai.scheduler", 2);
+        Component::NodeScale(Box::new(NodeScaleOptions { settings, scheduler_name, workers: common.workers, lease }))
+    }
 }
 
 impl SchedulerArgs {

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Podgroupcontroller(args) => live::groups(&args),
         Command::Queuecontroller(args) => live::queues(&args),
         Command::Admission(args) => live::admission(&args),
+        Command::Nodescaleadjuster(args) => live::node_scale(&args),
         Command::AllInOne(args) => live::all_in_one(&args),
     };
     match done {

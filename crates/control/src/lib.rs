@@ -17,6 +17,7 @@ pub mod grouper;
 pub mod groups;
 pub mod in_flight;
 mod nearest;
+pub mod node_scale;
 pub mod objects;
 pub mod quantity;
 pub mod queues;

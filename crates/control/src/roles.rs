@@ -41,7 +41,7 @@ const WEBHOOKS: &[&str] = &[webhook::POD_GROUPS, webhook::QUEUES, webhook::MUTAT
 const WEBHOOK_KINDS: &[&str] = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part {
         account: "scheduler",
         role: "kai-scheduler",
@@ -128,6 +128,15 @@ const PARTS: [Part; 6] = [
         // Certificates, shared by its replicas.
         at_home: &[rule("", &["secrets"], &["create", "get", "update"])],
     },
+    Part {
+        account: "node-scale-adjuster",
+        role: "kai-node-scale-adjuster",
+        rules: &[
+            rule("", &["pods"], &["create", "delete", "get", "list", "watch"]),
+            rule("", &["pods/status"], &["patch"]),
+        ],
+        at_home: &[],
+    },
 ];
 
 /// Service accounts of all parts, by role.
@@ -138,7 +147,8 @@ pub fn accounts() -> BTreeMap<&'static str, &'static str> {
 /// Everything there must be before a part can run as itself.
 pub fn manifests() -> Vec<Value> {
     let (home, reservations) = (name::NAMESPACE, name::RESOURCE_RESERVATION);
-    let mut all = vec![namespace(home), namespace(reservations)];
+    let stand_ins = name::SCALE_ADJUST;
+    let mut all = vec![namespace(home), namespace(reservations), namespace(stand_ins)];
     for part in &PARTS {
         let mut rules: Vec<Value> = part.rules.iter().map(Rule::manifest).collect();
         if part.role == "kai-podgrouper" {
@@ -158,6 +168,7 @@ pub fn manifests() -> Vec<Value> {
     all.push(account(reservations, reservations));
     all.push(role(reservations, reservations, &[own_pod.manifest()]));
     all.push(binding("Role", Some(reservations), reservations, reservations, reservations));
+    all.push(account(stand_ins, stand_ins));
     all
 }
 

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    AdmissionOptions, BinderOptions, Fault, GrouperOptions, Health, Pace, SchedulerOptions, StatusOptions, admission,
-    binder, client, grouper, scheduler, status,
+    AdmissionOptions, BinderOptions, Fault, GrouperOptions, Health, NodeScaleOptions, Pace, SchedulerOptions,
+    StatusOptions, admission, binder, client, grouper, node_scale, scheduler, status,
 };
 
 /// What a process does and with what.
@@ -38,6 +38,8 @@ pub enum Component {
     /// Status of queues.
     Queues(Box<StatusOptions>),
     Admission(Box<AdmissionOptions>),
+    /// Stand-ins for autoscalers to see.
+    NodeScale(Box<NodeScaleOptions>),
 }
 
 impl Process {
@@ -62,6 +64,7 @@ impl Process {
                 Component::Groups(options) => parts.spawn(status::run_groups(client, *options, pace, health, stop)),
                 Component::Queues(options) => parts.spawn(status::run_queues(client, *options, pace, health, stop)),
                 Component::Admission(options) => parts.spawn(admission::run(client, *options, pace, health, stop)),
+                Component::NodeScale(options) => parts.spawn(node_scale::run(client, *options, pace, health, stop)),
             };
         }
         if let Some(address) = self.listen {

@@ -194,7 +194,9 @@ impl Owner {
 fn unschedulable(status: &Reader<'_>) -> Result<Option<String>, Malformed> {
     for condition in status.field("conditions").items()? {
         let is = |field: &str, wanted: &str| Ok(condition.field(field).text()? == Some(wanted));
-        if is("type", "PodScheduled")? && is("status", "False")? && is("reason", reason::UNSCHEDULABLE)? {
+        let ours = |why: &str| why == reason::UNSCHEDULABLE || reason::QUOTA.contains(&why);
+        let marked = condition.field("reason").text()?.is_some_and(ours);
+        if is("type", "PodScheduled")? && is("status", "False")? && marked {
             return condition.field("message").text_or_empty().map(Some);
         }
     }

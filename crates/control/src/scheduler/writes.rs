@@ -52,9 +52,10 @@ pub enum Write {
         group: GroupKey,
         conditions: Vec<SchedulingCondition>,
     },
-    /// `PodScheduled=False`, reason `Unschedulable`.
+    /// `PodScheduled=False`. Autoscalers add nodes for reason `Unschedulable`, and for no other.
     SetUnschedulable {
         pod: PodKey,
+        reason: &'static str,
         message: String,
     },
     Emit(Event),
@@ -168,7 +169,7 @@ impl Report<'_> {
                 self.writes.push(Write::Nominate { pod: pod.clone(), node: node.clone() });
             }
             Effect::DeleteBindRequest { request, .. } => self.writes.push(Write::DeleteBindRequest(request.clone())),
-            Effect::MarkPod { pod, words } => self.mark(pod, &words.message, true),
+            Effect::MarkPod { pod, words } => self.mark(pod, reason::UNSCHEDULABLE, &words.message, true),
         }
     }
 
@@ -235,8 +236,9 @@ impl Report<'_> {
         if reasons.is_empty() {
             return;
         }
+        let code = marked_reason(reasons.iter().map(|words| words.code));
         for pod in &pods.waiting {
-            self.mark(pod, &message, group.mark_unschedulable);
+            self.mark(pod, code, &message, group.mark_unschedulable);
         }
         self.tell_group(&job.job, reason::UNSCHEDULABLE, message.clone(), BTreeMap::new());
         if promised || pods.running {
@@ -282,10 +284,10 @@ impl Report<'_> {
         pool.map_or(name::DEFAULT_SHARD, String::as_str).to_owned()
     }
 
-    fn mark(&mut self, pod: &PodKey, message: &str, condition: bool) {
+    fn mark(&mut self, pod: &PodKey, reason: &'static str, message: &str, condition: bool) {
         let known = self.world.pods.get(pod).and_then(|row| row.unschedulable.as_deref());
         if condition && known != Some(message) {
-            self.writes.push(Write::SetUnschedulable { pod: pod.clone(), message: message.to_owned() });
+            self.writes.push(Write::SetUnschedulable { pod: pod.clone(), reason, message: message.to_owned() });
         }
         self.tell_pod(pod, true, reason::UNSCHEDULABLE, message.to_owned());
     }
@@ -421,6 +423,12 @@ fn from_json<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> Optio
     serde_json::from_value(value.clone()).ok()
 }
 
+/// A pod that waits for its quota is marked with that, so that nobody adds nodes for it.
+fn marked_reason(codes: impl Iterator<Item = &'static str>) -> &'static str {
+    let mut codes = codes;
+    codes.find(|code| reason::QUOTA.contains(code)).unwrap_or(reason::UNSCHEDULABLE)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
@@ -477,7 +485,7 @@ mod tests {
                 Write::SetGroupConditions { group, conditions } => {
                     world.pod_groups.get_mut(group).unwrap().conditions.clone_from(conditions);
                 }
-                Write::SetUnschedulable { pod, message } => {
+                Write::SetUnschedulable { pod, message, .. } => {
                     world.pods.get_mut(pod).unwrap().unschedulable = Some(message.clone());
                 }
                 _ => {}
@@ -540,7 +548,7 @@ mod tests {
         let (world, mut reporter) = (world(FULL), Reporter::default());
         let first = report(&mut reporter, &world);
         expect![[r#"
-            SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, message: "No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted." }
+            SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, reason: "Unschedulable", message: "No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted." }
             conditions of lab/new:
               default 1 ["PodSchedulingErrors", "Unschedulable"] No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.
             event Unschedulable on pod lab/new-0: No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted. {}

@@ -142,11 +142,11 @@ impl Performer {
                 let patched = self.words.call(|| api.patch_status(&group.name, &PATCH, &patch)).await;
                 gone_is_fine(patched)
             }
-            Write::SetUnschedulable { pod, message } => {
+            Write::SetUnschedulable { pod, reason, message } => {
                 let condition = json!({
                     "type": "PodScheduled",
                     "status": "False",
-                    "reason": reason::UNSCHEDULABLE,
+                    "reason": reason,
                     "message": message,
                     "lastTransitionTime": jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
                 });

@@ -112,9 +112,9 @@ impl Cluster {
                 let conditions = serde_json::to_value(conditions).unwrap_or_default();
                 self.edit(&group_id(group), |group| set(group, &["status"], "schedulingConditions", conditions));
             }
-            Write::SetUnschedulable { pod, message } => self.edit(&pod_id(pod), |pod| {
-                let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE,
-                    "message": message});
+            Write::SetUnschedulable { pod, reason, message } => self.edit(&pod_id(pod), |pod| {
+                let condition =
+                    json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message});
                 set_condition(pod, condition);
             }),
             Write::Emit(_) => {}

@@ -1,0 +1,192 @@
+//! The node-scale adjuster on a cluster: stand-ins for pods that share GPUs, for cluster autoscalers to see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kai_api::keys::reason;
+use kai_control::Key;
+use kai_control::node_scale::{Adjustment, Settings, adjust};
+use kai_engine::units::Timestamp;
+use kube::api::{Api, Patch};
+use kube::{Client, Error};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::health::Part;
+use crate::watch::{Seen, Watched, follow};
+use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already};
+use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
+
+#[derive(Clone, Debug)]
+pub struct NodeScaleOptions {
+    pub settings: Settings,
+    /// Pods that ask for this scheduler are looked at.
+    pub scheduler_name: String,
+    /// Objects written at the same time.
+    pub workers: usize,
+    pub lease: Option<LeaseOptions>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Pods,
+    StandIns,
+}
+
+const KINDS: [Kind; 2] = [Kind::Pods, Kind::StandIns];
+
+/// Events come in bursts; one look at the end of each is enough.
+const SETTLE: Duration = Duration::from_millis(500);
+const IDLE: Duration = Duration::from_mins(1);
+
+/// Adjusts until stopped.
+pub(crate) async fn run(
+    client: Client,
+    options: NodeScaleOptions,
+    pace: Arc<Pace>,
+    health: Health,
+    stop: CancellationToken,
+) -> Result<(), Fault> {
+    let NodeScaleOptions { settings, scheduler_name, workers, lease } = options;
+    let shell = Shell {
+        writer: Writer::new(client.clone(), pace, workers),
+        settings,
+        scheduler_name,
+        pods: BTreeMap::new(),
+        stand_ins: BTreeMap::new(),
+        unseen: KINDS.into(),
+        removed: None,
+        part: health.part(),
+    };
+    // Boxed: it holds calls to the API server, which are large.
+    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(stop))).await?;
+    tracing::info!("node-scale adjuster has ended");
+    Ok(())
+}
+
+struct Shell {
+    writer: Writer,
+    settings: Settings,
+    scheduler_name: String,
+    pods: BTreeMap<Key, Value>,
+    stand_ins: BTreeMap<Key, Value>,
+    unseen: BTreeSet<Kind>,
+    /// When a stand-in was last taken away.
+    removed: Option<Timestamp>,
+    part: Part,
+}
+
+impl Shell {
+    async fn run(mut self, stop: CancellationToken) {
+        let (out, mut news) = mpsc::channel(1024);
+        let mut watches = tokio::task::JoinSet::new();
+        for kind in KINDS {
+            let fields = match kind {
+                Kind::Pods => format!("spec.schedulerName={}", self.scheduler_name),
+                Kind::StandIns => format!("metadata.namespace={}", self.settings.namespace),
+            };
+            let (client, out) = (self.writer.client.clone(), out.clone());
+            watches.spawn(follow(client, Watched::with::<Pod>(fields), out, move |seen| (kind, seen)));
+        }
+        let mut pause = IDLE;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some((kind, seen)) = news.recv() => {
+                    self.see(kind, seen);
+                    pause = SETTLE;
+                    continue;
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+            if self.part.is_ready() {
+                pause = self.look().await;
+            }
+        }
+        drop(watches);
+        self.writer.drain().await;
+    }
+
+    fn see(&mut self, kind: Kind, seen: Seen) {
+        let known = match kind {
+            Kind::Pods => &mut self.pods,
+            Kind::StandIns => &mut self.stand_ins,
+        };
+        match seen {
+            Seen::Applied(value) => {
+                known.insert(Key::of(&value), value);
+            }
+            Seen::Deleted(key) => {
+                known.remove(&key);
+            }
+            Seen::Listed { all, gone } => {
+                for key in &gone {
+                    known.remove(key);
+                }
+                known.extend(all.into_iter().map(|value| (Key::of(&value), value)));
+                self.unseen.remove(&kind);
+                if self.unseen.is_empty() && !self.part.is_ready() {
+                    self.part.ready();
+                }
+            }
+        }
+    }
+
+    /// Does what is to be done, and tells how long nothing is due.
+    async fn look(&mut self) -> Duration {
+        let now = clock::now();
+        let Adjustment { delete, create, again } =
+            adjust(&self.pods, &self.stand_ins, &self.settings, self.removed, now);
+        for key in delete {
+            match self.delete(&key).await {
+                Ok(()) => {
+                    tracing::info!(stand_in = key.name, "taken away");
+                    self.stand_ins.remove(&key);
+                    self.removed = Some(now);
+                }
+                Err(error) => tracing::warn!(stand_in = key.name, "cannot be taken away: {error}"),
+            }
+        }
+        for pod in create {
+            let key = Key::of(&pod);
+            match self.create(&key, &pod).await {
+                Ok(()) => {
+                    tracing::info!(stand_in = key.name, "stands in for a pod that shares GPUs");
+                    self.stand_ins.insert(key, pod);
+                }
+                Err(error) => tracing::warn!(stand_in = key.name, "cannot be made: {error}"),
+            }
+        }
+        let wait = again.map(|again| again.since(now).0.max(0).unsigned_abs());
+        wait.map_or(IDLE, |micros| Duration::from_micros(micros).min(IDLE).max(SETTLE))
+    }
+
+    fn api(&self) -> Api<Pod> {
+        Api::namespaced(self.writer.client.clone(), &self.settings.namespace)
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        let api = self.api();
+        match self.writer.call(|| api.delete(&key.name, &DELETE)).await {
+            Err(error) if code(&error) != Some(404) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Autoscalers look at pods that a scheduler has given up on; the default scheduler may take its time.
+    async fn create(&self, key: &Key, pod: &Value) -> Result<(), Error> {
+        let api = self.api();
+        let typed: Pod = serde_json::from_value(pod.clone()).map_err(Error::SerdeError)?;
+        match self.writer.call(|| api.create(&POST, &typed)).await {
+            Err(error) if !exists_already(&error) => return Err(error),
+            _ => {}
+        }
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE,
+            "message": "stands in for a pod that shares GPUs"});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        self.writer.call(|| api.patch_status(&key.name, &PATCH, &patch)).await.map(|_| ())
+    }
+}
