@@ -6,7 +6,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, Error};
 use serde_json::Value;
 
-use crate::watch::stripped;
+use crate::watch::{Contents, stripped};
 use crate::writer::code;
 use crate::{Fault, client, kinds};
 
@@ -49,7 +49,7 @@ async fn all(client: &Client, kind: &ApiResource, objects: &mut Vec<Value>) -> R
             Err(error) if code(&error) == Some(404) => return Ok(()),
             list => list?,
         };
-        objects.extend(list.items.into_iter().map(|object| stripped(object, kind)));
+        objects.extend(list.items.into_iter().map(|object| stripped(object, kind, Contents::NobodysBusiness)));
         let Some(next) = list.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(()) };
         page = page.continue_token(&next);
     }

@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Health;
 use crate::scheduler::read;
-use crate::watch::{Seen, Watched, follow, stripped};
+use crate::watch::{Contents, Seen, Watched, follow, stripped};
 use crate::writer::Writer;
 
 /// What is asked, by the path on which it is asked.
@@ -204,7 +204,9 @@ impl Reviewer {
             .map_err(|_| "cannot list queues: it takes too long".to_owned())?
             .map_err(|error| format!("cannot list queues: {error}"))?;
         let mut world = World::default();
-        for queue in listed.items.into_iter().filter_map(|queue| read(&stripped(queue, &resource))) {
+        for queue in
+            listed.items.into_iter().filter_map(|queue| read(&stripped(queue, &resource, Contents::NobodysBusiness)))
+        {
             world.apply(queue);
         }
         Ok(world)
