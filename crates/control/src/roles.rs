@@ -72,8 +72,8 @@ const PARTS: [Part; 7] = [
         role: "kai-binder",
         rules: &[
             rule("", &["configmaps", "pods"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
-            rule("", &["nodes", "persistentvolumes"], READ),
-            rule("", &["persistentvolumeclaims"], READ_PATCH),
+            rule("", &["nodes"], READ),
+            rule("", &["persistentvolumeclaims", "persistentvolumes"], READ_PATCH),
             rule("", &["pods/binding"], &["create"]),
             rule("", &["pods/finalizers", "pods/status"], CHANGE),
             EVENTS,

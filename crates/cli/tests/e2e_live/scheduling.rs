@@ -27,6 +27,7 @@ fn e2e_pods_and_gangs_are_scheduled() {
     queues_and_groups_tell_what_they_hold(&kubectl);
     metrics_count_what_was_done(&parts);
     a_snapshot_can_be_replayed(&cluster);
+    a_claim_gets_a_volume_that_is_there(&kubectl);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
     parts.end_politely();
@@ -184,3 +185,55 @@ spec:
 "
     )
 }
+
+/// Local disks, made by hand: the pod goes where a volume is that suits its claim, and gets the smallest of these.
+fn a_claim_gets_a_volume_that_is_there(kubectl: &Kubectl) {
+    let volume = |name: &str, node: &str, size: &str| {
+        format!(
+            "
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: {name}}}
+spec:
+  storageClassName: local
+  capacity: {{storage: {size}}}
+  accessModes: [ReadWriteOnce]
+  local: {{path: /mnt/disk}}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms: [{{matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [{node}]}}]}}]
+---"
+        )
+    };
+    let volumes = [volume("small", "node-0", "1Gi"), volume("large", "node-2", "9Gi"), volume("fits", "node-2", "5Gi")];
+    apply(kubectl, &volumes.concat());
+    apply(kubectl, LOCAL_STORAGE);
+    apply(
+        kubectl,
+        &pod("reader", "team", "kai-scheduler", 1).replace(
+            "  containers:",
+            "  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n  containers:",
+        ),
+    );
+    await_that("a pod with a volume runs", || phase(kubectl, "reader") == "Running");
+    assert_eq!(get(kubectl, "pod reader")["spec"]["nodeName"], "node-2");
+    let claim = get(kubectl, "persistentvolumeclaim data");
+    assert_eq!((&claim["spec"]["volumeName"], &claim["status"]["phase"]), (&"fits".into(), &"Bound".into()));
+    assert!(claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_null(), "none was to be made");
+}
+
+const LOCAL_STORAGE: &str = "
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: local}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  storageClassName: local
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 3Gi}}
+";

@@ -19,6 +19,8 @@ pub enum Followed {
     Pods,
     Nodes,
     VolumeClaims,
+    Volumes,
+    StorageClasses,
 }
 
 /// Effects to be performed one after the other.
@@ -92,6 +94,8 @@ impl Agenda {
                 self.pod_changed(&Key::of(value), groups, now);
             }
             Followed::Nodes => self.binder.apply_node(value)?,
+            Followed::Volumes => self.binder.apply_volume(value)?,
+            Followed::StorageClasses => self.binder.apply_storage_class(value)?,
             Followed::VolumeClaims => {
                 self.binder.apply_volume_claim(value)?;
                 for request in self.binder.open_requests_in(&Key::of(value).namespace) {
@@ -116,6 +120,8 @@ impl Agenda {
             }
             Followed::Nodes => self.binder.delete_node(&key.name),
             Followed::VolumeClaims => self.binder.delete_volume_claim(key),
+            Followed::Volumes => self.binder.delete_volume(&key.name),
+            Followed::StorageClasses => self.binder.delete_storage_class(&key.name),
         }
     }
 

@@ -4,7 +4,7 @@
 //!   request ─▶ shared GPU? ─▶ reservation pod there? ──no──▶ create it, wait
 //!                 │ no             │ yes: its device known? ──no──▶ wait, at most the timeout
 //!                 │                ▼ yes
-//!                 └──────▶ volumes assigned and bound? ──no──▶ assign, wait
+//!                 └──────▶ volumes bound? ──no──▶ choose one or ask for one, wait
 //!                                  ▼ yes
 //!              label, config maps, device claims, bind, status, condition, event
 //! ```
@@ -18,12 +18,13 @@ mod reservation;
 mod room;
 mod rows;
 mod steps;
+mod volumes;
 
 #[cfg(test)]
 mod tests;
 
 pub use agenda::{Agenda, Ended, Followed, Job, SYNC_PERIOD};
-pub use rows::{PodRow, RequestRow, VolumeClaimRow};
+pub use rows::{PodRow, RequestRow};
 pub use steps::relabelled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,7 @@ use kai_api::keys::name;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
-use crate::objects::Node;
+use crate::objects::{Node, StorageClass, Volume, VolumeClaim};
 use crate::world::{Key, PodKey};
 
 /// How binding is done.
@@ -95,7 +96,11 @@ pub struct Binder {
     to_node: BTreeMap<String, BTreeSet<Key>>,
     /// Requests by shared GPU.
     to_group: BTreeMap<String, BTreeSet<Key>>,
-    volume_claims: BTreeMap<Key, VolumeClaimRow>,
+    volume_claims: BTreeMap<Key, VolumeClaim>,
+    persistent_volumes: BTreeMap<String, Volume>,
+    storage_classes: BTreeMap<String, StorageClass>,
+    /// Volumes that were marked for claims and that no watch has shown so yet, and until when that counts.
+    marked: BTreeMap<String, (Key, Timestamp)>,
     /// Pods that carry the label of a shared GPU.
     members: BTreeMap<String, BTreeSet<PodKey>>,
     /// Reservations that were asked for and that no watch has shown yet, by shared GPU: pod and node.
@@ -126,6 +131,12 @@ pub enum BindEffect {
     AssignVolume {
         claim: Key,
         node: String,
+    },
+    /// Give the volume to the claim of this uid, and to no other; refused if somebody else has it.
+    MarkVolume {
+        volume: String,
+        claim: Key,
+        uid: String,
     },
     /// Reserve the claim for the pod, with these devices unless it has some.
     ClaimDevices {
@@ -249,16 +260,6 @@ impl Binder {
 
     pub fn delete_node(&mut self, name: &str) {
         self.nodes.remove(name);
-    }
-
-    pub fn apply_volume_claim(&mut self, claim: &Value) -> Result<(), String> {
-        let row = VolumeClaimRow::read(claim)?;
-        self.volume_claims.insert(row.key.clone(), row);
-        Ok(())
-    }
-
-    pub fn delete_volume_claim(&mut self, key: &Key) {
-        self.volume_claims.remove(key);
     }
 
     /// Requests that wait for this pod or shared GPU to change. They go by the names of their pods.

@@ -10,7 +10,7 @@ use super::Settings;
 use crate::gpu_wiring::{self, Maps};
 use crate::objects::pod::gpu_groups;
 use crate::objects::reader::{Reader, parse_time};
-use crate::objects::{BindPhase, BindRequest, Request, Resources, SELECTED_NODE, Sharing};
+use crate::objects::{BindPhase, BindRequest, Request, Resources, Sharing};
 use crate::world::{Key, PodKey};
 
 /// What matters of a `BindRequest`.
@@ -71,14 +71,6 @@ pub struct Wiring {
     pub maps: Option<Maps>,
     /// Key by key rather than as a whole.
     pub by_key: bool,
-}
-
-/// What matters of a `PersistentVolumeClaim`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeClaimRow {
-    pub key: Key,
-    pub bound: bool,
-    pub selected_node: Option<String>,
 }
 
 impl RequestRow {
@@ -151,16 +143,6 @@ impl PodRow {
 
     pub(super) fn lives(&self) -> bool {
         matches!(self.phase.as_str(), "Pending" | "Running")
-    }
-}
-
-impl VolumeClaimRow {
-    pub(super) fn read(claim: &Value) -> Result<Self, String> {
-        Ok(Self {
-            key: key_of(claim)?,
-            bound: text(&claim["spec"]["volumeName"]).is_some() && claim["status"]["phase"] == "Bound",
-            selected_node: text(&claim["metadata"]["annotations"][SELECTED_NODE]),
-        })
     }
 }
 

@@ -19,7 +19,7 @@ const ROOM_PATIENCE: Span = Span::seconds(10);
 const ROOM_PERIOD: Span = Span::seconds(1);
 
 /// Why an attempt ends.
-enum Stop {
+pub(super) enum Stop {
     /// Look again later.
     Wait {
         why: String,
@@ -45,6 +45,7 @@ impl Binder {
             Err(Stop::Wait { why, until, effects }) => Plan { effects, again: until, waiting: Some(why) },
             Err(Stop::Fail(why)) => self.failed(key, &why, now),
         };
+        self.remember_marks(&plan.effects, now);
         for effect in &plan.effects {
             if let BindEffect::CreatePod(pod) = effect {
                 self.asked_for(pod, &node);
@@ -96,7 +97,7 @@ impl Binder {
             });
             effects.extend(self.write_maps(request, pod, unbound, &devices)?);
         }
-        self.volumes(request, unbound, now)?;
+        self.volumes(request, unbound, node, now)?;
         effects.extend(device_claims(request, pod, unbound)?);
         let mut annotations =
             BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), request.received.clone())]);
@@ -192,35 +193,6 @@ impl Binder {
         let memory: i64 = self.nodes.get(&request.order.node)?.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
         let portion = crate::quantity::Quantity::parse(&request.portion).ok()?.milli();
         (memory > 0 && portion > 0).then(|| format!("{}m", i128::from(memory) * i128::from(portion) / 1000))
-    }
-
-    /// Unbound volume claims are told the node; binding waits until they have their volume.
-    fn volumes(&self, request: &RequestRow, user: &Unbound, now: Timestamp) -> Result<(), Stop> {
-        let mut effects = Vec::new();
-        let mut waiting = Vec::new();
-        for name in &user.volumes {
-            let key = Key::new(&request.order.key.namespace, name);
-            let claim = self.volume_claims.get(&key);
-            if claim.is_some_and(|claim| claim.bound) {
-                continue;
-            }
-            if claim.is_some_and(|claim| claim.selected_node.as_deref() != Some(request.order.node.as_str())) {
-                effects.push(BindEffect::AssignVolume { claim: key.clone(), node: request.order.node.clone() });
-            }
-            waiting.push(key.to_string());
-        }
-        if waiting.is_empty() {
-            return Ok(());
-        }
-        let timeout = Timestamp(request.created.0 + self.settings.volume_timeout.0);
-        let waiting = waiting.join(", ");
-        if now >= timeout {
-            return Err(Stop::Fail(format!(
-                "plugin volumebinding failed in PreBind: no volume for the claims {waiting} after {} s",
-                self.settings.volume_timeout.0 / 1_000_000
-            )));
-        }
-        Err(Stop::Wait { why: format!("volumes for the claims {waiting}"), until: Some(timeout), effects })
     }
 
     /// Ends an attempt and counts it. `why` is what an effect was answered.

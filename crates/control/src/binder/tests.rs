@@ -46,6 +46,7 @@ impl Cluster {
                 "BindRequest" => drop(binder.apply_request(object).unwrap()),
                 "Pod" => drop(binder.apply_pod(object).unwrap()),
                 "PersistentVolumeClaim" => binder.apply_volume_claim(object).unwrap(),
+                "StorageClass" => binder.apply_storage_class(object).unwrap(),
                 "Node" => binder.apply_node(object).unwrap(),
                 _ => {}
             }
@@ -74,8 +75,9 @@ impl Cluster {
             BindEffect::WriteConfigMap(map) => self.put((**map).clone()),
             BindEffect::AssignVolume { claim, node } => {
                 let stored = self.at("PersistentVolumeClaim", claim).expect("the claim is there");
-                stored["metadata"]["annotations"][crate::objects::SELECTED_NODE] = json!(node);
+                stored["metadata"]["annotations"][SELECTED_NODE] = json!(node);
             }
+            BindEffect::MarkVolume { .. } => unreachable!("no volume is there"),
             BindEffect::ClaimDevices { claim, uid, allocation, .. } => {
                 let stored = self.at("ResourceClaim", claim).expect("the claim is there");
                 stored["status"]["allocation"] = (**allocation).clone();
@@ -105,15 +107,16 @@ impl Cluster {
                 object["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"] = json!(format!("GPU-of-{name}"));
                 object["status"]["phase"] = json!("Running");
             }
-            let assigned = !object["metadata"]["annotations"][crate::objects::SELECTED_NODE].is_null();
+            let assigned = !object["metadata"]["annotations"][SELECTED_NODE].is_null();
             if kind == "PersistentVolumeClaim" && assigned {
                 object["spec"]["volumeName"] = json!("volume");
-                object["status"]["phase"] = json!("Bound");
+                object["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
             }
         }
     }
 }
 
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
 fn request(pod: &str, kind: &str, groups: &[&str]) -> Value {
@@ -152,9 +155,14 @@ fn cluster() -> Cluster {
     let mut cluster = Cluster::default();
     let labels = json!({"nvidia.com/gpu.memory": "16000"});
     cluster.put(json!({"kind": "Node", "metadata": {"name": "n1", "labels": labels}}));
-    cluster.put(
-        json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "lab", "annotations": {}}}),
-    );
+    cluster.put(json!({
+        "kind": "StorageClass", "metadata": {"name": "fast"},
+        "provisioner": "csi.example.com", "volumeBindingMode": "WaitForFirstConsumer",
+    }));
+    cluster.put(json!({
+        "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "lab", "annotations": {}},
+        "spec": {"storageClassName": "fast"},
+    }));
     cluster.put(json!({"kind": "ResourceClaim", "metadata": {"name": "device", "namespace": "lab"}}));
     for (name, groups) in [("a", vec!["g1"]), ("b", vec!["g1"]), ("c", vec!["g2", "g3"])] {
         cluster.put(pod(name, groups.len()));
@@ -451,6 +459,7 @@ fn agenda(cluster: &Cluster) -> Agenda {
             "BindRequest" => Followed::Requests,
             "Pod" => Followed::Pods,
             "PersistentVolumeClaim" => Followed::VolumeClaims,
+            "StorageClass" => Followed::StorageClasses,
             "Node" => Followed::Nodes,
             _ => continue,
         };

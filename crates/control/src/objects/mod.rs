@@ -47,8 +47,9 @@ pub use request::Request;
 pub use resources::Resources;
 pub use selector::LabelSelector;
 pub use sharing::Sharing;
-pub(crate) use storage::SELECTED_NODE;
-pub use storage::{ConfigMap, CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim, VolumeMode};
+pub use storage::{
+    ConfigMap, CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim, VolumeMode, best_volume,
+};
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use topology::{Level, Topology};
 

@@ -116,7 +116,7 @@ pub struct ConfigMap {
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// How classes were named before there was a field for them.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -240,6 +240,23 @@ impl Volume {
         };
         like && (self.is_kept_for(claim) || free())
     }
+}
+
+/// The volume that the claim asks for, else one that is kept for it, else the smallest that will do; from this node, if
+/// one is given.
+pub fn best_volume<'v>(
+    claim: &VolumeClaim,
+    node: Option<(&str, &BTreeMap<String, String>)>,
+    volumes: impl Iterator<Item = &'v Volume>,
+) -> Option<&'v Volume> {
+    let asked = |volume: &&Volume| match &claim.volume {
+        Some(name) => volume.name == *name && (volume.claim.is_none() || volume.is_kept_for(claim)),
+        None => volume.suits(claim),
+    };
+    let reached = |volume: &&Volume| node.is_none_or(|(node, labels)| volume.reaches(node, labels));
+    let (kept, free): (Vec<&Volume>, Vec<&Volume>) = volumes.filter(asked).partition(|volume| volume.claim.is_some());
+    let candidates = if kept.is_empty() { free } else { kept };
+    candidates.into_iter().filter(reached).min_by_key(|volume| (volume.bytes, &volume.name))
 }
 
 impl StorageClass {

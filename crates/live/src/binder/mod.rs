@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kai_api::BindRequest;
 use kai_control::Key;
 use kai_control::binder::{Agenda, Ended, Followed, Job, SYNC_PERIOD, Settings};
@@ -30,7 +31,14 @@ pub struct BinderOptions {
     pub lease: Option<LeaseOptions>,
 }
 
-const KINDS: [Followed; 4] = [Followed::Requests, Followed::Pods, Followed::Nodes, Followed::VolumeClaims];
+const KINDS: [Followed; 6] = [
+    Followed::Requests,
+    Followed::Pods,
+    Followed::Nodes,
+    Followed::VolumeClaims,
+    Followed::Volumes,
+    Followed::StorageClasses,
+];
 
 enum News {
     Seen(Followed, Seen),
@@ -75,6 +83,8 @@ fn watched(kind: Followed) -> Watched {
         Followed::Pods => Watched::all::<Pod>(),
         Followed::Nodes => Watched::all::<Node>(),
         Followed::VolumeClaims => Watched::all::<PersistentVolumeClaim>(),
+        Followed::Volumes => Watched::all::<PersistentVolume>(),
+        Followed::StorageClasses => Watched::all::<StorageClass>(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kai_api::BindRequest;
 use kai_api::keys::reason;
@@ -76,6 +76,7 @@ impl Performer {
                 let annotations = BTreeMap::from([(SELECTED_NODE, node)]);
                 self.merge::<PersistentVolumeClaim>(claim, &json!({"metadata": {"annotations": annotations}})).await
             }
+            BindEffect::MarkVolume { volume, claim, uid } => self.mark_volume(volume, claim, uid).await,
             BindEffect::ClaimDevices { claim, pod, uid, allocation } => {
                 self.claim_devices(claim, pod, uid, allocation).await
             }
@@ -166,6 +167,32 @@ impl Performer {
                 done => return done,
             }
         }
+    }
+
+    /// The controllers of Kubernetes see the mark and bind claim and volume to each other.
+    async fn mark_volume(&self, volume: &str, claim: &Key, uid: &str) -> Result<(), Error> {
+        let api: Api<PersistentVolume> = Api::all(self.writer.client.clone());
+        let stored = self.writer.call(|| api.get(volume)).await?;
+        if let Some(holder) = stored.spec.and_then(|spec| spec.claim_ref) {
+            if holder.uid.as_deref() == Some(uid) {
+                return Ok(());
+            }
+            return Err(conflict(&format!("volume {volume} was given to another claim meanwhile")));
+        }
+        let patch = Patch::Merge(json!({
+            "metadata": {
+                "resourceVersion": stored.metadata.resource_version,
+                "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+            },
+            "spec": {"claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": claim.namespace,
+                "name": claim.name,
+                "uid": uid,
+            }},
+        }));
+        self.writer.call(|| api.patch(volume, &PATCH, &patch)).await.map(|_| ())
     }
 
     /// Somebody else may write the claim at the same time: then it is read again.

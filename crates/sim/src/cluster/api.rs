@@ -194,7 +194,9 @@ impl Cluster {
                 set_condition(pod, json!({"type": reason::POD_BOUND, "status": status, "message": message}));
             }),
             // No volume is simulated, so no claim of one exists.
-            BindEffect::AssignVolume { .. } => return Err("volume claims are not simulated".into()),
+            BindEffect::AssignVolume { .. } | BindEffect::MarkVolume { .. } => {
+                return Err("volume claims are not simulated".into());
+            }
         }
         Ok(())
     }

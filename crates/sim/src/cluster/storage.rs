@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kai_control::objects::{Requirement, StorageClass, Volume, VolumeClaim};
+use kai_control::objects::{Requirement, StorageClass, VolumeClaim, best_volume};
 use kai_control::world::{Key, PodKey};
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ impl Cluster {
         let nowhere = BTreeMap::new();
         let labels = node.and_then(|name| world.nodes.get(name)).map_or(&nowhere, |node| &node.labels).clone();
         let class = world.storage_classes.get(&claim.class).cloned();
-        let volume = match find(&claim, node, &labels, world.volumes.values()) {
+        let volume = match best_volume(&claim, node.map(|node| (node, &labels)), world.volumes.values()) {
             Some(volume) => volume.name.clone(),
             None if claim.volume.is_some() => return false,
             None => match class
@@ -173,23 +173,6 @@ impl Cluster {
         }
         self.remove(&volume);
     }
-}
-
-/// The volume that the claim asks for, else one that was kept for it, else the smallest that will do.
-fn find<'w>(
-    claim: &VolumeClaim,
-    node: Option<&str>,
-    labels: &BTreeMap<String, String>,
-    volumes: impl Iterator<Item = &'w Volume>,
-) -> Option<&'w Volume> {
-    let asked = |volume: &&Volume| match &claim.volume {
-        Some(name) => volume.name == *name && (volume.claim.is_none() || volume.is_kept_for(claim)),
-        None => volume.suits(claim),
-    };
-    let reached = |volume: &&Volume| node.is_none_or(|node| volume.reaches(node, labels));
-    let (kept, free): (Vec<&Volume>, Vec<&Volume>) = volumes.filter(asked).partition(|volume| volume.claim.is_some());
-    let candidates = if kept.is_empty() { free } else { kept };
-    candidates.into_iter().filter(reached).min_by_key(|volume| (volume.bytes, &volume.name))
 }
 
 fn among(key: &str, value: Option<&String>) -> Value {

@@ -1,0 +1,301 @@
+//! Volumes of a pod that is to be bound: claims that wait for it get one that is there, or one that is made for its node.
+//!
+//! As kube-scheduler does it: a volume that is there is marked as the claim's, and the controllers of Kubernetes do the
+//! rest; where there is none, the claim is told the node, and the provisioner of its class makes one.
+
+use std::collections::BTreeSet;
+
+use kai_engine::units::{Span, Timestamp};
+use serde_json::Value;
+
+use super::rows::{RequestRow, Unbound};
+use super::steps::Stop;
+use super::{BindEffect, Binder};
+use crate::objects::{Node, StorageClass, Volume, VolumeClaim, best_volume};
+use crate::world::Key;
+
+/// How long a volume counts as the claim's that it was marked for, until a watch shows it.
+const MARK_LIFE: Span = Span::seconds(10);
+
+impl Binder {
+    pub fn apply_volume_claim(&mut self, claim: &Value) -> Result<(), String> {
+        let claim = VolumeClaim::parse(claim).map_err(|malformed| malformed.to_string())?;
+        self.volume_claims.insert(claim.key.clone(), claim);
+        Ok(())
+    }
+
+    pub fn delete_volume_claim(&mut self, key: &Key) {
+        self.volume_claims.remove(key);
+        self.marked.retain(|_, (claim, _)| claim != key);
+    }
+
+    pub fn apply_volume(&mut self, volume: &Value) -> Result<(), String> {
+        let volume = Volume::parse(volume).map_err(|malformed| malformed.to_string())?;
+        if volume.claim.is_some() {
+            self.marked.remove(&volume.name);
+        }
+        self.persistent_volumes.insert(volume.name.clone(), volume);
+        Ok(())
+    }
+
+    pub fn delete_volume(&mut self, name: &str) {
+        self.persistent_volumes.remove(name);
+        self.marked.remove(name);
+    }
+
+    pub fn apply_storage_class(&mut self, class: &Value) -> Result<(), String> {
+        let class = StorageClass::parse(class).map_err(|malformed| malformed.to_string())?;
+        self.storage_classes.insert(class.name.clone(), class);
+        Ok(())
+    }
+
+    pub fn delete_storage_class(&mut self, name: &str) {
+        self.storage_classes.remove(name);
+    }
+
+    /// Remembers which volumes are about to be marked: others should not take them meanwhile.
+    pub(super) fn remember_marks(&mut self, effects: &[BindEffect], now: Timestamp) {
+        for effect in effects {
+            if let BindEffect::MarkVolume { volume, claim, .. } = effect {
+                self.marked.retain(|_, (other, _)| other != claim);
+                self.marked.insert(volume.clone(), (claim.clone(), now.plus(MARK_LIFE)));
+            }
+        }
+    }
+
+    /// Binding waits until all claims of the pod have their volume.
+    pub(super) fn volumes(
+        &self,
+        request: &RequestRow,
+        user: &Unbound,
+        node: &Node,
+        now: Timestamp,
+    ) -> Result<(), Stop> {
+        let mut effects = Vec::new();
+        let mut waiting = Vec::new();
+        let mut open = Vec::new();
+        for name in &user.volumes {
+            let key = Key::new(&request.order.key.namespace, name);
+            match self.volume_claims.get(&key) {
+                Some(claim) if claim.bound => {}
+                claim => {
+                    waiting.push(key.to_string());
+                    open.extend(claim);
+                }
+            }
+        }
+        // The smallest first, so that it does not take what only a larger one needs.
+        open.sort_by_key(|claim| (claim.bytes, &claim.key));
+        let mut chosen = BTreeSet::new();
+        for claim in open {
+            if let Some(effect) = self.provide(claim, node, &chosen, now)? {
+                if let BindEffect::MarkVolume { volume, .. } = &effect {
+                    chosen.insert(volume.clone());
+                }
+                effects.push(effect);
+            }
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let timeout = Timestamp(request.created.0 + self.settings.volume_timeout.0);
+        let waiting = waiting.join(", ");
+        if now >= timeout {
+            return Err(Stop::Fail(format!(
+                "plugin volumebinding failed in PreBind: no volume for the claims {waiting} after {} s",
+                self.settings.volume_timeout.0 / 1_000_000
+            )));
+        }
+        Err(Stop::Wait { why: format!("volumes for the claims {waiting}"), until: Some(timeout), effects })
+    }
+
+    /// What to do so that the claim gets a volume at the node; nothing, if others are about to bind it.
+    fn provide(
+        &self,
+        claim: &VolumeClaim,
+        node: &Node,
+        chosen: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Option<BindEffect>, Stop> {
+        let assign = || BindEffect::AssignVolume { claim: claim.key.clone(), node: node.name.clone() };
+        if let Some(selected) = &claim.selected_node {
+            return Ok((*selected != node.name).then(assign));
+        }
+        let volumes = self.persistent_volumes.values();
+        if claim.volume.is_some() || volumes.clone().any(|volume| volume.is_kept_for(claim)) {
+            return Ok(None);
+        }
+        let class = match self.storage_classes.get(&claim.class) {
+            Some(class) if class.waits => class,
+            // Bound as soon as there is a volume, whoever uses it.
+            _ => return Ok(None),
+        };
+        let others =
+            |volume: &str| self.marked.get(volume).is_some_and(|(other, until)| *other != claim.key && *until > now);
+        let free = volumes.filter(|volume| !chosen.contains(&volume.name) && !others(&volume.name));
+        if let Some(volume) = best_volume(claim, Some((&node.name, &node.labels)), free) {
+            return Ok(Some(BindEffect::MarkVolume {
+                volume: volume.name.clone(),
+                claim: claim.key.clone(),
+                uid: claim.uid.clone(),
+            }));
+        }
+        if class.makes_volumes_at(&node.labels) {
+            return Ok(Some(assign()));
+        }
+        Err(Stop::Fail(format!(
+            "plugin volumebinding failed in Filter: no volume of class {} that is free, large enough and reached from \
+             node {} is there for the claim {}, and the class makes none",
+            class.name, node.name, claim.key
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binder::{Plan, Settings};
+    use serde_json::json;
+
+    const NOW: Timestamp = Timestamp(1_000_000_000);
+    const GIB: i64 = 1 << 30;
+
+    /// Node `n1`, and pods that are to be bound to it and mount these claims each.
+    fn binder(provisioner: &str, pods: &[(&str, &[&str])]) -> Binder {
+        let mut binder = Binder::new(Settings::default());
+        binder.apply_node(&json!({"metadata": {"name": "n1", "labels": {"zone": "east"}}})).unwrap();
+        let class = json!({
+            "metadata": {"name": "local"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        binder.apply_storage_class(&class).unwrap();
+        for (pod, claims) in pods {
+            let volumes: Vec<Value> = claims
+                .iter()
+                .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
+                .collect();
+            let spec = json!({"containers": [{"name": "main"}], "volumes": volumes});
+            let metadata = json!({"name": pod, "namespace": "lab", "uid": pod});
+            binder.apply_pod(&json!({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})).unwrap();
+            let metadata =
+                json!({"name": pod, "namespace": "lab", "uid": "r", "creationTimestamp": "1970-01-01T00:16:40Z"});
+            let spec = json!({"podName": pod, "selectedNode": "n1", "receivedResourceType": "Regular"});
+            binder.apply_request(&json!({"metadata": metadata, "spec": spec})).unwrap();
+        }
+        binder
+    }
+
+    fn claim(name: &str, gib: i64) -> Value {
+        json!({
+            "metadata": {"name": name, "namespace": "lab", "uid": format!("uid-of-{name}")},
+            "spec": {
+                "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": (gib * GIB).to_string()}},
+            },
+        })
+    }
+
+    fn volume(name: &str, gib: i64, zone: &str) -> Value {
+        let there = json!({"key": "zone", "operator": "In", "values": [zone]});
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": (gib * GIB).to_string()},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [there]}]}},
+            },
+            "status": {"phase": "Available"},
+        })
+    }
+
+    fn plan(binder: &mut Binder, pod: &str) -> Plan {
+        binder.plan(&Key::new("lab", pod), NOW)
+    }
+
+    /// Which volume is given to which claim, and which claims are told the node.
+    fn given(plan: &Plan) -> Vec<(&str, &str)> {
+        let mut given = Vec::new();
+        for effect in &plan.effects {
+            match effect {
+                BindEffect::MarkVolume { volume, claim, uid } => {
+                    assert_eq!(*uid, format!("uid-of-{}", claim.name));
+                    given.push((claim.name.as_str(), volume.as_str()));
+                }
+                BindEffect::AssignVolume { claim, node } => given.push((claim.name.as_str(), node.as_str())),
+                other => panic!("{other:?}"),
+            }
+        }
+        given
+    }
+
+    const BY_HAND: &str = "kubernetes.io/no-provisioner";
+
+    #[test]
+    fn the_smallest_volume_that_will_do_and_that_the_node_reaches_is_taken() {
+        let mut binder = binder(BY_HAND, &[("a", &["data"])]);
+        binder.apply_volume_claim(&claim("data", 10)).unwrap();
+        for (name, gib, zone) in [("small", 5, "east"), ("far", 10, "west"), ("fits", 12, "east"), ("big", 20, "east")]
+        {
+            binder.apply_volume(&volume(name, gib, zone)).unwrap();
+        }
+        let first = plan(&mut binder, "a");
+        assert_eq!(given(&first), [("data", "fits")]);
+        assert!(first.again.is_some(), "the controllers of Kubernetes do the rest");
+
+        // They have seen the mark; nothing more is to be done until they have bound both.
+        let mut marked = volume("fits", 12, "east");
+        marked["spec"]["claimRef"] = json!({"namespace": "lab", "name": "data", "uid": "uid-of-data"});
+        binder.apply_volume(&marked).unwrap();
+        assert_eq!(given(&plan(&mut binder, "a")), []);
+        let mut bound = claim("data", 10);
+        bound["spec"]["volumeName"] = json!("fits");
+        bound["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        binder.apply_volume_claim(&bound).unwrap();
+        let last = plan(&mut binder, "a");
+        assert!(last.effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. })), "{last:?}");
+    }
+
+    #[test]
+    fn claims_of_a_pod_and_of_others_never_get_the_same_volume() {
+        let mut binder = binder(BY_HAND, &[("a", &["large", "little"]), ("b", &["other"])]);
+        for (name, gib) in [("large", 10), ("little", 1), ("other", 1)] {
+            binder.apply_volume_claim(&claim(name, gib)).unwrap();
+        }
+        for (name, gib) in [("v1", 10), ("v2", 11), ("v3", 12)] {
+            binder.apply_volume(&volume(name, gib, "east")).unwrap();
+        }
+        // The smallest claim first; before a watch shows anything the other pod already looks elsewhere.
+        assert_eq!(given(&plan(&mut binder, "a")), [("little", "v1"), ("large", "v2")]);
+        assert_eq!(given(&plan(&mut binder, "b")), [("other", "v3")]);
+        // Asking again is harmless.
+        assert_eq!(given(&plan(&mut binder, "a")), [("little", "v1"), ("large", "v2")]);
+    }
+
+    #[test]
+    fn where_no_volume_is_there_the_provisioner_is_asked_if_there_is_one() {
+        let mut by_driver = binder("csi.example.com", &[("a", &["data"])]);
+        by_driver.apply_volume_claim(&claim("data", 10)).unwrap();
+        by_driver.apply_volume(&volume("far", 10, "west")).unwrap();
+        assert_eq!(given(&plan(&mut by_driver, "a")), [("data", "n1")]);
+        by_driver.apply_volume(&volume("near", 10, "east")).unwrap();
+        assert_eq!(given(&plan(&mut by_driver, "a")), [("data", "near")]);
+
+        let mut by_hand = binder(BY_HAND, &[("a", &["data"])]);
+        by_hand.apply_volume_claim(&claim("data", 10)).unwrap();
+        let refused = plan(&mut by_hand, "a");
+        let reason = refused.effects.iter().find_map(|effect| match effect {
+            BindEffect::SetPhase { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        });
+        assert!(reason.unwrap().contains("for the claim lab/data, and the class makes none"), "{reason:?}");
+    }
+
+    #[test]
+    fn a_volume_that_was_made_for_a_claim_is_waited_for() {
+        let mut binder = binder("csi.example.com", &[("a", &["data"])]);
+        let mut told = claim("data", 10);
+        told["metadata"]["annotations"] = json!({"volume.kubernetes.io/selected-node": "n1"});
+        binder.apply_volume_claim(&told).unwrap();
+        binder.apply_volume(&volume("near", 10, "east")).unwrap();
+        assert_eq!(given(&plan(&mut binder, "a")), []);
+    }
+}
