@@ -5,9 +5,11 @@
 
 mod admission;
 mod ask;
+mod autoscaler;
 mod chaos;
 mod kai;
 mod load;
+mod own_kinds;
 mod proxy;
 mod ray;
 mod scheduling;

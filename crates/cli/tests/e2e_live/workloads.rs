@@ -65,10 +65,10 @@ struct Gang {
     check: fn(&Value),
 }
 
-const QUEUE: &str = "kai.scheduler/queue";
+pub(crate) const QUEUE: &str = "kai.scheduler/queue";
 const BLOCKERS: &str = "blocker";
 
-const QUEUES: &str = "
+pub(crate) const QUEUES: &str = "
 apiVersion: scheduling.run.ai/v2
 kind: Queue
 metadata: {name: default}
@@ -282,7 +282,7 @@ const FOREIGN_KINDS: [(&str, &str, &str, &str); 5] = [
     ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
 ];
 
-fn kind((group, version, kind, plural): (&str, &str, &str, &str)) -> Value {
+pub(crate) fn kind((group, version, kind, plural): (&str, &str, &str, &str)) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -300,7 +300,7 @@ fn kind((group, version, kind, plural): (&str, &str, &str, &str)) -> Value {
 }
 
 /// Creates an object, and returns what its children say of it.
-fn create_owner(kubectl: &Kubectl, object: &Value, resource: &str) -> Value {
+pub(crate) fn create_owner(kubectl: &Kubectl, object: &Value, resource: &str) -> Value {
     apply(kubectl, &object.to_string());
     let name = object["metadata"]["name"].as_str().unwrap();
     let uid = &get(kubectl, &format!("{resource} {name}"))["metadata"]["uid"];
@@ -334,7 +334,7 @@ fn lasting_template(labels: &Value, gpus: u32) -> Value {
     template
 }
 
-fn pod(name: &str, labels: &Value, gpus: u32) -> Value {
+pub(crate) fn pod(name: &str, labels: &Value, gpus: u32) -> Value {
     let mut pod = template(labels, gpus);
     pod["apiVersion"] = json!("v1");
     pod["kind"] = json!("Pod");
