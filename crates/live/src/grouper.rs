@@ -141,7 +141,8 @@ struct Shell {
 
 impl Shell {
     async fn run(mut self, stop: CancellationToken) {
-        let (out, mut news) = mpsc::channel(1024);
+        // Few: pods are large until they have been looked at.
+        let (out, mut news) = mpsc::channel(64);
         let ours = format!("spec.schedulerName={}", self.settings.scheduler_name);
         let mut watches = tokio::task::JoinSet::new();
         for kind in KINDS {
@@ -235,19 +236,17 @@ impl Shell {
         }
     }
 
-    fn see(&mut self, kind: Kind, mut value: Value, now: Timestamp) {
+    fn see(&mut self, kind: Kind, value: Value, now: Timestamp) {
         let key = Key::of(&value);
         match kind {
             Kind::Pods => {
                 let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-                if let Some(fields) = value.as_object_mut() {
-                    fields.remove("status");
-                }
-                let before = self.known.pods.insert(key.clone(), value);
+                let pod = KnownPod::of(value);
                 // Who a pod belongs to does not depend on how it does.
-                if !over && before.is_none_or(|before| !same(&before, &self.known.pods[&key])) {
-                    self.due.insert(key, now);
+                if !over && self.known.pods.get(&key) != Some(&pod) {
+                    self.due.insert(key.clone(), now);
                 }
+                self.known.pods.insert(key, pod);
             }
             Kind::Groups => {
                 self.known.assumed.remove(&key);
@@ -281,9 +280,10 @@ impl Shell {
             Kind::Groups => {
                 self.known.groups.remove(key);
                 // Those left without it need it again.
-                let link = |pod: &Value| pod["metadata"]["annotations"][annotation::POD_GROUP_NAME] == *key.name;
-                let linked =
-                    self.known.pods.iter().filter(|(pod, value)| pod.namespace == key.namespace && link(value));
+                let pods = self.known.pods.iter();
+                let linked = pods.filter(|(pod, known)| {
+                    pod.namespace == key.namespace && known.group.as_deref() == Some(key.name.as_str())
+                });
                 self.due.extend(linked.map(|(pod, _)| (pod.clone(), now)));
             }
             Kind::PriorityClasses => {
@@ -313,9 +313,9 @@ impl Shell {
     }
 
     fn group(&mut self, pod: Key, finish: &mpsc::UnboundedSender<News>, now: Timestamp) {
-        let Some(value) = self.known.pods.get(&pod) else { return };
+        let Some(value) = self.known.pods.get(&pod).map(KnownPod::value) else { return };
         let view = View { known: &self.known, missed: RefCell::default() };
-        let answer = reconcile(value, |query| view.owner(query), &view, &self.settings);
+        let answer = reconcile(&value, |query| view.owner(query), &view, &self.settings);
         let mut missed = view.missed.into_inner();
         if let Err(ungrouped) = &answer {
             missed.extend(ungrouped.unread().map(|query| query.object.clone()));
@@ -377,7 +377,7 @@ impl Shell {
     /// Its group is as it should be, for now.
     fn done(&mut self, pod: Key, now: Timestamp) {
         self.failures.remove(&pod);
-        if self.known.pods.get(&pod).is_none_or(|value| !value["spec"]["nodeName"].is_null()) {
+        if self.known.pods.get(&pod).is_none_or(|known| known.placed) {
             self.looks.remove(&pod);
             return;
         }
@@ -388,13 +388,13 @@ impl Shell {
     }
 
     fn fail(&mut self, pod: &Key, why: String, now: Timestamp) {
-        let Some(value) = self.known.pods.get(pod) else { return };
+        let Some(known) = self.known.pods.get(pod) else { return };
         let (attempts, told) = self.failures.entry(pod.clone()).or_default();
         *attempts = attempts.saturating_add(1);
         let pause = pause_after(*attempts - 1, PAUSE, PAUSE_MAX);
         if *told != why {
             tracing::warn!(%pod, "has no group for now: {why}");
-            let about = reference("v1", "Pod", pod, value["metadata"]["uid"].as_str().unwrap_or_default());
+            let about = reference("v1", "Pod", pod, known.value()["metadata"]["uid"].as_str().unwrap_or_default());
             let (warning, reason, annotations) = (true, WARNING, BTreeMap::new());
             self.events.tell(Note { about, warning, reason, message: why.clone(), annotations });
             *told = why;
@@ -458,13 +458,61 @@ async fn perform(writer: &Writer, effect: GroupEffect) -> Result<Written, String
 /// What watches have shown and reads have found.
 #[derive(Debug, Default)]
 struct Known {
-    /// Of our scheduler, without their status.
-    pods: BTreeMap<Key, Value>,
+    /// Of our scheduler.
+    pods: BTreeMap<Key, KnownPod>,
     groups: BTreeMap<Key, Value>,
     /// Groups on their way.
     assumed: BTreeMap<Key, Value>,
     classes: BTreeSet<String>,
     read: BTreeMap<ObjectRef, (Reading, Timestamp)>,
+}
+
+/// A pod without its status and without what runs in it, of which no rule asks anything. As text, which takes
+/// much less memory: most pods are looked at once.
+#[derive(Debug, PartialEq, Eq)]
+struct KnownPod {
+    text: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// The group it is linked to.
+    group: Option<Box<str>>,
+    placed: bool,
+    terminating: bool,
+}
+
+impl KnownPod {
+    fn of(mut pod: Value) -> Self {
+        if let Some(fields) = pod.as_object_mut() {
+            fields.remove("status");
+        }
+        if let Some(spec) = pod["spec"].as_object_mut() {
+            for field in ["containers", "initContainers", "ephemeralContainers", "volumes"] {
+                spec.remove(field);
+            }
+        }
+        if let Some(metadata) = pod["metadata"].as_object_mut() {
+            // Changes with everything else.
+            metadata.remove("resourceVersion");
+        }
+        let metadata = &pod["metadata"];
+        let labels = metadata["labels"].as_object().into_iter().flatten();
+        Self {
+            text: pod.to_string().into(),
+            labels: labels
+                .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
+                .collect(),
+            group: metadata["annotations"][annotation::POD_GROUP_NAME].as_str().map(Into::into),
+            placed: !pod["spec"]["nodeName"].is_null(),
+            terminating: !metadata["deletionTimestamp"].is_null(),
+        }
+    }
+
+    fn value(&self) -> Value {
+        serde_json::from_str(&self.text).expect("it was written here")
+    }
+
+    fn has(&self, key: &str, value: &str) -> bool {
+        self.labels.iter().any(|(own, set)| **own == *key && **set == *value)
+    }
 }
 
 impl Known {
@@ -522,11 +570,11 @@ impl Related for View<'_> {
     }
 
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<RelatedPod> {
-        let wanted = |pod: &Value| labels.iter().all(|(key, value)| pod["metadata"]["labels"][*key] == **value);
+        let wanted = |pod: &KnownPod| labels.iter().all(|(key, value)| pod.has(key, value));
         let pods = self.known.pods.iter().filter(|(key, pod)| key.namespace == namespace && wanted(pod));
         pods.map(|(_, pod)| RelatedPod {
-            pod_group: pod["metadata"]["annotations"][annotation::POD_GROUP_NAME].as_str().map(str::to_owned),
-            terminating: !pod["metadata"]["deletionTimestamp"].is_null(),
+            pod_group: pod.group.as_deref().map(str::to_owned),
+            terminating: pod.terminating,
         })
         .collect()
     }
@@ -597,8 +645,26 @@ impl Kinds {
     }
 }
 
-/// Whether a pod is the same to the grouper.
-fn same(one: &Value, other: &Value) -> bool {
-    let metadata = ["labels", "annotations", "ownerReferences", "deletionTimestamp", "uid"];
-    metadata.iter().all(|field| one["metadata"][field] == other["metadata"][field]) && one["spec"] == other["spec"]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_the_same_whatever_becomes_of_it() {
+        let mut pod = json!({
+            "metadata": {"name": "a", "labels": {"app": "web"}, "resourceVersion": "1"},
+            "spec": {"schedulerName": "kai-scheduler"},
+            "status": {"phase": "Pending"},
+        });
+        let before = KnownPod::of(pod.clone());
+        assert!(before.has("app", "web") && !before.has("app", "db") && !before.placed);
+        pod["metadata"]["resourceVersion"] = json!("2");
+        pod["status"]["phase"] = json!("Running");
+        assert_eq!(KnownPod::of(pod.clone()), before);
+        pod["metadata"]["annotations"] = json!({"pod-group-name": "pg-a"});
+        let linked = KnownPod::of(pod);
+        assert_ne!(linked, before);
+        assert_eq!(linked.group.as_deref(), Some("pg-a"));
+        assert_eq!(linked.value()["spec"]["schedulerName"], "kai-scheduler");
+    }
 }
