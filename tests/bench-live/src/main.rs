@@ -3,16 +3,20 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 mod measure;
+mod ray;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use measure::{Failed, Report};
 
 /// Starts a real API server with simulated nodes and measures how long users wait
 #[derive(Parser)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// Nodes of 8 GPUs
     #[arg(long, default_value_t = 500)]
     nodes: u32,
@@ -21,11 +25,26 @@ struct Args {
     pods: Option<usize>,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Measures until many Ray clusters of 8 pods, created at once, are bound or told why they wait
+    Ray {
+        /// How many
+        #[arg(long, default_value_t = 1000)]
+        clusters: usize,
+        /// Nodes of 8 GPUs
+        #[arg(long, default_value_t = 500)]
+        nodes: u32,
+    },
+}
+
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bench-live: {error}");
+            let causes = std::iter::successors(Some(&*error), |cause| cause.source());
+            let causes: Vec<String> = causes.map(ToString::to_string).collect();
+            eprintln!("bench-live: {}", causes.join(": "));
             ExitCode::FAILURE
         }
     }
@@ -33,6 +52,10 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Failed> {
     let kai = std::env::current_exe()?.with_file_name("kai");
+    if let Some(Command::Ray { clusters, nodes }) = args.command {
+        print_ray(&ray::measure(&kai, nodes, clusters)?);
+        return Ok(());
+    }
     let pods = args.pods.unwrap_or(args.nodes as usize * 8);
     print(&measure::measure(&kai, args.nodes, pods)?);
     Ok(())
@@ -46,6 +69,17 @@ fn print(report: &Report) {
     println!("| created and bound by kai | {pods_per_second:.0} pods a second |");
     println!("| a gang of 10 is told that there is no room | {:.1} s |", unschedulable.as_secs_f64());
     println!("| one GPU is reclaimed | {:.1} s |", reclaim.as_secs_f64());
+    for (part, mib) in memory {
+        println!("| memory of {part} | {mib} MiB |");
+    }
+}
+
+fn print_ray(report: &ray::Report) {
+    let ray::Report { clusters, bare, created, settled, bound, waiting, memory } = report;
+    println!("| {clusters} RayClusters of 8 pods | |\n|---|--:|");
+    println!("| pods created and bound bare | {:.1} s |", bare.as_secs_f64());
+    println!("| RayClusters and pods created, with kai at work | {:.1} s |", created.as_secs_f64());
+    println!("| {bound} bound, {waiting} told why they wait | {:.1} s |", settled.as_secs_f64());
     for (part, mib) in memory {
         println!("| memory of {part} | {mib} MiB |");
     }

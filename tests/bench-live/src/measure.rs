@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use test_cluster::{Cluster, Options, Progress};
 
 /// Calls at the same time, of the bench and of each part.
-const WORKERS: usize = 32;
-const GPUS: u32 = 8;
+pub(crate) const WORKERS: usize = 32;
+pub(crate) const GPUS: u32 = 8;
 const PATIENCE: Duration = Duration::from_mins(10);
 const PARTS: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
 
@@ -56,8 +56,7 @@ pub(crate) fn measure(kai: &Path, nodes: u32, pods: usize) -> Result<Report, Fai
 
 async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -> Result<Report, Failed> {
     let kubeconfig = &cluster.state().kubeconfig;
-    let read = Kubeconfig::read_from(kubeconfig)?;
-    let client = Client::try_from(Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?)?;
+    let client = connect(kubeconfig).await?;
     let api: Api<Pod> = Api::namespaced(client.clone(), "default");
 
     let started = Instant::now();
@@ -104,6 +103,11 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
         reclaim,
         memory: parts.memory(),
     })
+}
+
+pub(crate) async fn connect(kubeconfig: &Path) -> Result<Client, Failed> {
+    let read = Kubeconfig::read_from(kubeconfig)?;
+    Ok(Client::try_from(Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?)?)
 }
 
 /// The first queue holds everything; the second is entitled to some of it.
@@ -177,7 +181,7 @@ async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-async fn await_pods(api: &Api<Pod>, what: &str, holds: impl Fn(&[Pod]) -> bool) -> Result<(), Failed> {
+pub(crate) async fn await_pods(api: &Api<Pod>, what: &str, holds: impl Fn(&[Pod]) -> bool) -> Result<(), Failed> {
     await_listed(api, &ListParams::default(), what, holds).await
 }
 
@@ -199,7 +203,7 @@ async fn await_listed(
     Err(format!("{PATIENCE:?} later it still does not hold that {what}").into())
 }
 
-fn is_bound(pod: &Pod) -> bool {
+pub(crate) fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
@@ -214,10 +218,10 @@ fn name(pod: &Pod) -> &str {
 }
 
 /// All parts as processes; they end with the value.
-struct Parts(Vec<(&'static str, Child)>);
+pub(crate) struct Parts(Vec<(&'static str, Child)>);
 
 impl Parts {
-    fn start(kai: &Path, kubeconfig: &Path) -> Result<Self, Failed> {
+    pub(crate) fn start(kai: &Path, kubeconfig: &Path) -> Result<Self, Failed> {
         let mut parts = Self(Vec::new());
         for part in PARTS {
             let log: PathBuf = kubeconfig.with_file_name(format!("{part}.log"));
@@ -230,7 +234,7 @@ impl Parts {
         Ok(parts)
     }
 
-    fn memory(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn memory(&self) -> Vec<(&'static str, u64)> {
         let mib = |child: &Child| memory_of(child.id()).unwrap_or(0) >> 20;
         self.0.iter().map(|(part, child)| (*part, mib(child))).collect()
     }

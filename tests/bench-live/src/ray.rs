@@ -1,0 +1,312 @@
+//! Many `RayCluster`s created at once: until each has the right pod group, and each gang is bound or told why it waits.
+//!
+//! `KubeRay` makes the pods of one cluster; those of the others are made after that model, and the operator is told that
+//! somebody else manages them, since it would be the slowest of all by far.
+#![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kai_api::PodGroup;
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use serde_json::{Value, json};
+use test_cluster::{Cluster, Operator, Options, Progress};
+
+use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, connect, is_bound};
+
+/// Of each cluster: a head without GPUs, and workers with one each.
+const WORKER_PODS: usize = 7;
+const PODS: usize = 1 + WORKER_PODS;
+const CLUSTER: &str = "ray.io/cluster";
+const PATIENCE: Duration = Duration::from_mins(10);
+
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) clusters: usize,
+    /// Until one client had created and bound as many pods itself, with nothing else to do.
+    pub(crate) bare: Duration,
+    /// Until all clusters and their pods were created, with all parts at work.
+    pub(crate) created: Duration,
+    /// Until the last gang was bound or told why it waits.
+    pub(crate) settled: Duration,
+    pub(crate) bound: usize,
+    pub(crate) waiting: usize,
+    /// The most MiB that each part was seen to use.
+    pub(crate) memory: BTreeMap<&'static str, u64>,
+}
+
+pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize) -> Result<Report, Failed> {
+    let base = std::env::temp_dir().join("kai-bench");
+    fs::create_dir_all(&base)?;
+    let options = Options { name: "ray".to_owned(), base, nodes, gpus: GPUS, operators: vec![Operator::Kuberay] };
+    let progress = Progress::start("ray");
+    let cluster = Cluster::start(&options, &progress)?;
+    tokio::runtime::Runtime::new()?.block_on(run(kai, &cluster, &progress, clusters))
+}
+
+async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, clusters: usize) -> Result<Report, Failed> {
+    let client = connect(&cluster.state().kubeconfig).await?;
+    let bench = Bench {
+        pods: Api::namespaced(client.clone(), "default"),
+        rays: Api::namespaced_with(client.clone(), "default", &ray_kind()),
+        client,
+    };
+    let model = bench.model().await?;
+    let nodes = cluster.state().nodes as usize;
+    let bare = bench.bare(&model, clusters, nodes).await?;
+    progress.say(format!("{} bare pods created and bound in {bare:.1?}", clusters * PODS));
+
+    cluster.kubectl().apply(QUEUES)?;
+    let parts = Parts::start(kai, &cluster.state().kubeconfig)?;
+    let mut memory = BTreeMap::new();
+    let started = Instant::now();
+    bench.create_clusters(&model, clusters).await?;
+    let created = started.elapsed();
+    progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
+    let gangs = loop {
+        for (part, mib) in parts.memory() {
+            let most = memory.entry(part).or_insert(0);
+            *most = mib.max(*most);
+        }
+        let gangs = bench.gangs().await?;
+        let open = gangs.values().filter(|gang| !gang.is_settled()).count();
+        if gangs.len() == clusters && open == 0 {
+            break gangs;
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(format!("{PATIENCE:?} later {open} gangs are neither bound nor told why they wait").into());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    let settled = started.elapsed();
+    progress.say(format!("all bound or told why they wait after {settled:.1?}"));
+    bench.check_groups(clusters).await?;
+    let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
+    Ok(Report { clusters, bare, created, settled, bound, waiting: clusters - bound, memory })
+}
+
+/// How many pods of a cluster there are, and how they do.
+#[derive(Debug, Default)]
+struct Gang {
+    pods: usize,
+    bound: usize,
+    told: usize,
+}
+
+impl Gang {
+    fn is_settled(&self) -> bool {
+        self.pods == PODS && (self.bound == PODS || self.told == PODS)
+    }
+}
+
+struct Bench {
+    client: Client,
+    pods: Api<Pod>,
+    rays: Api<DynamicObject>,
+}
+
+impl Bench {
+    /// The pods that `KubeRay` makes of a cluster.
+    async fn model(&self) -> Result<Vec<Pod>, Failed> {
+        let mut cluster = ray_cluster("model");
+        cluster.data["spec"]["managedBy"] = json!("ray.io/kuberay-operator");
+        self.rays.create(&PostParams::default(), &cluster).await?;
+        await_pods(&self.pods, "KubeRay has made its pods", |pods| pods.len() == PODS).await?;
+        let pods = self.pods.list(&ListParams::default()).await?.items;
+        self.rays.delete("model", &DeleteParams::default()).await?;
+        self.clear().await?;
+        Ok(pods)
+    }
+
+    async fn clear(&self) -> Result<(), Failed> {
+        // One by one: so many at once take longer than the API server lets a call take.
+        let (params, every) = (&DeleteParams::default().grace_period(0), ListParams::default());
+        let names = persist(|| self.pods.list_metadata(&every)).await?.items;
+        let calls = names.iter().filter_map(|pod| pod.metadata.name.as_deref()).map(|name| async move {
+            match persist(|| self.pods.delete(name, params)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                done => done.map(|_| ()),
+            }
+        });
+        stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
+        await_pods(&self.pods, "no pod is left", <[Pod]>::is_empty).await
+    }
+
+    /// What the API server can do at best: the same pods, created and bound by one client.
+    async fn bare(&self, model: &[Pod], clusters: usize, nodes: usize) -> Result<Duration, Failed> {
+        let pods = (0..clusters * PODS).map(|number| {
+            let mut pod = member(&model[number % PODS], "bare", number, None);
+            pod.spec.get_or_insert_default().scheduler_name = Some("nobody".to_owned());
+            pod
+        });
+        let started = Instant::now();
+        let params = &PostParams::default();
+        let calls = pods.map(|pod| async move { self.create_pod(&pod).await });
+        stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
+        let calls = (0..clusters * PODS).map(|number| async move {
+            let (name, node) = (format!("bare-{number}"), format!("node-{}", number % nodes));
+            let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
+            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
+            let bind = || self.pods.create_subresource::<Value, Value>("binding", &name, params, &binding);
+            unless_conflict(persist(bind).await)
+        });
+        stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
+        let bare = started.elapsed();
+        self.clear().await?;
+        Ok(bare)
+    }
+
+    /// Each with its pods, as soon as it is there.
+    async fn create_clusters(&self, model: &[Pod], clusters: usize) -> Result<(), Failed> {
+        let params = &PostParams::default();
+        let calls = (0..clusters).map(|number| async move {
+            let name = format!("ray-{number}");
+            let ray = ray_cluster(&name);
+            unless_conflict(persist(|| self.rays.create(params, &ray)).await)?;
+            let ray = persist(|| self.rays.get(&name)).await?;
+            let uid = ray.metadata.uid.unwrap_or_default();
+            for (number, pod) in model.iter().enumerate() {
+                self.create_pod(&member(pod, &name, number, Some(&uid))).await?;
+            }
+            Ok::<(), kube::Error>(())
+        });
+        Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
+    }
+
+    async fn create_pod(&self, pod: &Pod) -> Result<(), kube::Error> {
+        unless_conflict(persist(|| self.pods.create(&CREATE, pod)).await)
+    }
+
+    async fn gangs(&self) -> Result<BTreeMap<String, Gang>, Failed> {
+        let mut gangs: BTreeMap<String, Gang> = BTreeMap::new();
+        let every = ListParams::default().match_any();
+        for pod in persist(|| self.pods.list(&every)).await?.items {
+            let cluster = pod.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER)).cloned();
+            let gang = gangs.entry(cluster.unwrap_or_default()).or_default();
+            gang.pods += 1;
+            gang.bound += usize::from(is_bound(&pod));
+            gang.told += usize::from(!is_bound(&pod) && is_told(&pod));
+        }
+        Ok(gangs)
+    }
+
+    /// One for each cluster, and each as it should be.
+    async fn check_groups(&self, clusters: usize) -> Result<(), Failed> {
+        let groups: Api<PodGroup> = Api::namespaced(self.client.clone(), "default");
+        let groups = groups.list(&ListParams::default()).await?.items;
+        let right = |group: &&PodGroup| {
+            let spec = json!(group.spec);
+            let leaves = json!([{"name": "headgroup", "minMember": 1}, {"name": "gpu", "minMember": WORKER_PODS}]);
+            let owner = group.metadata.owner_references.iter().flatten().next();
+            owner.is_some_and(|owner| owner.kind == "RayCluster" && owner.name.starts_with("ray-"))
+                && (&spec["minMember"], &spec["queue"], &spec["subGroups"]) == (&json!(PODS), &json!("ray"), &leaves)
+        };
+        if let Some(wrong) = groups.iter().find(|group| !right(group)) {
+            return Err(format!("a pod group is not as it should be: {}", json!(wrong)).into());
+        }
+        if groups.len() != clusters {
+            return Err(format!("{} pod groups for {clusters} RayClusters", groups.len()).into());
+        }
+        Ok(())
+    }
+}
+
+const CREATE: PostParams = PostParams { dry_run: false, field_manager: None };
+
+/// Tries again when the connection breaks: with so many calls at once some do.
+async fn persist<T, F>(call: impl Fn() -> F) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    for _ in 0..10 {
+        match call().await {
+            Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            done => return done,
+        }
+    }
+    call().await
+}
+
+/// What was done by a call whose answer was lost is done.
+fn unless_conflict<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match done {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        done => done.map(|_| ()),
+    }
+}
+
+/// A pod like the model, of another cluster.
+fn member(model: &Pod, cluster: &str, number: usize, uid: Option<&str>) -> Pod {
+    let mut pod = Pod { metadata: model.metadata.clone(), spec: model.spec.clone(), status: None };
+    let metadata = &mut pod.metadata;
+    metadata.name = Some(format!("{cluster}-{number}"));
+    metadata.generate_name = None;
+    metadata.uid = None;
+    metadata.resource_version = None;
+    metadata.managed_fields = None;
+    metadata.creation_timestamp = None;
+    metadata.labels.get_or_insert_default().insert(CLUSTER.to_owned(), cluster.to_owned());
+    match uid {
+        Some(uid) => {
+            for owner in metadata.owner_references.iter_mut().flatten() {
+                cluster.clone_into(&mut owner.name);
+                uid.clone_into(&mut owner.uid);
+            }
+        }
+        None => metadata.owner_references = None,
+    }
+    pod
+}
+
+fn is_told(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+}
+
+fn ray_kind() -> ApiResource {
+    ApiResource {
+        group: "ray.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "ray.io/v1".to_owned(),
+        kind: "RayCluster".to_owned(),
+        plural: "rayclusters".to_owned(),
+    }
+}
+
+fn ray_cluster(name: &str) -> DynamicObject {
+    let template = |limits: Value| {
+        let container = json!({"name": "ray", "image": "rayproject/ray:2.46.0", "resources": {"limits": limits, "requests": limits}});
+        json!({"spec": {"containers": [container]}})
+    };
+    let worker = json!({
+        "groupName": "gpu", "replicas": WORKER_PODS, "minReplicas": WORKER_PODS,
+        "template": template(json!({"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": "1"})),
+    });
+    let spec = json!({
+        "managedBy": "kueue.x-k8s.io/multikueue",
+        "headGroupSpec": {"template": template(json!({"cpu": "1", "memory": "2Gi"}))},
+        "workerGroupSpecs": [worker],
+    });
+    let mut cluster = DynamicObject::new(name, &ray_kind()).data(json!({"spec": spec}));
+    cluster.metadata.labels = Some([("kai.scheduler/queue".to_owned(), "ray".to_owned())].into());
+    cluster
+}
+
+const QUEUES: &str = "
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: all}
+spec: {resources: {cpu: {quota: -1, limit: -1}, gpu: {quota: -1, limit: -1}, memory: {quota: -1, limit: -1}}}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: ray}
+spec: {parentQueue: all, resources: {cpu: {quota: -1, limit: -1}, gpu: {quota: -1, limit: -1}, memory: {quota: -1, limit: -1}}}
+";
