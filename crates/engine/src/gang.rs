@@ -449,7 +449,8 @@ pub fn has_active(ledger: &Ledger<'_>, job: JobId) -> bool {
     ledger.snapshot.pod_sets_of(job).any(|pod_set| ledger.counts(pod_set).active() > 0)
 }
 
-/// Pods of the job that hold a place.
-pub fn held(ledger: &Ledger<'_>, job: JobId) -> u32 {
-    ledger.snapshot.job_tasks(job).filter(|task| matches!(ledger.standing(*task), Standing::Held(_))).count() as u32
+/// Whether a pod of the job holds a place, even if it is to move.
+pub fn holds(ledger: &Ledger<'_>, job: JobId) -> bool {
+    let holds = |task: TaskId| matches!(ledger.standing(task), Standing::Held(_) | Standing::Moving { .. });
+    ledger.snapshot.job_tasks(job).any(holds)
 }

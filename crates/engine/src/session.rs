@@ -318,7 +318,7 @@ impl<'s> Session<'s> {
             return None;
         }
         // A job that started and was taken back in the same cycle never started.
-        let started = gang::held(&self.ledger, job) > 0;
+        let started = gang::holds(&self.ledger, job);
         let note = JobNote {
             job,
             last_start: if started { self.last_start[index] } else { row.last_start },

@@ -89,9 +89,9 @@ fn keep_claims(session: &mut Session<'_>) {
 
 /// Places the job's next pods and notes if that is its start.
 fn start(session: &mut Session<'_>, job: JobId, place: impl FnOnce(&mut Session<'_>, JobId) -> bool) -> bool {
-    let held_before = gang::held(&session.ledger, job);
+    let held_before = gang::holds(&session.ledger, job);
     let placed = place(session, job);
-    if placed && held_before == 0 && gang::held(&session.ledger, job) > 0 {
+    if placed && !held_before && gang::holds(&session.ledger, job) {
         session.last_start[job.index()] = Some(session.now);
     }
     placed

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::support::check;
+use crate::support::{check, check_notes};
 
 const HALF_FULL: &str = "
     node a gpu=4
@@ -60,4 +60,19 @@ fn where_moving_does_not_help_the_empty_node_is_opened_in_the_same_cycle() {
 #[test]
 fn a_pod_of_a_whole_node_opens_one() {
     check(&format!("policy keep-nodes-whole=on{HALF_FULL}\n    job next queue=team gpu=4"), expect!["bind next-0 c"]);
+}
+
+#[test]
+fn a_job_that_moves_and_grows_has_not_started_anew() {
+    check_notes(
+        "policy keep-nodes-whole=on
+         node a gpu=4
+         node b gpu=4
+         node c gpu=4
+         queue team
+         job left  queue=team gpu=2 running=a
+         job right queue=team gpu=2 min=1 running=b pending=1
+         job next  queue=team gpu=3 prio=75",
+        expect!["right started - stale - evicted now"],
+    );
 }
