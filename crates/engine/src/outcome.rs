@@ -235,6 +235,8 @@ pub enum SearchStop {
     NoCandidates,
     /// Evicting all that may be evicted is not enough, or the rules refuse it.
     Exhausted,
+    /// This job waits before it in its queue and asks for so much that everyone who could give way has an earlier turn.
+    Behind(JobId),
     /// The step budget was used up.
     Budget,
     /// A job that is no harder failed before.

@@ -227,7 +227,7 @@ impl SearchBudget {
     /// KAI tries a few hundred placements a second on a thousand nodes, so a configured duration buys more search here
     /// than there; a step takes a few microseconds, so it also ends much earlier. Steps are counted rather than timed:
     /// equal input gives equal decisions on any machine.
-    pub const STEPS_PER_SECOND: u64 = 10_000;
+    pub const STEPS_PER_SECOND: u64 = 2_000;
 }
 
 impl Default for SearchBudget {

@@ -92,6 +92,11 @@ impl Search {
             },
             SearchStop::Exhausted if self.ways == 0 => format!("{how} cannot free enough"),
             SearchStop::Exhausted => format!("{}{}", self.tried(how), self.why_refused()),
+            SearchStop::Behind(other) => format!(
+                "{how} cannot help, {} waits before it in its queue and asks for so much that all who could give way \
+                 have their turn first",
+                job_name(lowered, other)
+            ),
             SearchStop::Budget if self.ways == 0 => format!("no steps were left to look for a way of {how}"),
             SearchStop::Budget => {
                 format!("the search ended when its steps were used up: {}{}", self.tried(how), self.why_refused())

@@ -48,8 +48,12 @@ impl Entitlement {
         }
     }
 
-    /// `Less` if this queue comes first. Equal queues are told apart by name.
-    pub fn compare(&self, other: &Self) -> Ordering {
+    /// Whether this queue comes first, whoever else there is: by those criteria that put any number of queues in order.
+    pub fn is_ahead_of(&self, other: &Self) -> bool {
+        self.by_standing(other).is_lt()
+    }
+
+    fn by_standing(&self, other: &Self) -> Ordering {
         self.over
             .cmp(&other.over)
             .then_with(|| other.starved.cmp(&self.starved))
@@ -57,6 +61,11 @@ impl Entitlement {
             .then_with(|| self.violating.cmp(&other.violating))
             .then_with(|| self.share_after.cmp(&other.share_after))
             .then_with(|| self.share_now.cmp(&other.share_now))
+    }
+
+    /// `Less` if this queue comes first. Equal queues are told apart by name.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        self.by_standing(other)
             .then_with(|| smaller_entitlement(self.allocatable, other.allocatable))
             .then_with(|| self.created.cmp(&other.created))
     }

@@ -189,6 +189,14 @@ impl JobTree {
         all
     }
 
+    /// Whether a queue with this entitlement comes before its sibling with that, whoever else there is.
+    pub fn is_ahead(&self, left: (QueueId, &Entitlement), right: (QueueId, &Entitlement)) -> bool {
+        let family = &self.families[self.seats[left.0.index()].family];
+        // Equal queues are told apart by name.
+        let by_name = || family.ordered && left.1.compare(right.1).then(left.0.cmp(&right.0)).is_lt();
+        !self.by_age && (left.1.is_ahead_of(right.1) || by_name())
+    }
+
     /// The queue or its jobs changed: it and all above are judged anew.
     fn change(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
         for queue in ledger.book.path(queue) {

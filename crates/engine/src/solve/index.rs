@@ -46,6 +46,11 @@ impl JobIndex {
         replace(&mut self.evictable[queue.index()], was_evictable, key.filter(|_| evictable));
     }
 
+    /// A job's place among those of its queue that could be preempted.
+    pub fn place(&self, job: JobId) -> Option<JobKey> {
+        self.known[job.index()].1
+    }
+
     /// Jobs of a queue with waiting pods.
     pub fn waiting(&self, queue: QueueId) -> &BTreeSet<JobKey> {
         &self.waiting[queue.index()]

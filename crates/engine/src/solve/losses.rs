@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use super::rules::{self, Reclaimer};
 use crate::ids::{JobId, QueueId, TaskId};
 use crate::ledger::Ledger;
-use crate::queues::QueueBook;
+use crate::order::queues::{Contender, Entitlement};
+use crate::order::tree::JobTree;
+use crate::queues::{QueueBook, QueueRow};
 use crate::snapshot::GpuAsk;
 use crate::units::{QueueResource, Triple};
 
@@ -21,6 +23,9 @@ pub struct Unit {
     pub most: Triple,
     /// What is lost if any of them is.
     pub least: Triple,
+    /// What the job, or one that waits before it in its queue, would ask for at most, when its turn comes; `None` if that
+    /// is not known, so that somebody else may come before it.
+    pub turn: Option<Triple>,
 }
 
 impl Unit {
@@ -29,13 +34,12 @@ impl Unit {
         let queue = ledger.snapshot.job(job).queue.expect("victims have a queue");
         let costs = || tasks.iter().map(|task| cost(ledger, *task));
         let most = costs().fold(Triple::ZERO, |sum, (most, _)| sum + most);
-        let smallest = |left: Triple, right: Triple| Triple(std::array::from_fn(|i| left.0[i].min(right.0[i])));
         let least = if is_all_or_none(ledger, job, tasks) {
             costs().fold(Triple::ZERO, |sum, (_, least)| sum + least)
         } else {
-            costs().map(|(_, least)| least).reduce(smallest).unwrap_or_default()
+            costs().map(|(_, least)| least).reduce(Triple::smallest).unwrap_or_default()
         };
-        Self { queue, most, least }
+        Self { queue, most, least, turn: None }
     }
 }
 
@@ -92,24 +96,39 @@ impl Sides {
     }
 }
 
+/// A job that wants room, or the first of its pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// What the pods ask for.
+    pub required: Triple,
+    /// The largest request that must have its turn before them, in their queue.
+    pub before: Option<Triple>,
+}
+
 /// What could be lost of some units.
 #[derive(Clone, Debug)]
 pub struct Losable {
     /// Whether each unit could be lost.
     pub units: Vec<bool>,
+    /// Whether each unit has its turn before those who want room, so that it must not be lost for them.
+    pub earlier: Vec<bool>,
     /// GPUs that could be lost together.
     pub gpus: i64,
 }
 
+impl Losable {
+    fn new(units: usize, could_be: bool, gpus: i64) -> Self {
+        Self { units: vec![could_be; units], earlier: vec![false; units], gpus }
+    }
+}
+
 impl Losses {
-    /// What could be lost of these units for pods that ask for `required`, if nothing else is lost.
-    pub fn of(&self, book: &QueueBook, required: Triple, units: &[Unit]) -> Losable {
+    /// What could be lost of these units for the wish, if nothing else is lost.
+    pub fn of(&self, book: &QueueBook, tree: &JobTree, wish: Wish, units: &[Unit]) -> Losable {
         match self {
-            Self::Nobody => Losable { units: vec![false; units.len()], gpus: 0 },
-            Self::Anybody => {
-                Losable { units: vec![true; units.len()], gpus: units.iter().map(|unit| unit.most.0[2]).sum() }
-            }
-            Self::Sides(sides) => sides.of(book, required, units),
+            Self::Nobody => Losable::new(units.len(), false, 0),
+            Self::Anybody => Losable::new(units.len(), true, units.iter().map(|unit| unit.most.0[2]).sum()),
+            Self::Sides(sides) => sides.of(book, tree, wish, units),
         }
     }
 
@@ -163,32 +182,105 @@ impl Sides {
         })
     }
 
-    fn of(&self, book: &QueueBook, required: Triple, units: &[Unit]) -> Losable {
+    fn of(&self, book: &QueueBook, tree: &JobTree, wish: Wish, units: &[Unit]) -> Losable {
         let side = |index: usize| self.parting[units[index].queue.index()];
         // From the bottom up: what is lost beside the reclaimer makes its own side less saturated.
         let mut order: Vec<usize> = (0..units.len()).collect();
         order.sort_unstable_by_key(|index| (Reverse(side(*index).0), side(*index).2));
-        let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
-        let mut losable = Losable { units: vec![false; units.len()], gpus: 0 };
-        let (mut lost, mut beside, mut depth) = (Triple::ZERO, Triple::ZERO, usize::MAX);
+        let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required: wish.required };
+        let mut losable = Losable::new(units.len(), false, 0);
+        let mut lost = Beside::default();
+        // Of those who have no place yet when the wish has its turn.
+        let mut late = Beside::default();
+        let known = units.iter().all(|unit| unit.turn.is_some());
         for group in order.chunk_by(|left, right| side(*left).2 == side(*right).2) {
             let (at, ours, theirs) = side(group[0]);
-            if at < depth {
-                (beside, depth) = (lost, at);
+            let (late_beside, lost_beside) = (late.at(at), lost.at(at));
+            let first = |these: &[usize]| {
+                let these = these.iter().map(|index| units[*index]);
+                known && comes_first(book, tree, wish, (ours, theirs), late_beside, these)
+            };
+            // Inside one queue each has its own turn; of several queues one may have to wait for the other.
+            let alone = group.iter().all(|index| units[*index].queue == theirs);
+            for part in group.chunks(if alone { 1 } else { group.len() }) {
+                let first = first(part);
+                for index in part {
+                    losable.earlier[*index] = first;
+                }
             }
-            let Some(most) = rules::most_lost(book, reclaimer, (ours, theirs), beside, self.multiplier) else {
+            let rest: Vec<usize> = group.iter().copied().filter(|index| !losable.earlier[*index]).collect();
+            late.sum += rest.iter().fold(Triple::ZERO, |sum, index| sum + units[*index].most);
+            let Some(most) = rules::most_lost(book, reclaimer, (ours, theirs), lost_beside, self.multiplier) else {
                 continue;
             };
             let mut sum = Triple::ZERO;
-            for index in group.iter().filter(|index| units[**index].least.fits_in(most)) {
-                losable.units[*index] = true;
-                sum += units[*index].most;
+            for index in rest.into_iter().filter(|index| units[*index].least.fits_in(most)) {
+                losable.units[index] = true;
+                sum += units[index].most;
             }
             let bound = |resource| most.get(resource).min(sum.get(resource)).max(0);
-            let sum = Triple(QueueResource::ALL.map(bound));
-            lost += sum;
+            lost.sum += Triple(QueueResource::ALL.map(bound));
         }
-        losable.gpus = lost.get(QueueResource::Gpu);
+        losable.gpus = lost.sum.get(QueueResource::Gpu);
         losable
+    }
+}
+
+/// Whether everyone on the other side has its turn before the wish, however many of them are evicted together: then
+/// they take their places back. The more of a queue is evicted, the earlier its turn.
+fn comes_first(
+    book: &QueueBook,
+    tree: &JobTree,
+    wish: Wish,
+    (ours, theirs): (QueueId, QueueId),
+    beside: Triple,
+    units: impl Iterator<Item = Unit>,
+) -> bool {
+    let (our_row, their_row) = (book.row(ours), book.row(theirs));
+    let (mut least, mut growth) = (Triple([i64::MAX; 3]), Triple([i64::MIN; 3]));
+    for unit in units {
+        let Some(turn) = unit.turn else { return false };
+        if !book.path(unit.queue).map(|queue| book.row(queue)).all(|row| row.allocated.within(row.limit)) {
+            // It would not get its place back, whenever its turn comes.
+            return false;
+        }
+        least = least.smallest(unit.least);
+        growth = growth.largest(turn - unit.least);
+    }
+    let judged = |row: &QueueRow, allocated: Triple, required: Triple| {
+        let row = QueueRow { allocated, ..row.clone() };
+        Entitlement::of(Contender { row: &row, required, victims: Triple::ZERO }, book.total)
+    };
+    let last_of_theirs = judged(their_row, their_row.allocated - least, growth + least);
+    let mut wishes = [Some(wish.required), wish.before].into_iter().flatten();
+    wishes.any(|required| {
+        let wish = judged(our_row, our_row.allocated - beside, required);
+        tree.is_ahead((theirs, &last_of_theirs), (ours, &wish))
+    })
+}
+
+/// What falls to queues beside the reclaimer, level by level from the bottom up.
+#[derive(Debug)]
+struct Beside {
+    /// Of all levels so far.
+    sum: Triple,
+    /// Of levels below the current one.
+    below: Triple,
+    depth: usize,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Self { sum: Triple::ZERO, below: Triple::ZERO, depth: usize::MAX }
+    }
+}
+
+impl Beside {
+    /// What is below this level.
+    fn at(&mut self, depth: usize) -> Triple {
+        if depth < self.depth {
+            (self.below, self.depth) = (self.sum, depth);
+        }
+        self.below
     }
 }

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
+use super::ahead::Ahead;
 use super::filters::{Admission, FreeGpus, Parts, Volume};
 use super::index::{JobIndex, Scratch};
-use super::losses::{Losses, Unit};
+use super::losses::{Losable, Losses, Unit, Wish};
 use super::players::{Partial, fill};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
 use super::spare;
 use super::victims::{Batch, Eligible, VictimOrder, VictimTree, everyone};
 use crate::finder::NodeSet;
-use crate::gang::Gang;
+use crate::gang::{Gang, Need};
 use crate::ids::{JobId, NodeId, PodSetId, TaskId};
 use crate::ledger::{Ledger, Standing};
 use crate::order::jobs::JobFacts;
@@ -33,6 +34,9 @@ const PATIENCE: u32 = 64;
 
 /// Victims that a probe gathers before it asks what is known of queues alone, or of a single queue.
 const FIRST_PATIENCE: u32 = 4;
+
+/// Victims that are looked at, without being played, in the time of one step.
+const VICTIMS_A_STEP: u64 = 16;
 
 /// A job that needs room, and who may be asked to make it.
 pub struct Problem<'p> {
@@ -58,6 +62,14 @@ pub struct Trial<'t> {
     pub pending: &'t [TaskId],
     /// The victims, in eviction order.
     pub batches: Vec<&'t Arc<Batch>>,
+}
+
+impl Trial<'_> {
+    /// Whether these victims all have a place.
+    fn keeps(&self, session: &Session<'_>, these: &[bool]) -> bool {
+        let kept = self.batches.iter().zip(these).filter(|(_, kept)| **kept);
+        kept.flat_map(|(batch, _)| &batch.tasks).all(|task| session.ledger.standing(*task).is_active())
+    }
 }
 
 /// Bounds of one search, in steps.
@@ -107,6 +119,9 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
         free,
         parts: if problem.chunk.iter().any(|task| shares(session, *task)) { Parts::new(&session.ledger) } else { None },
         rooms: BTreeMap::new(),
+        ahead: Ahead::default(),
+        behind: None,
+        is_late: false,
         allowed: 0,
         // Where other pods or their volumes stand in the way, GPUs alone do not tell what could work.
         plain: session.plain_search || problem.chunk.iter().map(|task| session.snapshot.task(*task)).any(minds_others),
@@ -149,6 +164,12 @@ struct Search<'p> {
     parts: Option<Parts>,
     /// How many pods of a size fit on all nodes together, for the sizes that were asked about.
     rooms: BTreeMap<i64, i64>,
+    /// What waits ahead of the job and of its victims.
+    ahead: Ahead,
+    /// The largest job ahead.
+    behind: Option<JobId>,
+    /// Whether nobody could be lost who has not an earlier turn.
+    is_late: bool,
     /// Steps at which the current generator must stop.
     allowed: u64,
     /// Try even what cannot work.
@@ -213,7 +234,7 @@ impl Search<'_> {
             }
             session.ledger.rollback(mark);
         }
-        Err(SearchStop::Exhausted)
+        Err(self.behind.filter(|_| self.is_late).map_or(SearchStop::Exhausted, SearchStop::Behind))
     }
 
     /// Doubles the number of pods while it works out, then halves the gap; the last probe stays in the ledger.
@@ -317,7 +338,7 @@ impl Search<'_> {
                 break;
             }
             if state == patience && may_ask {
-                match self.must_be_moved(session, required, volume, &demands) {
+                match self.must_be_moved(session, pending, volume, &demands) {
                     Some(jobs) => kept = jobs,
                     None => break,
                 }
@@ -343,12 +364,12 @@ impl Search<'_> {
                 }
             }
             for scenario in listed.into_iter().chain(prefixes.into_iter().flatten()) {
-                self.step(1)?;
+                self.step(1 + scenario.len() as u64 / VICTIMS_A_STEP)?;
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
                 if gives_enough(&mut least, &gathered, &scenario, stays)
-                    && self.pays(session, required, volume, &mut least, &gathered, &scenario)
+                    && self.pays(session, pending, volume, &mut least, &gathered, &scenario)
                     && let Some(solution) = self.play(session, pending, &gathered, &scenario, generator)?
                 {
                     return Ok(Probe::Solved(solution));
@@ -377,11 +398,44 @@ impl Search<'_> {
         !self.plain && matches!(self.problem.losses, Losses::Nobody)
     }
 
+    /// What could be lost of these victims for the first so many pods; the ledger must be as it was when the search began.
+    fn losable(&mut self, session: &Session<'_>, pending: &[TaskId], batches: &[&Batch]) -> Losable {
+        let required = self.facts.requested(&session.ledger, pending);
+        let mut wish = Wish { required, before: None };
+        let mut units: Vec<Unit> = batches.iter().map(|batch| batch.unit).collect();
+        // Riders play as well, in whatever queue they are.
+        if self.minds_turns(session) && batches.iter().all(|batch| batch.riders.is_empty()) {
+            let queue = session.snapshot.job(self.problem.job).queue.expect("reclaimers have a queue");
+            let place = self.facts.key_with(&session.ledger, self.problem.job, self.need(session, pending));
+            let ahead = self.ahead.of(session, self.index, self.facts, queue, place);
+            wish.before = ahead.map(|front| front.largest);
+            self.behind = ahead.map(|front| front.job);
+            for (unit, batch) in units.iter_mut().zip(batches) {
+                let Some(place) = self.index.place(batch.job) else { continue };
+                let ahead = self.ahead.of(session, self.index, self.facts, unit.queue, place);
+                let tasks: Vec<TaskId> = session.snapshot.job_tasks(batch.job).collect();
+                let own = self.facts.requested(&session.ledger, &tasks);
+                unit.turn = Some(ahead.map_or(own, |front| front.most.largest(own)));
+            }
+        }
+        self.problem.losses.of(&session.ledger.book, self.tree, wish, &units)
+    }
+
+    /// Whether nobody may lose a place to somebody who comes after: the loser would be the first to want it back.
+    fn minds_turns(&self, session: &Session<'_>) -> bool {
+        session.policy.repairs.lasting_moves && matches!(self.problem.losses, Losses::Sides(_))
+    }
+
+    /// How complete the job would be with these pods.
+    fn need(&self, session: &Session<'_>, pending: &[TaskId]) -> Need {
+        Gang::new(&session.ledger, self.problem.job).only(&sizes(session, pending)).state()
+    }
+
     /// Whether victims who may lose their place hold enough, on nodes that the pods could use.
     fn pays(
-        &self,
+        &mut self,
         session: &Session<'_>,
-        required: Triple,
+        pending: &[TaskId],
         volume: Volume,
         least: &mut FreeGpus,
         gathered: &Gathered,
@@ -392,8 +446,7 @@ impl Search<'_> {
         }
         let potential = scenario.iter().map(|index| &gathered.potential[*index]);
         let batches: Vec<&Batch> = gathered.recorded.iter().chain(potential).map(AsRef::as_ref).collect();
-        let units: Vec<Unit> = batches.iter().map(|batch| batch.unit).collect();
-        let losable = self.problem.losses.of(&session.ledger.book, required, &units);
+        let losable = self.losable(session, pending, &batches);
         let lost = batches.iter().zip(&losable.units).filter(|(_, losable)| **losable);
         if !volume.suffices(losable.gpus, lost.map(|(batch, _)| batch.tasks.len()).sum()) {
             return false;
@@ -425,14 +478,14 @@ impl Search<'_> {
     fn must_be_moved(
         &mut self,
         session: &Session<'_>,
-        required: Triple,
+        pending: &[TaskId],
         volume: Volume,
         demands: &[i64],
     ) -> Option<BTreeSet<JobId>> {
         let problem = self.problem;
-        let everyone = self.everyone.get_or_insert_with(|| everyone(session, self.index, problem.eligible));
-        let units: Vec<Unit> = everyone.iter().map(|batch| batch.unit).collect();
-        let losable = problem.losses.of(&session.ledger.book, required, &units);
+        let everyone = self.everyone.take().unwrap_or_else(|| everyone(session, self.index, problem.eligible));
+        let losable = self.losable(session, pending, &everyone.iter().collect::<Vec<_>>());
+        self.is_late = !losable.units.contains(&true) && losable.earlier.contains(&true);
         let mut most = FreeGpus::new(&self.free, demands, &mut self.rooms);
         let mut kept = BTreeSet::new();
         let mut lost = 0;
@@ -444,6 +497,7 @@ impl Search<'_> {
                 kept.insert(batch.job);
             }
         }
+        self.everyone = Some(everyone);
         (volume.suffices(losable.gpus, lost) && most.suffice()).then_some(kept)
     }
 
@@ -479,6 +533,8 @@ impl Search<'_> {
             return Ok(None);
         }
         self.report.scenarios += 1;
+        let all: Vec<&Batch> = batches.iter().map(AsRef::as_ref).collect();
+        let earlier = if self.minds_turns(session) { self.losable(session, pending, &all).earlier } else { Vec::new() };
         let mark = session.ledger.mark();
         let nodes = self.nodes_with(session, &victims);
         if evict(&mut session.ledger, &victims) {
@@ -486,7 +542,7 @@ impl Search<'_> {
             let trial = Trial { pending, batches };
             if !placed {
                 self.report.refused.no_room += 1;
-            } else if !self.allows(session, &trial, &riders) {
+            } else if !self.allows(session, &trial, &riders) || !trial.keeps(session, &earlier) {
                 self.report.refused.by_rules += 1;
             } else if !self.settles(session, &trial, &victims, &riders, &nodes)? {
                 self.report.refused.fleeting += 1;
@@ -588,11 +644,7 @@ impl Search<'_> {
         nodes: &FixedBitSet,
     ) -> Result<bool, SearchStop> {
         let job = self.problem.job;
-        let mut sizes: BTreeMap<PodSetId, u32> = BTreeMap::new();
-        for task in pending {
-            *sizes.entry(session.snapshot.task(*task).pod_set).or_insert(0) += 1;
-        }
-        let need = Gang::new(&session.ledger, job).only(&sizes).state();
+        let need = self.need(session, pending);
         let required = self.facts.requested(&session.ledger, pending);
         let mut jobs = Partial { job, need, required, facts: self.facts };
         let tasks = batches.iter().flat_map(|batch| batch.all());
@@ -615,7 +667,7 @@ impl Search<'_> {
                 let chunk = if session.policy.repairs.gang_trees {
                     pending.to_vec()
                 } else {
-                    Gang::new(&session.ledger, job).only(&sizes).chunk(true)
+                    Gang::new(&session.ledger, job).only(&sizes(session, pending)).chunk(true)
                 };
                 placed = session.place_chunk(job, &chunk, NodeSet::Only(nodes), Attempt::WhatIf);
                 if !placed {
@@ -710,6 +762,15 @@ fn riders(batches: &[&Arc<Batch>], victims: &[TaskId]) -> Vec<TaskId> {
     riders.sort_unstable();
     riders.dedup();
     riders
+}
+
+/// How many pods of each pod set these are.
+fn sizes(session: &Session<'_>, pending: &[TaskId]) -> BTreeMap<PodSetId, u32> {
+    let mut sizes: BTreeMap<PodSetId, u32> = BTreeMap::new();
+    for task in pending {
+        *sizes.entry(session.snapshot.task(*task).pod_set).or_insert(0) += 1;
+    }
+    sizes
 }
 
 /// Victims that do not stay where they were.

@@ -125,6 +125,18 @@ impl Triple {
         self.0.iter().zip(other.0).all(|(left, right)| *left <= right)
     }
 
+    /// Of each part the larger one.
+    #[must_use]
+    pub fn largest(self, other: Self) -> Self {
+        Self(std::array::from_fn(|part| self.0[part].max(other.0[part])))
+    }
+
+    /// Of each part the smaller one.
+    #[must_use]
+    pub fn smallest(self, other: Self) -> Self {
+        Self(std::array::from_fn(|part| self.0[part].min(other.0[part])))
+    }
+
     /// Whether nothing is asked for.
     pub fn is_zero(self) -> bool {
         self == Self::ZERO

@@ -416,3 +416,44 @@ fn a_place_for_which_somebody_was_evicted_is_not_taken_in_the_same_cycle() {
     );
     assert!(by_a_higher_priority.contains("promise small-0 a"), "{by_a_higher_priority}");
 }
+
+/// Its queue's turn comes with the gang, so that whoever lost a place to it would be the first to take it back.
+#[test]
+fn a_small_job_behind_a_large_one_takes_nothing_from_those_who_come_first() {
+    let cluster = |order: &str| {
+        format!(
+            "node a gpu=9
+             queue A quota=4
+             queue B quota=4
+             job a1 queue=A gpu=4 running=a
+             job b1 queue=B gpu=1 running=a
+             job b2 queue=B gpu=1 running=a
+             job b3 queue=B gpu=1 running=a
+             job b4 queue=B gpu=1 running=a
+             job b5 queue=B gpu=1 running=a
+             {order}"
+        )
+    };
+    check(
+        &cluster("job gang queue=A gpu=8\n job small queue=A gpu=0.5"),
+        expect![["
+            waits gang: no room for gang-0 (0 of 1 placed), 1 × 8 GPU short
+            waits gang: consolidate not entitled (0 of 1 placed)
+            waits gang: reclaim not entitled (0 of 1 placed)
+            waits gang: preempt has no candidates (0 of 1 placed)
+            waits small: no room for small-0 (0 of 1 placed), 1 × no GPU with room
+            waits small: consolidate not entitled (0 of 1 placed)
+            waits small: reclaim behind gang (0 of 1 placed)
+            waits small: preempt has no candidates (0 of 1 placed)"]],
+    );
+    check(
+        &cluster("job small queue=A gpu=0.5\n job gang queue=A gpu=8"),
+        expect![["
+            evict b5-0 for small (reclaim)
+            promise small-0 a gpu#0
+            waits gang: no room for gang-0 (0 of 1 placed), 1 × 8 GPU short
+            waits gang: consolidate not entitled (0 of 1 placed)
+            waits gang: reclaim not entitled (0 of 1 placed)
+            waits gang: preempt has no candidates (0 of 1 placed)"]],
+    );
+}

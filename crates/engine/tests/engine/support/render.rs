@@ -170,6 +170,7 @@ fn search_stop(names: &Names, stop: SearchStop) -> String {
         SearchStop::Barred(_) => "not entitled".to_owned(),
         SearchStop::NoCandidates => "has no candidates".to_owned(),
         SearchStop::Exhausted => "exhausted".to_owned(),
+        SearchStop::Behind(job) => format!("behind {}", names.jobs[job.index()]),
         SearchStop::Budget => "out of steps".to_owned(),
         SearchStop::Alike(job) => format!("no easier than {}", names.jobs[job.index()]),
         SearchStop::NoGenerator => "has no generator".to_owned(),

@@ -1,0 +1,56 @@
+//! What waits ahead of a job in its queue: a queue is judged by the job that comes next from it, so that a small job
+//! behind a large one waits for the turn of the large one.
+
+use std::collections::BTreeMap;
+
+use super::index::JobIndex;
+use crate::ids::{JobId, QueueId};
+use crate::order::jobs::JobFacts;
+use crate::order::tree::{JobKey, Jobs};
+use crate::session::Session;
+use crate::units::Triple;
+
+/// Lines of waiting jobs, made when asked for. The ledger must be as it was when the first was made.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    lines: BTreeMap<QueueId, Vec<(JobKey, Front)>>,
+}
+
+/// What a job and all before it in its line ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    /// Of each resource the most.
+    pub most: Triple,
+    /// The request with most GPUs.
+    pub largest: Triple,
+    /// Whose request that is.
+    pub job: JobId,
+}
+
+impl Ahead {
+    /// What jobs ask for that wait before this place in the queue; `None` if there are none.
+    pub fn of(
+        &mut self,
+        session: &Session<'_>,
+        index: &JobIndex,
+        facts: &mut JobFacts,
+        queue: QueueId,
+        place: JobKey,
+    ) -> Option<Front> {
+        let line = self.lines.entry(queue).or_insert_with(|| {
+            let mut line: Vec<(JobKey, Front)> = Vec::new();
+            for key in index.waiting(queue) {
+                let asks = facts.required(&session.ledger, key.3);
+                let own = Front { most: asks, largest: asks, job: key.3 };
+                let front = line.last().map_or(own, |(_, before)| {
+                    let largest = if asks.0[2] > before.largest.0[2] { own } else { *before };
+                    Front { most: before.most.largest(asks), ..largest }
+                });
+                line.push((*key, front));
+            }
+            line
+        });
+        let before = line.partition_point(|(key, _)| *key < place);
+        Some(line[before.checked_sub(1)?].1)
+    }
+}
