@@ -77,12 +77,14 @@ fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueBo
 /// What each victim queue loses, batch by batch; pods that found another place are not lost.
 fn units(session: &Session<'_>, trial: &Trial<'_>) -> Vec<(QueueId, Triple)> {
     let counted = |task: &TaskId| !session.policy.consolidating_reclaim || !session.ledger.standing(*task).is_active();
+    let costs = trial.batches.iter().flat_map(|batch| batch.tasks.iter().copied().zip(batch.costs.iter().copied()));
+    let costs: BTreeMap<TaskId, Triple> = costs.collect();
     let mut units = Vec::new();
     for (job, lost) in split(session, trial) {
         let lost: Vec<_> = lost.into_iter().filter(counted).collect();
         let Some(queue) = session.snapshot.job(job).queue else { continue };
         if !lost.is_empty() {
-            let amount = lost.iter().fold(Triple::ZERO, |sum, task| sum + session.cost_before(*task));
+            let amount = lost.iter().fold(Triple::ZERO, |sum, task| sum + costs[task]);
             units.push((queue, amount));
         }
     }

@@ -76,6 +76,8 @@ pub struct Batch {
     pub job: JobId,
     /// Its pods.
     pub tasks: Vec<TaskId>,
+    /// What each of them costs the queue; afterwards nobody knows of those that were placed in this very cycle.
+    pub costs: Vec<Triple>,
     /// Pods that an earlier search of this cycle moves for the job. What they move for falls away with the batch, so
     /// they play again: they stay where they are after all, or move for whoever takes the place.
     pub riders: Vec<TaskId>,
@@ -111,7 +113,8 @@ impl Batch {
         let places = |tasks: &[TaskId]| tasks.iter().filter_map(place).collect();
         let (places, ridden) = (places(&tasks), places(&riders));
         let unit = Unit::of(ledger, job, &tasks);
-        Self { job, tasks, riders, places, ridden, unit }
+        let costs = tasks.iter().map(|task| session.cost_before(*task)).collect();
+        Self { job, tasks, costs, riders, places, ridden, unit }
     }
 
     /// Its pods and their riders.

@@ -21,7 +21,7 @@ use std::thread;
 
 use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::gang::Gang;
-use kai_engine::outcome::{Reason, Refusals};
+use kai_engine::outcome::{Reason, Refusals, SearchStop};
 use kai_engine::policy::Action;
 use kai_engine::session::Session;
 use kai_engine::snapshot::Queue;
@@ -194,19 +194,47 @@ fn searches_with_bounds_decide_as_those_without() {
         let mut cluster = shown.0.clone();
         // Bounds save steps, so that a search may get further than it would without.
         cluster.settings.retain(|(key, _)| key != "steps");
-        let world = World::of(&cluster);
-        let mut plain = step_by_step(&world, |session| session.plain_search = true);
-        let mut bounded = world.cycle();
-        [&mut plain, &mut bounded].into_iter().for_each(forget_effort);
-        same(&bounded, &plain)
+        with_bounds_and_without(&World::of(&cluster))
     });
 }
 
-/// How many scenarios were tried is not part of a decision.
+/// Clusters in which bounds once refused what works.
+#[test]
+fn bounds_refuse_nothing_that_works() {
+    let clusters = ["
+        node n0 gpu=4
+        queue q0 quota=3 weight=0 priority=100
+        queue q0-0 parent=q0 quota=3.5 weight=0 priority=50
+        queue q0-1 parent=q0 weight=0 priority=50
+        queue q1 quota=0 weight=1 priority=50
+        job j0 queue=q0-0 prio=25 min=1 gpu=0.2 pending=1
+        job j1 queue=q1 prio=25
+          set s0 min=0 gpu=1 pods=0
+          group t
+            set s1 min=2 gpu=1 pending=2
+            set s2 min=1 gpu=2x0.2 running=n0#0+1
+        job j2 queue=q0-0 prio=25 min=1 gpu=3 pending=1
+        job j3 queue=q0-0 prio=25 min=0 gpu=1 pods=0"];
+    for cluster in clusters {
+        with_bounds_and_without(&World::of(&parse(cluster))).expect(cluster);
+    }
+}
+
+fn with_bounds_and_without(world: &World) -> Found {
+    let mut plain = step_by_step(world, |session| session.plain_search = true);
+    let mut bounded = world.cycle();
+    [&mut plain, &mut bounded].into_iter().for_each(forget_effort);
+    same(&bounded, &plain)
+}
+
+/// How many scenarios were tried is not part of a decision, nor how it was found out that none can work.
 fn forget_effort(outcome: &mut Outcome) {
     for reason in outcome.verdicts.iter_mut().flat_map(|verdict| &mut verdict.reasons) {
-        if let Reason::NoVictims { scenarios, refused, .. } = reason {
+        if let Reason::NoVictims { scenarios, refused, stop, .. } = reason {
             (*scenarios, *refused) = (0, Refusals::default());
+            if matches!(stop, SearchStop::Behind(_)) {
+                *stop = SearchStop::Exhausted;
+            }
         }
     }
 }
