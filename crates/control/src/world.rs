@@ -131,6 +131,13 @@ pub(crate) enum Changes {
     These(BTreeMap<Ref, Option<Object>>),
 }
 
+impl Changes {
+    /// Whether all is as it was.
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, Self::These(objects) if objects.is_empty())
+    }
+}
+
 /// So many objects, and one for so many pods, may change before all of them count as changed.
 const CHANGED_MIN: usize = 100;
 const CHANGED_PART: usize = 8;

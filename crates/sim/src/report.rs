@@ -383,7 +383,7 @@ impl<'a> Answers<'a> {
             Effect::Promise { job, node, .. } => Some((job, node.as_str())),
             _ => None,
         });
-        let pending = cycle.pending.iter().map(|pending| (&pending.job, pending));
+        let pending = cycle.pending.iter().map(|pending| (&pending.job, pending.as_ref()));
         Self { promised: promised.collect(), pending: pending.collect() }
     }
 

@@ -86,7 +86,7 @@ impl Report {
             evicted: count(EVICT),
             rss_mb: (cost.peak_bytes as f64 / 1e5).round() / 10.0,
             decisions,
-            pending: cycle.pending.iter().map(pending).collect(),
+            pending: cycle.pending.iter().map(|job| pending(job)).collect(),
             shares: queue_rows(&cycle.queues),
             problems: cycle.problems.iter().map(|it| format!("{}: {}", it.object, it.words.message)).collect(),
             read_ms: ms(read),

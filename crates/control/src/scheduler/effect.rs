@@ -1,6 +1,7 @@
 //! What a cycle asks the shell to do and to say: plain data.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kai_engine::policy::Action;
 use kai_engine::units::{Ceiling, Timestamp, Triple};
@@ -14,7 +15,7 @@ pub struct Cycle {
     /// What to do, in order; effects of one gang are neighbours.
     pub effects: Vec<Effect>,
     /// Jobs that still wait, by name, and why.
-    pub pending: Vec<PendingJob>,
+    pub pending: Vec<Arc<PendingJob>>,
     /// Queues that take part, by name.
     pub queues: Vec<QueueView>,
     /// Objects that could not be used as written.

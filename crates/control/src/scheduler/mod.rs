@@ -9,6 +9,7 @@ mod obstacles;
 mod raise;
 mod recent;
 mod relations;
+mod said;
 mod settings;
 pub mod usage;
 mod victims;
@@ -37,6 +38,7 @@ pub use kai_engine::Moment;
 
 use kai_engine::units::Timestamp;
 
+use self::said::Said;
 use crate::world::World;
 
 /// Runs one scheduling cycle over everything known of the cluster.
@@ -52,18 +54,21 @@ pub fn watched_cycle(
     now: Timestamp,
     passed: impl FnMut(Moment),
 ) -> Cycle {
-    run(world, &lower::lower(world, settings, usage, now), settings, now, passed)
+    run(world, &lower::lower(world, settings, usage, now), settings, now, passed, None).0
 }
 
+/// Also returns what was said of waiting jobs; `said` is what was said before, if nothing has changed since.
 fn run(
     world: &World,
     lowered: &lower::Lowered<'_>,
     settings: &Settings,
     now: Timestamp,
     passed: impl FnMut(Moment),
-) -> Cycle {
+    said: Option<&Said>,
+) -> (Cycle, Said) {
     let outcome = kai_engine::watched_cycle(&lowered.snapshot, &settings.policy, now, passed);
-    raise::raise(world, lowered, &outcome, now)
+    let (cycle, words) = raise::raise(world, lowered, &outcome, now, said);
+    (cycle, Said::new(outcome.verdicts, words))
 }
 
 /// A scheduler that remembers the last cycle, so that the next one costs what changed. It decides as [`cycle`] does.
@@ -73,12 +78,13 @@ fn run(
 pub struct Scheduler {
     settings: Settings,
     memory: Option<lower::Memory>,
+    said: Option<Said>,
 }
 
 impl Scheduler {
     /// A scheduler that has seen nothing yet.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, memory: None }
+        Self { settings, memory: None, said: None }
     }
 
     /// What it was told at start.
@@ -101,6 +107,7 @@ impl Scheduler {
     ) -> Cycle {
         let changes = world.take_changes();
         let settings = &self.settings;
+        let said = self.said.take().filter(|_| changes.is_none());
         let updated = self.memory.take().and_then(|memory| memory.updated(world, settings, usage, now, &changes));
         let memory = match updated {
             Some(memory) => memory,
@@ -109,8 +116,8 @@ impl Scheduler {
             }
             None => lower::remember(world, settings, usage, now),
         };
-        let cycle = run(world, &memory.lowered(world, settings), settings, now, passed);
-        self.memory = Some(memory);
+        let (cycle, said) = run(world, &memory.lowered(world, settings), settings, now, passed, said.as_ref());
+        (self.memory, self.said) = (Some(memory), Some(said));
         cycle
     }
 }

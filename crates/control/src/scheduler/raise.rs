@@ -1,9 +1,10 @@
 //! From an outcome back to names: what to do, who waits and why, how the queues stand.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place, Verdict};
+use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
@@ -15,6 +16,7 @@ use super::effect::{
 };
 use super::gpu_groups::fresh_name;
 use super::lower::{Lowered, TreeFault};
+use super::said::{self, Said};
 use super::words::{Speaker, standing};
 use crate::devices::Written;
 use crate::duration;
@@ -22,8 +24,14 @@ use crate::objects::PodGroup;
 use crate::world::World;
 use kai_api::keys::reason;
 
-/// Everything that a cycle has to say.
-pub(super) fn raise<'w>(world: &'w World, lowered: &Lowered<'w>, outcome: &Outcome, now: Timestamp) -> Cycle {
+/// Everything that a cycle has to say, and by job what it says of waiting ones for the reasons of the outcome alone.
+pub(super) fn raise<'w>(
+    world: &'w World,
+    lowered: &Lowered<'w>,
+    outcome: &Outcome,
+    now: Timestamp,
+    said: Option<&Said>,
+) -> (Cycle, Vec<Option<Arc<PendingJob>>>) {
     let raiser = Raiser {
         speaker: Speaker::new(world, lowered),
         world,
@@ -47,8 +55,8 @@ pub(super) fn raise<'w>(world: &'w World, lowered: &Lowered<'w>, outcome: &Outco
         node: nomination.node.map(|node| lowered.names.nodes[node.index()].to_owned()),
     });
     let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).chain(nominated).collect();
-    let (pending, queues) = (raiser.pending(), raiser.queues());
-    Cycle { effects, pending, queues, problems: lowered.problems.clone() }
+    let ((pending, words), queues) = (raiser.pending(said), raiser.queues());
+    (Cycle { effects, pending, queues, problems: lowered.problems.clone() }, words)
 }
 
 struct Raiser<'a, 'w> {
@@ -284,12 +292,12 @@ impl Raiser<'_, '_> {
         self.world.pod_groups.get(self.lowered.names.job(job.index())?)
     }
 
-    /// Jobs with pods that wait, and why.
-    fn pending(&self) -> Vec<PendingJob> {
-        let mut verdicts: Vec<Option<&Verdict>> = vec![None; self.lowered.snapshot.jobs.len()];
-        for verdict in &self.outcome.verdicts {
-            verdicts[verdict.job.index()] = Some(verdict);
-        }
+    /// Jobs with pods that wait, and why; and the same by job, where the reasons are all there is to say.
+    fn pending(&self, said: Option<&Said>) -> (Vec<Arc<PendingJob>>, Vec<Option<Arc<PendingJob>>>) {
+        let jobs = self.lowered.snapshot.jobs.len();
+        let verdicts = said::by_job(&self.outcome.verdicts, jobs);
+        let said = said.map(Said::by_job);
+        let mut words = vec![None; jobs];
         let faults: BTreeMap<usize, &TreeFault> =
             self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
         let placed = self.placed();
@@ -306,10 +314,18 @@ impl Raiser<'_, '_> {
             if waiting == 0 {
                 continue;
             }
+            let fault = faults.get(&job.index());
+            let verdict = verdicts[job.index()].filter(|_| fault.is_none());
+            let known = verdict.and_then(|reasons| said.as_ref()?.words(job, reasons)).filter(|_| promised == 0);
+            if let Some(known) = known {
+                words[job.index()] = Some(Arc::clone(&known));
+                pending.push(known);
+                continue;
+            }
             let Some(group) = self.group(job) else { continue };
-            let mut reasons = match (faults.get(&job.index()), verdicts[job.index()]) {
+            let mut reasons = match (fault, verdict) {
                 (Some(fault), _) => vec![fault.words()],
-                (None, Some(verdict)) => self.speaker.reasons(group, &verdict.reasons),
+                (None, Some(reasons)) => self.speaker.reasons(group, reasons),
                 (None, None) => Vec::new(),
             };
             if promised > 0 {
@@ -322,14 +338,18 @@ impl Raiser<'_, '_> {
                         .to_owned(),
                 });
             }
-            pending.push(PendingJob {
+            let waits = Arc::new(PendingJob {
                 job: group.key.clone(),
                 name: group.key.to_string(),
                 queue: group.queue.clone(),
                 reasons,
             });
+            if verdict.is_some() && promised == 0 {
+                words[job.index()] = Some(Arc::clone(&waits));
+            }
+            pending.push(waits);
         }
-        pending
+        (pending, words)
     }
 
     fn placed(&self) -> BTreeMap<TaskId, Placed> {
