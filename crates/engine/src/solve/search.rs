@@ -14,7 +14,7 @@ use super::losses::{Losable, Losses, Unit, Wish};
 use super::players::{Partial, fill};
 use super::scenario::{Gathered, Scenario, gpu_demand, node_of};
 use super::spare;
-use super::victims::{Batch, Eligible, VictimOrder, VictimTree, everyone};
+use super::victims::{Batch, Eligible, VictimOrder, Victims, everyone};
 use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
 use crate::ids::{JobId, NodeId, PodSetId, TaskId};
@@ -326,7 +326,7 @@ impl Search<'_> {
         let mut most = least.clone();
         let mut admission = Admission::new(&session.ledger, pending, &feasible);
         let patience = if self.problem.eligible.queues.len() == 1 { FIRST_PATIENCE } else { PATIENCE };
-        let mut victims = Victims::new(session, self.index, start, self.problem.eligible);
+        let mut victims = Victims::new(session, self.index, recorded, start.among, self.problem.eligible);
         let mut seen = BTreeSet::new();
         let mut kept = BTreeSet::new();
         for state in 0.. {
@@ -535,6 +535,7 @@ impl Search<'_> {
         self.report.scenarios += 1;
         let all: Vec<&Batch> = batches.iter().map(AsRef::as_ref).collect();
         let earlier = if self.minds_turns(session) { self.losable(session, pending, &all).earlier } else { Vec::new() };
+        let starting = self.starting(session, &victims);
         let mark = session.ledger.mark();
         let nodes = self.nodes_with(session, &victims);
         if evict(&mut session.ledger, &victims) {
@@ -542,7 +543,10 @@ impl Search<'_> {
             let trial = Trial { pending, batches };
             if !placed {
                 self.report.refused.no_room += 1;
-            } else if !self.allows(session, &trial, &riders) || !trial.keeps(session, &earlier) {
+            } else if !self.allows(session, &trial, &riders)
+                || !trial.keeps(session, &earlier)
+                || !all_held(session, &starting)
+            {
                 self.report.refused.by_rules += 1;
             } else if !self.settles(session, &trial, &victims, &riders, &nodes)? {
                 self.report.refused.fleeting += 1;
@@ -559,11 +563,17 @@ impl Search<'_> {
         Ok(None)
     }
 
+    /// Pods that start in this very cycle: to move others is no reason to let them wait, perhaps in every cycle.
+    fn starting(&self, session: &Session<'_>, victims: &[TaskId]) -> Vec<TaskId> {
+        let minds = session.policy.repairs.lasting_moves && matches!(self.problem.losses, Losses::Nobody);
+        let starts = |task: &TaskId| session.snapshot.task(*task).status == Status::Pending && is_held(session, *task);
+        victims.iter().copied().filter(|task| minds && starts(task)).collect()
+    }
+
     /// Whether the action's rules accept what a scenario did, and pods that were moved for a job that now gives way keep
     /// a place: at home, or where consolidation may move them for the new one.
     fn allows(&self, session: &Session<'_>, trial: &Trial<'_>, riders: &[TaskId]) -> bool {
-        let at_home = |task: &&TaskId| matches!(session.ledger.standing(**task), Standing::Held(_));
-        let moved = riders.len() - riders.iter().filter(at_home).count();
+        let moved = riders.len() - riders.iter().filter(|task| is_held(session, **task)).count();
         let most = session.policy.consolidation_moves_max.map_or(usize::MAX, |most| most as usize);
         (self.problem.accept)(session, trial)
             && riders.iter().all(|task| session.ledger.standing(*task).is_active())
@@ -683,41 +693,6 @@ impl Search<'_> {
     }
 }
 
-/// Victims of one probe, in order, without those that are recorded already.
-enum Victims<'p> {
-    /// Recorded victims are whole entries of the common order, so they are just passed over.
-    Common { next: usize, recorded: BTreeSet<TaskId> },
-    /// A job has lost pods in several steps, so that what it loses next depends on that; or not all are asked.
-    Own { tree: Box<VictimTree<'p>>, recorded: BTreeSet<TaskId> },
-}
-
-impl<'p> Victims<'p> {
-    fn new(session: &Session<'_>, index: &'p JobIndex, start: &Start<'p>, all: &'p Eligible) -> Self {
-        let mut jobs = BTreeSet::new();
-        let once_each = start.among.is_none() && start.recorded.iter().all(|batch| jobs.insert(batch.job));
-        let recorded = start.recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
-        if once_each {
-            return Self::Common { next: 0, recorded };
-        }
-        let tree = Box::new(VictimTree::new(session, index, start.among.unwrap_or(all)));
-        Self::Own { tree, recorded }
-    }
-
-    /// The ledger must be as it was when the search began.
-    fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'_>) -> Option<Arc<Batch>> {
-        match self {
-            Self::Common { next, recorded } => loop {
-                let batch = order.get(session, *next)?;
-                *next += 1;
-                if !batch.tasks.iter().any(|task| recorded.contains(task)) {
-                    return Some(batch);
-                }
-            },
-            Self::Own { tree, recorded } => tree.advance(session, recorded).map(Arc::new),
-        }
-    }
-}
-
 /// Whether this scenario alone would free enough GPUs.
 fn gives_enough(least: &mut FreeGpus, gathered: &Gathered, scenario: &Scenario, stays: bool) -> bool {
     let batches = || scenario.iter().map(|index| &gathered.potential[*index]);
@@ -764,6 +739,14 @@ fn riders(batches: &[&Arc<Batch>], victims: &[TaskId]) -> Vec<TaskId> {
     riders
 }
 
+fn is_held(session: &Session<'_>, task: TaskId) -> bool {
+    matches!(session.ledger.standing(task), Standing::Held(_))
+}
+
+fn all_held(session: &Session<'_>, tasks: &[TaskId]) -> bool {
+    tasks.iter().all(|task| is_held(session, *task))
+}
+
 /// How many pods of each pod set these are.
 fn sizes(session: &Session<'_>, pending: &[TaskId]) -> BTreeMap<PodSetId, u32> {
     let mut sizes: BTreeMap<PodSetId, u32> = BTreeMap::new();
@@ -775,7 +758,7 @@ fn sizes(session: &Session<'_>, pending: &[TaskId]) -> BTreeMap<PodSetId, u32> {
 
 /// Victims that do not stay where they were.
 fn lost_or_moved(session: &Session<'_>, victims: &[TaskId]) -> BTreeSet<TaskId> {
-    victims.iter().copied().filter(|task| !matches!(session.ledger.standing(*task), Standing::Held(_))).collect()
+    victims.iter().copied().filter(|task| !is_held(session, *task)).collect()
 }
 
 /// Victims to start from when more pods are tried.

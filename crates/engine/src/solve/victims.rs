@@ -164,6 +164,55 @@ impl<'p> VictimOrder<'p> {
     }
 }
 
+/// Victims of one probe, in order, without those that are recorded already.
+#[derive(Debug)]
+pub struct Victims<'p> {
+    recorded: BTreeSet<TaskId>,
+    source: Source<'p>,
+}
+
+#[derive(Debug)]
+enum Source<'p> {
+    /// Recorded victims are whole entries of the common order, so they are just passed over; this one is next.
+    Common(usize),
+    /// A job has lost pods in several steps, so that what it loses next depends on that; or not all are asked.
+    Own(Box<VictimTree<'p>>),
+}
+
+impl<'p> Victims<'p> {
+    /// All who are eligible, or only those among them.
+    pub fn new(
+        session: &Session<'_>,
+        index: &'p JobIndex,
+        recorded: &[Arc<Batch>],
+        among: Option<&'p Eligible>,
+        all: &'p Eligible,
+    ) -> Self {
+        let mut jobs = BTreeSet::new();
+        let once_each = among.is_none() && recorded.iter().all(|batch| jobs.insert(batch.job));
+        let source = if once_each {
+            Source::Common(0)
+        } else {
+            Source::Own(Box::new(VictimTree::new(session, index, among.unwrap_or(all))))
+        };
+        Self { recorded: recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect(), source }
+    }
+
+    /// The next batch; the ledger must be as it was when the search began.
+    pub fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'_>) -> Option<Arc<Batch>> {
+        match &mut self.source {
+            Source::Common(next) => loop {
+                let batch = order.get(session, *next)?;
+                *next += 1;
+                if !batch.tasks.iter().any(|task| self.recorded.contains(task)) {
+                    return Some(batch);
+                }
+            },
+            Source::Own(tree) => tree.advance(session, &self.recorded).map(Arc::new),
+        }
+    }
+}
+
 /// Victims in order, one batch at a time. The ledger must be as it was when the tree was made.
 #[derive(Debug)]
 pub struct VictimTree<'p> {
