@@ -120,8 +120,15 @@ fn with_go(command: &str) -> Work {
     }
 }
 
+/// Start of the random inputs of property tests: the same for every run, so that a change is judged by what it changes.
+const RNG_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+
 fn run_cargo(workspace: &Workspace, arguments: &[String]) -> Result<(), String> {
-    let status = Command::new(cargo()).current_dir(&workspace.root).args(arguments).status();
+    let mut command = Command::new(cargo());
+    if env::var_os(RNG_SEED.0).is_none() {
+        command.env(RNG_SEED.0, RNG_SEED.1);
+    }
+    let status = command.current_dir(&workspace.root).args(arguments).status();
     let status = status.map_err(|error| format!("cargo: {error}"))?;
     verdict(status.success(), arguments)
 }
