@@ -14,6 +14,7 @@ use crate::units::Triple;
 #[derive(Debug, Default)]
 pub struct Ahead {
     lines: BTreeMap<QueueId, Vec<(JobKey, Front)>>,
+    turns: BTreeMap<JobId, Option<Triple>>,
 }
 
 /// What a job and all before it in its line ask for.
@@ -52,5 +53,27 @@ impl Ahead {
         });
         let before = line.partition_point(|(key, _)| *key < place);
         Some(line[before.checked_sub(1)?].1)
+    }
+
+    /// What a job that could be evicted, or one that waits before it in its queue, would ask for at most; `None` if nobody
+    /// knows.
+    pub fn turn(
+        &mut self,
+        session: &Session<'_>,
+        index: &JobIndex,
+        facts: &mut JobFacts,
+        job: JobId,
+    ) -> Option<Triple> {
+        if let Some(turn) = self.turns.get(&job) {
+            return *turn;
+        }
+        let queue = session.snapshot.job(job).queue;
+        let turn = queue.zip(index.place(job)).map(|(queue, place)| {
+            let tasks: Vec<_> = session.snapshot.job_tasks(job).collect();
+            let own = facts.requested(&session.ledger, &tasks);
+            self.of(session, index, facts, queue, place).map_or(own, |front| front.most.largest(own))
+        });
+        self.turns.insert(job, turn);
+        turn
     }
 }

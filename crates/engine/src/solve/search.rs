@@ -62,14 +62,10 @@ pub struct Trial<'t> {
     pub pending: &'t [TaskId],
     /// The victims, in eviction order.
     pub batches: Vec<&'t Arc<Batch>>,
-}
-
-impl Trial<'_> {
-    /// Whether these victims all have a place.
-    fn keeps(&self, session: &Session<'_>, these: &[bool]) -> bool {
-        let kept = self.batches.iter().zip(these).filter(|(_, kept)| **kept);
-        kept.flat_map(|(batch, _)| &batch.tasks).all(|task| session.ledger.standing(*task).is_active())
-    }
+    /// Pods that must have a place afterwards, since their turn comes before the job's.
+    earlier: Vec<TaskId>,
+    /// Pods that start in this very cycle: to move others is no reason to let them wait, perhaps in every cycle.
+    starting: Vec<TaskId>,
 }
 
 /// Bounds of one search, in steps.
@@ -369,8 +365,8 @@ impl Search<'_> {
                     return Ok(Probe::Unsolved);
                 }
                 if gives_enough(&mut least, &gathered, &scenario, stays)
-                    && self.pays(session, pending, volume, &mut least, &gathered, &scenario)
-                    && let Some(solution) = self.play(session, pending, &gathered, &scenario, generator)?
+                    && let Some(earlier) = self.weigh(session, pending, volume, &mut least, &gathered, &scenario)
+                    && let Some(solution) = self.play(session, pending, &gathered, &scenario, &earlier, generator)?
                 {
                     return Ok(Probe::Solved(solution));
                 }
@@ -411,11 +407,7 @@ impl Search<'_> {
             wish.before = ahead.map(|front| front.largest);
             self.behind = ahead.map(|front| front.job);
             for (unit, batch) in units.iter_mut().zip(batches) {
-                let Some(place) = self.index.place(batch.job) else { continue };
-                let ahead = self.ahead.of(session, self.index, self.facts, unit.queue, place);
-                let tasks: Vec<TaskId> = session.snapshot.job_tasks(batch.job).collect();
-                let own = self.facts.requested(&session.ledger, &tasks);
-                unit.turn = Some(ahead.map_or(own, |front| front.most.largest(own)));
+                unit.turn = self.ahead.turn(session, self.index, self.facts, batch.job);
             }
         }
         self.problem.losses.of(&session.ledger.book, self.tree, wish, &units)
@@ -431,8 +423,9 @@ impl Search<'_> {
         Gang::new(&session.ledger, self.problem.job).only(&sizes(session, pending)).state()
     }
 
-    /// Whether victims who may lose their place hold enough, on nodes that the pods could use.
-    fn pays(
+    /// Who of a scenario's victims has an earlier turn than the pods; `None` if those who may lose their place do not
+    /// hold enough, on nodes that the pods could use.
+    fn weigh(
         &mut self,
         session: &Session<'_>,
         pending: &[TaskId],
@@ -440,19 +433,23 @@ impl Search<'_> {
         least: &mut FreeGpus,
         gathered: &Gathered,
         scenario: &Scenario,
-    ) -> bool {
-        if self.plain || !volume.is_short() {
-            return true;
+    ) -> Option<Vec<bool>> {
+        let is_short = !self.plain && volume.is_short();
+        if !is_short && !self.minds_turns(session) {
+            return Some(Vec::new());
         }
         let potential = scenario.iter().map(|index| &gathered.potential[*index]);
         let batches: Vec<&Batch> = gathered.recorded.iter().chain(potential).map(AsRef::as_ref).collect();
         let losable = self.losable(session, pending, &batches);
+        if !is_short {
+            return Some(losable.earlier);
+        }
         let lost = batches.iter().zip(&losable.units).filter(|(_, losable)| **losable);
         if !volume.suffices(losable.gpus, lost.map(|(batch, _)| batch.tasks.len()).sum()) {
-            return false;
+            return None;
         }
         if volume.has_parts() {
-            return true;
+            return Some(losable.earlier);
         }
         let change = |least: &mut FreeGpus, sign: i64| {
             for (index, (batch, losable)) in batches.iter().zip(&losable.units).enumerate() {
@@ -470,7 +467,7 @@ impl Search<'_> {
         change(least, 1);
         let enough = least.suffice();
         change(least, -1);
-        enough
+        enough.then_some(losable.earlier)
     }
 
     /// Jobs that cannot lose anything for these pods; `None` if not even all victims together could make room, since
@@ -521,6 +518,7 @@ impl Search<'_> {
         pending: &[TaskId],
         gathered: &Gathered,
         scenario: &Scenario,
+        earlier: &[bool],
         generator: Generator,
     ) -> Result<Option<Solution>, SearchStop> {
         let potential = scenario.iter().map(|index| &gathered.potential[*index]);
@@ -533,20 +531,17 @@ impl Search<'_> {
             return Ok(None);
         }
         self.report.scenarios += 1;
-        let all: Vec<&Batch> = batches.iter().map(AsRef::as_ref).collect();
-        let earlier = if self.minds_turns(session) { self.losable(session, pending, &all).earlier } else { Vec::new() };
+        let earlier = batches.iter().zip(earlier).filter(|(_, earlier)| **earlier);
+        let earlier = earlier.flat_map(|(batch, _)| batch.tasks.iter().copied()).collect();
         let starting = self.starting(session, &victims);
         let mark = session.ledger.mark();
         let nodes = self.nodes_with(session, &victims);
         if evict(&mut session.ledger, &victims) {
             let placed = self.attempt(session, pending, &batches, &nodes)?;
-            let trial = Trial { pending, batches };
+            let trial = Trial { pending, batches, earlier, starting };
             if !placed {
                 self.report.refused.no_room += 1;
-            } else if !self.allows(session, &trial, &riders)
-                || !trial.keeps(session, &earlier)
-                || !all_held(session, &starting)
-            {
+            } else if !self.allows(session, &trial, &riders) {
                 self.report.refused.by_rules += 1;
             } else if !self.settles(session, &trial, &victims, &riders, &nodes)? {
                 self.report.refused.fleeting += 1;
@@ -563,7 +558,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Pods that start in this very cycle: to move others is no reason to let them wait, perhaps in every cycle.
+    /// Pods that were placed in this cycle and could be kept from starting by moving others.
     fn starting(&self, session: &Session<'_>, victims: &[TaskId]) -> Vec<TaskId> {
         let minds = session.policy.repairs.lasting_moves && matches!(self.problem.losses, Losses::Nobody);
         let starts = |task: &TaskId| session.snapshot.task(*task).status == Status::Pending && is_held(session, *task);
@@ -575,8 +570,10 @@ impl Search<'_> {
     fn allows(&self, session: &Session<'_>, trial: &Trial<'_>, riders: &[TaskId]) -> bool {
         let moved = riders.len() - riders.iter().filter(|task| is_held(session, **task)).count();
         let most = session.policy.consolidation_moves_max.map_or(usize::MAX, |most| most as usize);
+        let keeps_place = |task: &TaskId| session.ledger.standing(*task).is_active();
         (self.problem.accept)(session, trial)
-            && riders.iter().all(|task| session.ledger.standing(*task).is_active())
+            && riders.iter().chain(&trial.earlier).all(keeps_place)
+            && trial.starting.iter().all(|task| is_held(session, *task))
             && (moved == 0 || session.snapshot.job(self.problem.job).preemptible && moved <= most)
     }
 
@@ -741,10 +738,6 @@ fn riders(batches: &[&Arc<Batch>], victims: &[TaskId]) -> Vec<TaskId> {
 
 fn is_held(session: &Session<'_>, task: TaskId) -> bool {
     matches!(session.ledger.standing(task), Standing::Held(_))
-}
-
-fn all_held(session: &Session<'_>, tasks: &[TaskId]) -> bool {
-    tasks.iter().all(|task| is_held(session, *task))
 }
 
 /// How many pods of each pod set these are.
