@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place};
+use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place, Verdict};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
@@ -16,7 +16,7 @@ use super::effect::{
 };
 use super::gpu_groups::fresh_name;
 use super::lower::{Lowered, TreeFault};
-use super::said::{self, Said};
+use super::said::Said;
 use super::words::{Speaker, standing};
 use crate::devices::Written;
 use crate::duration;
@@ -295,8 +295,10 @@ impl Raiser<'_, '_> {
     /// Jobs with pods that wait, and why; and the same by job, where the reasons are all there is to say.
     fn pending(&self, said: Option<&Said>) -> (Vec<Arc<PendingJob>>, Vec<Option<Arc<PendingJob>>>) {
         let jobs = self.lowered.snapshot.jobs.len();
-        let verdicts = said::by_job(&self.outcome.verdicts, jobs);
-        let said = said.map(Said::by_job);
+        let mut verdicts: Vec<Option<&Verdict>> = vec![None; jobs];
+        for verdict in &self.outcome.verdicts {
+            verdicts[verdict.job.index()] = Some(verdict);
+        }
         let mut words = vec![None; jobs];
         let faults: BTreeMap<usize, &TreeFault> =
             self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
@@ -316,16 +318,16 @@ impl Raiser<'_, '_> {
             }
             let fault = faults.get(&job.index());
             let verdict = verdicts[job.index()].filter(|_| fault.is_none());
-            let known = verdict.and_then(|reasons| said.as_ref()?.words(job, reasons)).filter(|_| promised == 0);
+            let known = verdict.and_then(|verdict| said?.words(job, &verdict.reasons)).filter(|_| promised == 0);
             if let Some(known) = known {
-                words[job.index()] = Some(Arc::clone(&known));
-                pending.push(known);
+                words[job.index()] = Some(Arc::clone(known));
+                pending.push(Arc::clone(known));
                 continue;
             }
             let Some(group) = self.group(job) else { continue };
             let mut reasons = match (fault, verdict) {
                 (Some(fault), _) => vec![fault.words()],
-                (None, Some(reasons)) => self.speaker.reasons(group, reasons),
+                (None, Some(verdict)) => self.speaker.reasons(group, &verdict.reasons),
                 (None, None) => Vec::new(),
             };
             if promised > 0 {

@@ -7,45 +7,23 @@ use kai_engine::outcome::{Reason, Verdict};
 
 use super::effect::PendingJob;
 
-/// Reasons of the last cycle and the words they were put into.
+/// Reasons of the last cycle and the words they were put into, by job.
 #[derive(Debug)]
-pub(super) struct Said {
-    verdicts: Vec<Verdict>,
-    /// By job, where the words come from the reasons alone.
-    words: Vec<Option<Arc<PendingJob>>>,
-}
+pub(super) struct Said(Vec<Option<(Vec<Reason>, Arc<PendingJob>)>>);
 
 impl Said {
-    /// These words for these verdicts, in any order.
-    pub(super) fn new(verdicts: Vec<Verdict>, words: Vec<Option<Arc<PendingJob>>>) -> Self {
-        Self { verdicts, words }
+    /// These verdicts; the words are by job, where they come from the reasons alone.
+    pub(super) fn new(verdicts: Vec<Verdict>, mut words: Vec<Option<Arc<PendingJob>>>) -> Self {
+        let mut said: Vec<_> = words.iter().map(|_| None).collect();
+        for Verdict { job, reasons } in verdicts {
+            said[job.index()] = words[job.index()].take().map(|words| (reasons, words));
+        }
+        Self(said)
     }
 
-    /// For quick questions.
-    pub(super) fn by_job(&self) -> Known<'_> {
-        Known { reasons: by_job(&self.verdicts, self.words.len()), words: &self.words }
-    }
-}
-
-/// [`Said`], by job.
-pub(super) struct Known<'s> {
-    reasons: Vec<Option<&'s [Reason]>>,
-    words: &'s [Option<Arc<PendingJob>>],
-}
-
-impl Known<'_> {
     /// What was said of the job, if it was for these reasons.
-    pub(super) fn words(&self, job: JobId, reasons: &[Reason]) -> Option<Arc<PendingJob>> {
-        let same = (*self.reasons.get(job.index())?)? == reasons;
-        self.words[job.index()].as_ref().filter(|_| same).map(Arc::clone)
+    pub(super) fn words(&self, job: JobId, reasons: &[Reason]) -> Option<&Arc<PendingJob>> {
+        let (known, words) = self.0.get(job.index())?.as_ref()?;
+        (known == reasons).then_some(words)
     }
-}
-
-/// The reasons of each of so many jobs.
-pub(super) fn by_job(verdicts: &[Verdict], jobs: usize) -> Vec<Option<&[Reason]>> {
-    let mut reasons: Vec<Option<&[Reason]>> = vec![None; jobs];
-    for verdict in verdicts {
-        reasons[verdict.job.index()] = Some(&verdict.reasons);
-    }
-    reasons
 }
