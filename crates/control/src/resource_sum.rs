@@ -37,7 +37,7 @@ impl ResourceSum {
         self.add_nano(name, i128::from(milli) * (NANO / 1000), false);
     }
 
-    fn add_nano(&mut self, name: &str, nano: i128, binary: bool) {
+    pub(crate) fn add_nano(&mut self, name: &str, nano: i128, binary: bool) {
         // The first one decides how the sum is written, as in Kubernetes.
         let amount = self.0.entry(name.to_owned()).or_insert(Amount { nano: 0, binary });
         amount.nano = amount.nano.saturating_add(nano);

@@ -34,12 +34,12 @@ fn first_block(
     for queue in book.path(queue) {
         let (ceilings, allocated) = bounds(book.row(queue));
         for resource in QueueResource::ALL {
-            let (allocated, requested) = (allocated.get(resource), requested.get(resource));
+            let allocated = allocated.get(resource);
             if let Ceiling::At(bound) = ceilings[resource as usize]
-                && requested > 0
-                && allocated + requested > bound
+                && requested.get(resource) > 0
+                && allocated + requested.get(resource) > bound
             {
-                return Some(QueueBlock { queue, resource, bound, allocated, requested });
+                return Some(QueueBlock { queue, resource, bound, allocated, request: requested });
             }
         }
     }

@@ -292,8 +292,15 @@ pub struct QueueBlock {
     pub bound: i64,
     /// What counts against it already.
     pub allocated: i64,
-    /// What the job asks for.
-    pub requested: i64,
+    /// What the job asks for, of every resource.
+    pub request: Triple,
+}
+
+impl QueueBlock {
+    /// What the job asks for of the resource.
+    pub fn requested(&self) -> i64 {
+        self.request.get(self.resource)
+    }
 }
 
 /// Why nodes were refused: each node counts once, for its first obstacle.

@@ -144,6 +144,17 @@ pub struct PendingJob {
     /// As its owner wrote it, existing or not.
     pub queue: String,
     pub reasons: Vec<Words>,
+    pub blocked: Option<Blocked>,
+}
+
+/// A queue whose limit or quota keeps a job waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The queue of the job, or one above it.
+    pub queue: String,
+    /// What the job asks for.
+    pub request: Triple,
+    pub preemptible: bool,
 }
 
 /// A queue at the end of the cycle: milli-cores, bytes, millionths of a GPU.

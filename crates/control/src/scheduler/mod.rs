@@ -6,6 +6,7 @@ mod effect;
 mod gpu_groups;
 mod lower;
 mod obstacles;
+mod queue_details;
 mod raise;
 mod recent;
 mod relations;
@@ -28,7 +29,7 @@ mod volume_tests;
 
 pub use config::Configured;
 pub use effect::{
-    ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, GpuGroup, NumaZone, PendingJob, Problem, QueueView,
+    Blocked, ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, GpuGroup, NumaZone, PendingJob, Problem, QueueView,
     Received, ResourceType, Words,
 };
 pub use settings::{NumaSettings, Settings, TaskOrder, Usage};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place, Verdict};
+use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place, Reason, Verdict};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
@@ -12,7 +12,8 @@ use kai_engine::units::{GPU, QueueResource, Timestamp};
 
 use super::amounts::{as_quantity, bound, count};
 use super::effect::{
-    ClaimedDevices, Cycle, Effect, Given, GpuGroup, NumaZone, PendingJob, QueueView, Received, ResourceType, Words,
+    Blocked, ClaimedDevices, Cycle, Effect, Given, GpuGroup, NumaZone, PendingJob, QueueView, Received, ResourceType,
+    Words,
 };
 use super::gpu_groups::fresh_name;
 use super::lower::{Lowered, TreeFault};
@@ -345,6 +346,7 @@ impl Raiser<'_, '_> {
                 name: group.key.to_string(),
                 queue: group.queue.clone(),
                 reasons,
+                blocked: verdict.and_then(|verdict| self.blocked(verdict)),
             });
             if verdict.is_some() && promised == 0 {
                 words[job.index()] = Some(Arc::clone(&waits));
@@ -352,6 +354,17 @@ impl Raiser<'_, '_> {
             pending.push(waits);
         }
         (pending, words)
+    }
+
+    fn blocked(&self, verdict: &Verdict) -> Option<Blocked> {
+        verdict.reasons.iter().find_map(|reason| match reason {
+            Reason::OverLimit(block) | Reason::NonPreemptibleOverQuota(block) => Some(Blocked {
+                queue: self.lowered.names.queues[block.queue.index()].name().to_owned(),
+                request: block.request,
+                preemptible: self.lowered.snapshot.job(verdict.job).preemptible,
+            }),
+            _ => None,
+        })
     }
 
     fn placed(&self) -> BTreeMap<TaskId, Placed> {

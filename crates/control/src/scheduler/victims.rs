@@ -156,7 +156,7 @@ impl Search {
                 queue(&block),
                 amount(block.resource, block.allocated),
                 number(block.resource, block.bound),
-                number(block.resource, block.requested)
+                number(block.resource, block.requested())
             ),
             Bar::Quota(block) => format!(
                 "{} cannot help, queue {} has a quota of {}, {} are held by work that cannot be preempted and the job \
@@ -165,7 +165,7 @@ impl Search {
                 queue(&block),
                 amount(block.resource, block.bound),
                 number(block.resource, block.allocated),
-                number(block.resource, block.requested)
+                number(block.resource, block.requested())
             ),
         }
     }

@@ -200,7 +200,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
                 "Queue {queue} may use no {} at all, and the job asks for {}. A limit that is not set is 0: set \
                  spec.resources.{}.limit of the queue, -1 for none.",
                 called(resource),
-                amount(resource, block.requested),
+                amount(resource, block.requested()),
                 field(resource)
             )
         } else {
@@ -209,7 +209,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
                  to end, or raise its limit.",
                 amount(resource, block.bound),
                 number(resource, block.allocated),
-                number(resource, block.requested)
+                number(resource, block.requested())
             )
         };
         words(reason::OVER_LIMIT, message)
@@ -224,7 +224,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
              workload kai.scheduler/preemptibility=preemptible, or raise the quota.",
             amount(resource, block.bound),
             number(resource, block.allocated),
-            number(resource, block.requested)
+            number(resource, block.requested())
         );
         words(reason::NON_PREEMPTIBLE_OVER_QUOTA, message)
     }

@@ -15,7 +15,10 @@ use kai_api::{
 use kai_engine::policy::Action;
 use kai_engine::units::Timestamp;
 
-use super::effect::{ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, PendingJob, Received, ResourceType};
+use super::effect::{
+    ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, PendingJob, QueueView, Received, ResourceType,
+};
+use super::queue_details;
 use super::settings::Settings;
 use crate::objects::reader::write_time;
 use crate::objects::{Phase, PodGroup};
@@ -88,7 +91,8 @@ impl Reporter {
     /// What is to be written after this cycle, most urgent first.
     pub fn report(&mut self, world: &World, cycle: &Cycle, settings: &Settings, now: Timestamp) -> Vec<Write> {
         let standing = Standing::read(world, cycle);
-        let mut report = Report { world, settings, now, writes: Vec::new(), events: Vec::new() };
+        let queues = &cycle.queues;
+        let mut report = Report { world, queues, settings, now, writes: Vec::new(), events: Vec::new() };
         for effect in &cycle.effects {
             report.effect(effect);
         }
@@ -124,6 +128,7 @@ impl Reporter {
 
 struct Report<'a> {
     world: &'a World,
+    queues: &'a [QueueView],
     settings: &'a Settings,
     now: Timestamp,
     writes: Vec<Write>,
@@ -244,12 +249,22 @@ impl Report<'_> {
         if promised || pods.running {
             return;
         }
-        let explanations = reasons.iter().map(|words| UnschedulableExplanation {
-            reason: words.code.to_owned(),
-            message: words.message.clone(),
-            details: None,
-        });
-        self.condition(group, message, explanations.collect());
+        let details = job.blocked.as_ref().and_then(|blocked| queue_details::of(self.queues, blocked));
+        let mut explanations: Vec<UnschedulableExplanation> = Vec::new();
+        for words in reasons {
+            match explanations.last_mut() {
+                // A remark on the reason before it, and no reason that KAI knows.
+                Some(last) if words.code == reason::UNSCHEDULABLE => {
+                    last.message = format!("{} {}", last.message, words.message);
+                }
+                _ => explanations.push(UnschedulableExplanation {
+                    reason: words.code.to_owned(),
+                    message: words.message.clone(),
+                    details: details.clone().filter(|_| reason::QUOTA.contains(&words.code)),
+                }),
+            }
+        }
+        self.condition(group, message, explanations);
     }
 
     /// Puts the condition last, one for each node pool, unless it stands there already.
@@ -458,6 +473,9 @@ mod tests {
                         let codes: Vec<&str> = known.reasons.iter().map(|why| why.reason.as_str()).collect();
                         let (pool, id) = (&known.node_pool, &known.transition_id);
                         writeln!(text, "  {pool} {id} {codes:?} {}", known.message).unwrap();
+                        for details in known.reasons.iter().filter_map(|why| why.details.as_ref()) {
+                            writeln!(text, "  {}", serde_json::to_string(details).unwrap()).unwrap();
+                        }
                     }
                 }
                 Write::Emit(event) => {
@@ -498,6 +516,24 @@ mod tests {
         queue team quota=2
         job old queue=team gpu=2 on=a
         job new queue=team gpu=1";
+
+    #[test]
+    fn who_waits_for_a_queue_gets_its_numbers() {
+        check(
+            "node a gpu=4
+             queue team quota=1 limit=2
+             job old queue=team gpu=2 on=a
+             job new queue=team gpu=1",
+            &expect![[r#"
+                SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, reason: "OverLimit", message: "Queue team may use at most 2 GPUs, it holds 2 and the job asks for 1 more. Wait for jobs of the queue to end, or raise its limit. No room is made for it: 1 way of moving pods was tried, the best for 0 of 1 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted." }
+                conditions of lab/new:
+                  default 1 ["OverLimit"] Queue team may use at most 2 GPUs, it holds 2 and the job asks for 1 more. Wait for jobs of the queue to end, or raise its limit. No room is made for it: 1 way of moving pods was tried, the best for 0 of 1 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.
+                  {"queueDetails":{"name":"team","queueRequestedResources":{"cpu":"2","memory":"2G","nvidia.com/gpu":"3"},"queueDeservedResources":{"nvidia.com/gpu":"1"},"queueAllocatedResources":{"cpu":"1","memory":"1G","nvidia.com/gpu":"2"},"queueAllocatedNonPreemptibleResources":{"cpu":"0","memory":"0","nvidia.com/gpu":"0"},"queueResourceLimits":{"nvidia.com/gpu":"2"},"podGroupRequestedResources":{"cpu":"1","memory":"1G","nvidia.com/gpu":"1"},"podGroupRequestedNonPreemptibleResources":{"cpu":"0","memory":"0","nvidia.com/gpu":"0"}}}
+                event Unschedulable on pod lab/new-0: Queue team may use at most 2 GPUs, it holds 2 and the job asks for 1 more. Wait for jobs of the queue to end, or raise its limit. No room is made for it: 1 way of moving pods was tried, the best for 0 of 1 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted. {}
+                event Unschedulable on group lab/new: Queue team may use at most 2 GPUs, it holds 2 and the job asks for 1 more. Wait for jobs of the queue to end, or raise its limit. No room is made for it: 1 way of moving pods was tried, the best for 0 of 1 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted. {}
+            "#]],
+        );
+    }
 
     #[test]
     fn a_bind_is_a_request_owned_by_its_pod() {
@@ -550,7 +586,7 @@ mod tests {
         expect![[r#"
             SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, reason: "Unschedulable", message: "No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted." }
             conditions of lab/new:
-              default 1 ["PodSchedulingErrors", "Unschedulable"] No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.
+              default 1 ["PodSchedulingErrors"] No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.
             event Unschedulable on pod lab/new-0: No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted. {}
             event Unschedulable on group lab/new: No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted. {}
         "#]].assert_eq(&draw(&first));

@@ -32,7 +32,8 @@ pub fn bar(book: &QueueBook, reclaimer: Reclaimer) -> Option<Bar> {
     let row = book.row(queue);
     let block = |resource: QueueResource, allocated: Triple, bound: i64| {
         let (allocated, requested) = (allocated.get(resource), required.get(resource));
-        (allocated + requested > bound).then_some(QueueBlock { queue, resource, bound, allocated, requested })
+        let block = QueueBlock { queue, resource, bound, allocated, request: required };
+        (allocated + requested > bound).then_some(block)
     };
     let over_share = |resource| block(resource, row.allocated, row.fair_share.get(resource));
     let over_quota = |resource| match row.quota[resource as usize] {

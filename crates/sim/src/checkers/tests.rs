@@ -94,7 +94,7 @@ impl Case {
         self.cycle.queues.push(view("nobody", Triple::ZERO));
         let job = GroupKey::new("t", "g");
         let (name, queue, reasons) = (job.to_string(), "team".to_owned(), Vec::new());
-        self.cycle.pending.push(PendingJob { job, name, queue, reasons }.into());
+        self.cycle.pending.push(PendingJob { job, name, queue, reasons, blocked: None }.into());
     }
 
     fn check(&self, expected: &Expect) {

@@ -188,8 +188,8 @@ fn shortage(names: &Names, short: &PodSetShortage) -> String {
 
 fn block(names: &Names, at: &QueueBlock) -> String {
     let amount = |amount: i64| amount_of(at.resource, amount);
-    let QueueBlock { queue, bound, allocated, requested, .. } = at;
-    let (held, bound, asked) = (amount(*allocated), amount(*bound), amount(*requested));
+    let (QueueBlock { queue, bound, allocated, .. }, requested) = (at, at.requested());
+    let (held, bound, asked) = (amount(*allocated), amount(*bound), amount(requested));
     format!("{} holds {held} of {bound} {}, asked {asked}", queue_name(names, *queue), unit(at.resource))
 }
 
