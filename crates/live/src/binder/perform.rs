@@ -82,6 +82,9 @@ impl Performer {
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.bind(pod, uid, node, annotations).await,
             BindEffect::SetPhase { request, phase, reason, failed_attempts } => {
+                // What there is not is left out, as KAI does.
+                let reason = Some(reason).filter(|reason| !reason.is_empty());
+                let failed_attempts = Some(failed_attempts).filter(|attempts| **attempts > 0);
                 let status = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
                 let api: Api<BindRequest> = self.within(&request.namespace);
                 let patch = Patch::Merge(json!({"status": status}));
