@@ -1,5 +1,5 @@
 //! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`, `cargo xtask cluster`,
-//! `cargo xtask bench-peers`.
+//! `cargo xtask golden`, `cargo xtask bench-peers`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for terminals")]
 
@@ -20,6 +20,7 @@ usage: cargo xtask <command>
   tidy           check layering, purity, file sizes and leaks
   ci [--quick]   run every check, cheapest first; --quick stops after the unit tests
   cluster        start, show or end a real cluster with simulated nodes; see `cluster --help`
+  golden         play scenarios with KAI's own programs and with ours, and compare; see `golden --help`
   bench-peers    measure our cycles beside KAI's own; needs Go and Linux
     [--nodes 100,500,1000] [--scenario NAME,…] [--runs 3] [--patience CPU-SECONDS]";
 
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
         ["ci"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Full)),
         ["ci", "--quick"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Quick)),
-        ["cluster", arguments @ ..] => cluster(arguments),
+        ["cluster", arguments @ ..] => run("test-cluster", arguments),
+        ["golden", arguments @ ..] => build("kai-cli").and_then(|()| run("golden", arguments)),
         ["bench-peers", options @ ..] => Workspace::load().and_then(|workspace| peers::run(&workspace, options)),
         _ => Err(USAGE.to_owned()),
     };
@@ -46,10 +48,17 @@ fn main() -> ExitCode {
 }
 
 /// A program of its own, so that these checks need not be compiled with all it depends on.
-fn cluster(arguments: &[&str]) -> Result<(), String> {
-    let mut command = Command::new(workspace::cargo());
-    command.args(["run", "--quiet", "--package", "test-cluster", "--"]).args(arguments);
-    let status = command.status().map_err(|error| format!("cargo: {error}"))?;
+fn run(package: &str, arguments: &[&str]) -> Result<(), String> {
+    cargo(&[&["run", "--quiet", "--package", package, "--"], arguments].concat())
+}
+
+fn build(package: &str) -> Result<(), String> {
+    cargo(&["build", "--quiet", "--package", package])
+}
+
+fn cargo(arguments: &[&str]) -> Result<(), String> {
+    let status =
+        Command::new(workspace::cargo()).args(arguments).status().map_err(|error| format!("cargo: {error}"))?;
     // It has said itself what is wrong.
     if status.success() { Ok(()) } else { Err(String::new()) }
 }

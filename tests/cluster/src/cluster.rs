@@ -30,7 +30,8 @@ pub struct Options {
 /// A running cluster. Ends when dropped, unless it was told to live on.
 #[derive(Debug)]
 pub struct Cluster {
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
+    pub(crate) keys: Keys,
     state: State,
     processes: Vec<Process>,
     guard: Option<Guard>,
@@ -41,7 +42,7 @@ pub struct Cluster {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
-    /// Not complete: ends, but its logs stay.
+    /// Ends, but its logs stay: it is not complete, or somebody wants to read them.
     Starting,
     /// Ends without a trace.
     Owned,
@@ -77,8 +78,9 @@ impl Cluster {
             gpus: *gpus,
             processes: Vec::new(),
         };
+        let keys = Keys::create(&dir.join("keys"))?;
         let guard = Some(Guard::start(&dir)?);
-        let mut cluster = Self { dir, state, processes: Vec::new(), guard, _lock: lock, fate: Fate::Starting };
+        let mut cluster = Self { dir, keys, state, processes: Vec::new(), guard, _lock: lock, fate: Fate::Starting };
         cluster.bring_up(&programs, &operators, progress)?;
         cluster.fate = Fate::Owned;
         Ok(cluster)
@@ -97,13 +99,27 @@ impl Cluster {
         self.processes.iter_mut().try_for_each(|process| process.check(during))
     }
 
+    /// Starts a program that ends with the cluster, and waits until it answers on the free port that it is given.
+    pub fn start_program(&mut self, name: &'static str, command: impl Fn(u16) -> Command) -> Result<(), Fault> {
+        self.on_free_ports(|cluster| {
+            let [port] = ports::free()?;
+            cluster.spawn(name, command(port))?;
+            cluster.wait(name, &format!("{name} to answer"), |_| control_plane::answers(port))
+        })
+    }
+
     /// Lets it run on after us, until [`down`].
     pub fn detach(mut self) {
         self.fate = Fate::Detached;
     }
 
+    /// Ends it, but keeps what its processes wrote.
+    pub fn end_with_logs(mut self) {
+        self.fate = Fate::Starting;
+    }
+
     fn bring_up(&mut self, programs: &Programs, operators: &[Installation], progress: &Progress) -> Result<(), Fault> {
-        let keys = Keys::create(&self.dir.join("keys"))?;
+        let keys = self.keys.clone();
         let parts = Parts { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
         progress.say("keys made");
 
@@ -177,7 +193,7 @@ impl Cluster {
     }
 
     /// Ports are free when they are chosen, and may not be a moment later.
-    fn on_free_ports<T>(&mut self, start: impl Fn(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+    pub(crate) fn on_free_ports<T>(&mut self, start: impl Fn(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         for _ in 1..3 {
             match start(self) {
                 Err(fault) if fault.is_port_taken() => {
@@ -193,7 +209,7 @@ impl Cluster {
         start(self)
     }
 
-    fn spawn(&mut self, name: &'static str, command: Command) -> Result<(), Fault> {
+    pub(crate) fn spawn(&mut self, name: &'static str, command: Command) -> Result<(), Fault> {
         let process = Process::spawn(name, &self.dir, command)?;
         let record = process.record.clone();
         self.processes.push(process);
@@ -206,7 +222,12 @@ impl Cluster {
     }
 
     /// Waits until the probe holds. A process that ends meanwhile ends the waiting.
-    fn wait(&mut self, process: &str, what: &str, mut probe: impl FnMut(&Kubectl) -> bool) -> Result<(), Fault> {
+    pub(crate) fn wait(
+        &mut self,
+        process: &str,
+        what: &str,
+        mut probe: impl FnMut(&Kubectl) -> bool,
+    ) -> Result<(), Fault> {
         let kubectl = self.kubectl();
         let watch = Stopwatch::start();
         while !probe(&kubectl) {
@@ -252,7 +273,7 @@ pub fn down(base: &Path, name: &str) -> Result<bool, Fault> {
 }
 
 /// Creates what a new cluster starts with. It is known to be valid; having `kubectl` check it would take seconds.
-fn create(kubectl: &Kubectl, manifests: &str) -> Result<(), Fault> {
+pub(crate) fn create(kubectl: &Kubectl, manifests: &str) -> Result<(), Fault> {
     kubectl.run_with(&["create", "--validate=false", "--filename=-"], Some(manifests)).map(|_| ())
 }
 

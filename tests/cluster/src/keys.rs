@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::Fault;
 
 /// Paths of the files; the cluster's folder is in them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Keys {
     pub(crate) authority: PathBuf,
     pub(crate) server_certificate: PathBuf,
@@ -68,6 +68,15 @@ impl Keys {
             tokens: file("tokens.csv", &format!("{token},admin,admin,\"system:masters\"\n"))?,
             token,
         })
+    }
+
+    /// Gives a program that serves webhooks the certificate of the API server, as it wants to find it.
+    pub(crate) fn lend_certificate(&self, dir: &Path) -> Result<(), Fault> {
+        fs::create_dir_all(dir).map_err(Fault::io("create", dir))?;
+        for (name, original) in [("tls.crt", &self.server_certificate), ("tls.key", &self.server_key)] {
+            fs::copy(original, dir.join(name)).map_err(Fault::io("copy", original))?;
+        }
+        Ok(())
     }
 
     /// Lets `kubectl`, and everything else, in as the administrator.

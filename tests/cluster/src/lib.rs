@@ -7,6 +7,7 @@
 //!   Cluster::start   keys → etcd → API server → controllers → kinds of ours → nodes → kubelets played by kwok
 //!      │             → operators that were asked for: KubeRay, Kubeflow's, JobSet, LeaderWorkerSet
 //!      │
+//!      ├── start_peer, start_program: what is under test
 //!      ├── dropped: everything ends, the folder goes (a panicking test keeps it, for the logs)
 //!      └── detach: lives on; what runs is written in its folder, for `status` and `down`
 //! ```
@@ -22,6 +23,7 @@ mod keys;
 mod kubectl;
 mod manifests;
 mod operators;
+mod peer;
 mod ports;
 mod process;
 mod programs;

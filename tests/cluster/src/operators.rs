@@ -117,10 +117,7 @@ impl Installation {
     /// JobSet and LeaderWorkerSet are brothers, and are configured alike.
     fn configure(&self, parts: &Parts<'_>, version: &str, ports: Ports) -> Result<PathBuf, Fault> {
         let dir = parts.dir.join(self.operator.name());
-        fs::create_dir_all(&dir).map_err(Fault::io("create", &dir))?;
-        for (name, original) in [("tls.crt", &parts.keys.server_certificate), ("tls.key", &parts.keys.server_key)] {
-            fs::copy(original, dir.join(name)).map_err(Fault::io("copy", original))?;
-        }
+        parts.keys.lend_certificate(&dir)?;
         let configuration = json!({
             "apiVersion": version,
             "kind": "Configuration",

@@ -3,6 +3,7 @@
 //! Each component has a folder in `go/` with its exact dependencies and their checksums, so a build is the same
 //! everywhere. Beside each kept program lies the recipe it was built by; a program of another recipe is built anew.
 //! Operators are built when they are asked for, and what they want to find in a cluster is kept beside them as well.
+//! So are KAI's own programs, to compare with.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,17 @@ pub struct Programs {
 pub(crate) struct OperatorFiles {
     pub(crate) program: PathBuf,
     pub(crate) manifests: PathBuf,
+}
+
+/// KAI's own programs.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerPrograms {
+    pub(crate) binder: PathBuf,
+    pub(crate) podgrouper: PathBuf,
+    pub(crate) queue_controller: PathBuf,
+    pub(crate) scheduler: PathBuf,
+    /// A main of ours, with what cannot be told to listen on loopback only.
+    pub(crate) rest: PathBuf,
 }
 
 /// A Go module of ours in `go/`, and what is built from it.
@@ -130,6 +142,25 @@ const LWS: Component = Component {
     manifests: Some("config/default"),
 };
 
+const PEER: Component = Component {
+    folder: "kai",
+    module: "github.com/NVIDIA/KAI-scheduler",
+    version: "0.12.0",
+    stamps: &[],
+    programs: &[
+        Program { name: "peer-binder", package: "github.com/NVIDIA/KAI-scheduler/cmd/binder", asset: false },
+        Program { name: "peer-podgrouper", package: "github.com/NVIDIA/KAI-scheduler/cmd/podgrouper", asset: false },
+        Program {
+            name: "peer-queuecontroller",
+            package: "github.com/NVIDIA/KAI-scheduler/cmd/queuecontroller",
+            asset: false,
+        },
+        Program { name: "peer-scheduler", package: "github.com/NVIDIA/KAI-scheduler/cmd/scheduler", asset: false },
+        Program { name: "peer-rest", package: "kai.test/cluster/kai", asset: false },
+    ],
+    manifests: None,
+};
+
 impl Programs {
     /// Finds all programs, and builds those that are missing.
     pub fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
@@ -152,6 +183,14 @@ impl OperatorFiles {
         };
         let [program] = Store::open()?.provide(component, progress)?;
         Ok(Self { manifests: beside(&program, "json"), program })
+    }
+}
+
+impl PeerPrograms {
+    /// Finds them, and builds those that are missing.
+    pub(crate) fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
+        let [binder, podgrouper, queue_controller, scheduler, rest] = Store::open()?.provide(&PEER, progress)?;
+        Ok(Self { binder, podgrouper, queue_controller, scheduler, rest })
     }
 }
 
@@ -348,7 +387,7 @@ fn package_name(package: &str) -> &str {
 mod tests {
     use super::*;
 
-    const COMPONENTS: [Component; 7] = [ETCD, KUBERNETES, KWOK, KUBERAY, TRAINING, JOBSET, LWS];
+    const COMPONENTS: [Component; 8] = [ETCD, KUBERNETES, KWOK, KUBERAY, TRAINING, JOBSET, LWS, PEER];
 
     #[test]
     fn versions_are_those_of_the_go_modules() {

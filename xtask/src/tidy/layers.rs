@@ -8,7 +8,7 @@ enum May {
     UseAnything,
 }
 
-const LAYERS: [(&str, May); 18] = [
+const LAYERS: [(&str, May); 19] = [
     ("kai-engine", May::Use(&[])),
     ("kai-api", May::Use(&[])),
     ("kai-workloads", May::Use(&["kai-api"])),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, May); 18] = [
     ("bench-live", May::UseAnything),
     ("conformance", May::UseAnything),
     ("fuzz", May::UseAnything),
+    ("golden", May::UseAnything),
     ("test-cluster", May::Use(&["kai-api"])),
     ("xtask", May::UseAnything),
 ];

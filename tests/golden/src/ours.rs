@@ -1,0 +1,52 @@
+//! Our own programs, each with the roles that it is shipped with.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use test_cluster::Cluster;
+
+use crate::Failed;
+
+/// Subcommand, service account, arguments.
+const PARTS: [(&str, &str, &[&str]); 6] = [
+    ("admission", "admission", &["--gpu-sharing-enabled=true"]),
+    ("podgrouper", "pod-grouper", &[]),
+    ("scheduler", "scheduler", &[]),
+    ("binder", "binder", &["--fake-gpu-nodes"]),
+    ("podgroupcontroller", "podgroup-controller", &[]),
+    ("queuecontroller", "queue-controller", &[]),
+];
+
+pub(crate) fn start(cluster: &mut Cluster, kai: &Path) -> Result<(), Failed> {
+    let roles = Command::new(kai).arg("rbac").output()?;
+    cluster.kubectl().apply(&String::from_utf8(roles.stdout)?)?;
+    // Free now, and nobody else on this machine is likely to take it in the next second.
+    let webhooks = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    for (part, account, arguments) in PARTS {
+        let kubeconfig = kubeconfig_of(cluster, account)?;
+        cluster.start_program(part, |port| {
+            let mut command = Command::new(kai);
+            command.arg(part).arg("--kubeconfig").arg(&kubeconfig).args(arguments);
+            command.args(["--listen-address", &format!("127.0.0.1:{port}")]);
+            if part == "admission" {
+                command.args(["--webhook-addr", &webhooks.to_string()]);
+                command.args(["--webhook-url", &format!("https://{webhooks}")]);
+            }
+            command
+        })?;
+    }
+    Ok(())
+}
+
+fn kubeconfig_of(cluster: &Cluster, account: &str) -> Result<PathBuf, Failed> {
+    let token = cluster.kubectl().run(&format!("create token {account} --namespace kai-scheduler"))?;
+    let administrator = &cluster.state().kubeconfig;
+    let mut config: Value = serde_norway::from_str(&fs::read_to_string(administrator)?)?;
+    config["users"][0]["user"] = json!({"token": token.trim()});
+    let path = administrator.with_file_name(format!("kubeconfig-{account}"));
+    fs::write(&path, config.to_string())?;
+    Ok(path)
+}
