@@ -85,18 +85,19 @@ fn conformance(workspace: &Workspace) -> Work {
     Work::Cargo(arguments)
 }
 
-/// Runs each benchmark once, to see that it still works. Names the targets, since libraries have another harness.
+/// Runs each benchmark once, to see that it still works. Names the targets, since libraries have another harness, and
+/// the packages, since nothing else is needed optimised.
 fn benches(workspace: &Workspace) -> Work {
-    let names: Vec<&String> = workspace.packages.iter().flat_map(|package| &package.benches).collect();
-    if names.is_empty() {
+    let measuring = workspace.packages.iter().filter(|package| !package.benches.is_empty());
+    let named = measuring.flat_map(|package| {
+        let targets = package.benches.iter().map(|bench| ("--bench", bench));
+        [("-p", &package.name)].into_iter().chain(targets)
+    });
+    let named: Vec<&str> = named.flat_map(|(flag, name)| [flag, name.as_str()]).collect();
+    if named.is_empty() {
         return Work::Skip("no benchmark is defined".to_owned());
     }
-    let mut arguments = vec!["bench".to_owned(), "--workspace".to_owned()];
-    for name in names {
-        arguments.extend(["--bench".to_owned(), name.clone()]);
-    }
-    arguments.extend(["--".to_owned(), "--test".to_owned()]);
-    Work::Cargo(arguments)
+    words(&format!("bench {} -- --test", named.join(" ")))
 }
 
 fn deny() -> Work {
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn names_every_benchmark() {
         let Work::Cargo(arguments) = benches(&workspace(&["cycle", "share"])) else { panic!("skipped") };
-        assert_eq!(arguments.join(" "), "bench --workspace --bench cycle --bench share -- --test");
+        assert_eq!(arguments.join(" "), "bench -p kai-engine --bench cycle --bench share -- --test");
     }
 
     #[test]
