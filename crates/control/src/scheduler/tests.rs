@@ -359,6 +359,23 @@ fn bind_request(node: &str, uid: Option<&str>, status: &Value) -> Object {
     Object::parse(&value).unwrap().unwrap()
 }
 
+/// The answer to its bind was lost, so a request was made anew, before a watch showed that it is bound.
+#[test]
+fn a_bound_pod_shares_the_gpu_it_was_bound_with_whatever_a_request_says() {
+    let mut world = world(
+        "node a gpu=2 gpu-memory=16000
+         queue team
+         job train queue=team fraction=0.5 on=a device=g1
+         job other queue=team fraction=0.5 on=a device=g2
+         job new queue=team gpu=1",
+    );
+    let request = json!({"kind": "BindRequest", "metadata": {"name": "train-0", "namespace": "lab"},
+        "spec": {"podName": "train-0", "selectedNode": "a", "selectedGPUGroups": ["g2"]}, "status": {"phase": "Succeeded"}});
+    world.apply(Object::parse(&request).unwrap().unwrap());
+    let played = draw(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW));
+    assert!(!played.contains("bind new-0"), "{played}");
+}
+
 #[test]
 fn a_pod_under_way_holds_its_node_until_the_bind_is_given_up() {
     let check = |request: Object, want: &Expect| {

@@ -268,10 +268,12 @@ fn member<'w>(
     let waits = matches!(status, Status::Pending | Status::Gated);
     let node = name.filter(|_| !waits).and_then(|name| nodes.id(name));
     let shares = pod.request.sharing.is_some() && node.is_some() && status::holds_room(status);
-    let gpu_groups = match request {
+    let gpu_groups = match (pod.gpu_groups(), request) {
         _ if !shares => Vec::new(),
-        Some(request) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
-        _ => pod.gpu_groups(),
+        // A pod that is bound says what it shares: a request made before that was known may name others.
+        (told, _) if pod.node.is_some() && !told.is_empty() => told,
+        (_, Some(request)) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
+        (told, _) => told,
     };
     Member { pod, status, node, gpu_groups, request }
 }
