@@ -5,6 +5,7 @@
 use std::time::Duration;
 use std::{fs, process, thread};
 
+use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time of all threads so far. Unlike elapsed time it does not grow while others use the machine.
@@ -16,6 +17,16 @@ pub fn cpu_time() -> Duration {
 /// CPU time since an earlier reading.
 pub fn cpu_since(earlier: Duration) -> Duration {
     cpu_time().saturating_sub(earlier)
+}
+
+/// CPU time of another process so far, in steps of the system's clock; `None` where the system does not say.
+pub fn cpu_time_of(process: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // What follows the name, which may hold anything: the state is the third field of all.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    let (user, system) = (ticks()?, ticks()?);
+    Some(Duration::from_secs_f64((user + system) as f64 / clock_ticks_per_second() as f64))
 }
 
 /// Ends this process with `code` once it has used so much CPU time.
@@ -68,6 +79,14 @@ mod tests {
         let before = cpu_time();
         let sum: u64 = std::hint::black_box(0..1_000_000).sum();
         assert!(std::hint::black_box(sum) > 0 && cpu_time() > before);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn others_see_the_same_cpu_time() {
+        let seen = cpu_time_of(process::id()).unwrap();
+        assert!(cpu_time() + Duration::from_millis(50) >= seen, "{seen:?}");
+        assert_eq!(cpu_time_of(u32::MAX), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! nodes and measures how long users wait.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
+mod account;
 mod measure;
 mod ray;
 
@@ -62,7 +63,8 @@ fn run(args: &Args) -> Result<(), Failed> {
 }
 
 fn print(report: &Report) {
-    let Report { pods, bare_binds, bare_pods, pods_per_second, unschedulable, reclaim, memory } = report;
+    let Report { pods, bare_binds, bare_pods, pods_per_second, unschedulable, reclaim, bare_bill, bill, memory } =
+        report;
     println!("| {pods} pods of one GPU | |\n|---|--:|");
     println!("| bare binds | {bare_binds:.0} a second |");
     println!("| created and bound bare | {bare_pods:.0} pods a second |");
@@ -71,6 +73,16 @@ fn print(report: &Report) {
     println!("| one GPU is reclaimed | {:.1} s |", reclaim.as_secs_f64());
     for (part, mib) in memory {
         println!("| memory of {part} | {mib} MiB |");
+    }
+    println!("\n| CPU s until all were bound | bare | by kai |\n|---|--:|--:|");
+    for (process, time) in &bill.cpu {
+        let bare = bare_bill.cpu.iter().find(|(name, _)| name == process).map(|(_, time)| *time);
+        println!("| {process} | {:.1} | {:.1} |", bare.unwrap_or_default().as_secs_f64(), time.as_secs_f64());
+    }
+    println!("| all together | {:.1} | {:.1} |", bare_bill.cpu_seconds(), bill.cpu_seconds());
+    println!("\n| calls until all were bound by kai | a pod |\n|---|--:|");
+    for (call, count) in &bill.calls {
+        println!("| {call} | {:.2} |", *count as f64 / *pods as f64);
     }
 }
 

@@ -2,6 +2,7 @@
 //! jobs until room is made for them. Beside it, what that API server can do at best.
 #![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,11 +12,13 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kai_meter::memory_of;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use test_cluster::{Cluster, Options, Progress};
+
+use crate::account::Account;
 
 /// Calls at the same time, of the bench and of each part.
 pub(crate) const WORKERS: usize = 32;
@@ -39,6 +42,9 @@ pub(crate) struct Report {
     pub(crate) unschedulable: Duration,
     /// Until a pod is bound for which another queue must give up a GPU.
     pub(crate) reclaim: Duration,
+    /// What creating and binding the pods took, bare and with all parts of ours.
+    pub(crate) bare_bill: Account,
+    pub(crate) bill: Account,
     /// MiB in use by each part in the end.
     pub(crate) memory: Vec<(&'static str, u64)>,
 }
@@ -59,24 +65,31 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     let client = connect(kubeconfig).await?;
     let api: Api<Pod> = Api::namespaced(client.clone(), "default");
 
+    let mut processes: Vec<(&str, u32)> =
+        cluster.state().processes.iter().map(|it| (it.name.as_str(), it.pid)).collect();
+    processes.push(("bench", std::process::id()));
+    let before = Account::read(&cluster.kubectl(), &processes)?;
     let started = Instant::now();
     create(&api, count, "bare", "nobody", "first").await?;
     let created = started.elapsed();
     let started = Instant::now();
     bind_all(&api, count).await?;
     let bound = started.elapsed();
+    let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("{count} bare pods created in {created:.1?} and bound in {bound:.1?}"));
     api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
     await_pods(&api, "bare pods are gone", <[Pod]>::is_empty).await?;
 
     cluster.kubectl().apply(&queues(count))?;
     let parts = Parts::start(kai, kubeconfig)?;
+    processes.extend(parts.ids());
+    let before = Account::read(&cluster.kubectl(), &processes)?;
     let started = Instant::now();
     create(&api, count, "ours", "kai-scheduler", "first").await?;
     progress.say(format!("{count} pods created in {:.1?}", started.elapsed()));
-    let waiting = ListParams::default().fields("spec.nodeName=");
-    await_listed(&api, &waiting, "all pods are bound", <[Pod]>::is_empty).await?;
+    await_bound(&api, count).await?;
     let ours = started.elapsed();
+    let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("all bound after {ours:.1?}"));
 
     let started = Instant::now();
@@ -101,6 +114,8 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
         pods_per_second: seconds(ours),
         unschedulable,
         reclaim,
+        bare_bill,
+        bill,
         memory: parts.memory(),
     })
 }
@@ -181,20 +196,29 @@ async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-pub(crate) async fn await_pods(api: &Api<Pod>, what: &str, holds: impl Fn(&[Pod]) -> bool) -> Result<(), Failed> {
-    await_listed(api, &ListParams::default(), what, holds).await
+/// Follows names of bound pods, which costs the API server next to nothing.
+async fn await_bound(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
+    let (started, mut bound) = (Instant::now(), BTreeSet::new());
+    while started.elapsed() < PATIENCE {
+        let which = WatchParams::default().fields("spec.nodeName!=").disable_bookmarks();
+        let mut events = std::pin::pin!(api.watch_metadata(&which, "0").await?);
+        while let Some(event) = events.try_next().await? {
+            if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event {
+                bound.extend(pod.metadata.name);
+            }
+            if bound.len() == count {
+                return Ok(());
+            }
+        }
+    }
+    Err(format!("{PATIENCE:?} later only {} of {count} pods are bound", bound.len()).into())
 }
 
 /// Looks at pods, from the API server's cache, until it holds.
-async fn await_listed(
-    api: &Api<Pod>,
-    which: &ListParams,
-    what: &str,
-    holds: impl Fn(&[Pod]) -> bool,
-) -> Result<(), Failed> {
+pub(crate) async fn await_pods(api: &Api<Pod>, what: &str, holds: impl Fn(&[Pod]) -> bool) -> Result<(), Failed> {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
-        let pods = api.list(&which.clone().match_any()).await?;
+        let pods = api.list(&ListParams::default().match_any()).await?;
         if holds(&pods.items) {
             return Ok(());
         }
@@ -232,6 +256,10 @@ impl Parts {
             parts.0.push((part, command.spawn()?));
         }
         Ok(parts)
+    }
+
+    fn ids(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.0.iter().map(|(part, child)| (*part, child.id()))
     }
 
     pub(crate) fn memory(&self) -> Vec<(&'static str, u64)> {
