@@ -3,6 +3,11 @@
 //! Which group a workload needs is decided by [`kai_workloads`]; here it becomes an object, is held against the
 //! stored one, and the pod is linked to it. Level-triggered: asking again about a grouped pod changes nothing.
 
+mod agenda;
+mod known;
+
+pub use agenda::{Agenda, Followed, Job, Reading, Step, Written};
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -19,6 +24,8 @@ use crate::world::PodKey;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     pub effects: Vec<GroupEffect>,
+    /// The group is the pod's own, and the pod belongs to it without a link.
+    pub link_can_wait: bool,
     /// Values that were there but could not be used, for the log.
     pub notes: Vec<Note>,
 }
@@ -81,7 +88,14 @@ pub fn reconcile<'a>(
     let mut effects = Vec::new();
     effects.extend(write_group(&spec, related, settings)?);
     effects.extend(link(pod, &spec));
-    Ok(Answer { effects, notes: spec.notes })
+    let own = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+    let link_can_wait = spec.sub_groups.is_empty() && spec.name == own_group_name(own("name"), own("uid"));
+    Ok(Answer { effects, link_can_wait, notes: spec.notes })
+}
+
+/// The group of a pod without owners. Whoever finds it by its name need not wait for the link.
+pub(crate) fn own_group_name(pod: &str, uid: &str) -> String {
+    format!("pg-{pod}-{uid}")
 }
 
 fn write_group(spec: &GroupSpec, related: &dyn Related, settings: &Settings) -> Result<Option<GroupEffect>, Ungrouped> {

@@ -9,6 +9,7 @@
 
 pub mod admission;
 pub mod binder;
+mod calendar;
 pub mod declared_roles;
 pub mod devices;
 mod duration;

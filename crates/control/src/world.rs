@@ -118,6 +118,8 @@ pub struct World {
     pub csi_drivers: BTreeMap<String, CsiDriver>,
     pub storage_capacities: BTreeMap<Key, StorageCapacity>,
     pub config_maps: BTreeMap<Key, ConfigMap>,
+    /// Groups that pods own, by the pod.
+    own_groups: BTreeMap<PodKey, GroupKey>,
     changes: Changes,
 }
 
@@ -144,7 +146,33 @@ const CHANGED_PART: usize = 8;
 
 impl World {
     /// Adds the object, or replaces the one of the same name.
-    pub fn apply(&mut self, object: Object) {
+    pub fn apply(&mut self, mut object: Object) {
+        let mut found = None;
+        match &mut object {
+            Object::Pod(pod) => {
+                let own = self.own_groups.get(&pod.key).and_then(|group| self.pod_groups.get(group));
+                if let Some(group) = own.filter(|group| group.is_own_group_of(pod)) {
+                    pod.link_to(&group.key);
+                }
+            }
+            Object::PodGroup(group) => {
+                if let Some(pod) = group.owner_key() {
+                    found = self.pods.get(&pod).filter(|pod| group.is_own_group_of(pod)).cloned();
+                    if let Some(pod) = &mut found {
+                        pod.link_to(&group.key);
+                    }
+                    self.own_groups.insert(pod, group.key.clone());
+                }
+            }
+            _ => {}
+        }
+        self.put(object);
+        if let Some(pod) = found {
+            self.put(Object::Pod(Box::new(pod)));
+        }
+    }
+
+    fn put(&mut self, object: Object) {
         let reference = object.reference();
         let before = match object {
             Object::Node(row) => put(&mut self.nodes, row.name.clone(), *row, Object::Node),
@@ -201,6 +229,12 @@ impl World {
             Ref::StorageCapacity(key) => take(&mut self.storage_capacities, key, Object::StorageCapacity),
             Ref::ConfigMap(key) => take(&mut self.config_maps, key, Object::ConfigMap),
         };
+        if let Some(Object::PodGroup(group)) = &before
+            && let Some(pod) = group.owner_key()
+            && self.own_groups.get(&pod) == Some(&group.key)
+        {
+            self.own_groups.remove(&pod);
+        }
         let existed = before.is_some();
         if existed {
             self.note(which.clone(), before);
@@ -244,4 +278,43 @@ fn put<K: Ord, V: PartialEq>(
 /// Takes a row out of its table.
 fn take<K: Ord, V>(table: &mut BTreeMap<K, V>, key: &K, object: fn(Box<V>) -> Object) -> Option<Object> {
     table.remove(key).map(|old| object(Box::new(old)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str) -> Object {
+        let metadata = json!({"namespace": "n", "name": "p", "uid": uid});
+        Object::parse(&json!({"kind": "Pod", "metadata": metadata, "spec": {}})).unwrap().unwrap()
+    }
+
+    fn group() -> Object {
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+        let metadata = json!({"namespace": "n", "name": "pg-p-u", "ownerReferences": [owner]});
+        Object::parse(&json!({"kind": "PodGroup", "metadata": metadata, "spec": {"queue": "q"}})).unwrap().unwrap()
+    }
+
+    fn group_of(objects: [Object; 2]) -> Option<GroupKey> {
+        let mut world = World::default();
+        for object in objects {
+            world.apply(object);
+        }
+        world.pods[&PodKey::new("n", "p")].group()
+    }
+
+    #[test]
+    fn a_pod_belongs_to_its_own_group_before_it_is_linked() {
+        let own = Some(GroupKey::new("n", "pg-p-u"));
+        assert_eq!(group_of([pod("u"), group()]), own);
+        assert_eq!(group_of([group(), pod("u")]), own);
+    }
+
+    #[test]
+    fn not_to_the_group_of_an_earlier_pod_of_its_name() {
+        assert_eq!(group_of([pod("v"), group()]), None);
+        assert_eq!(group_of([group(), pod("v")]), None);
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Note {
 }
 
 /// Notes that wait to be written. More than these are dropped: better no note than no room for binds.
-const WAITING_MAX: usize = 1000;
+const WAITING_MAX: usize = 10_000;
 
 impl Events {
     pub(crate) fn new(writer: &Writer, component: impl Into<String>) -> Self {

@@ -23,6 +23,7 @@ mod logs;
 mod node_scale;
 mod pace;
 mod process;
+mod raw;
 mod scheduler;
 mod snapshot;
 mod status;

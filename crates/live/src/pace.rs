@@ -1,7 +1,8 @@
-//! How fast the API server may be asked: so many calls a second, and some at once after a quiet time.
+//! How fast the API server may be asked: so many calls a second, and some at once after a quiet time. And who comes
+//! first: deeds, for which somebody waits, before words.
 #![allow(clippy::disallowed_types, reason = "keeping a pace needs a clock")]
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Calls a second on average, `burst` of them at once after a quiet time. No calls a second means no limit.
@@ -11,14 +12,32 @@ pub(crate) struct Pace {
     burst: u32,
     /// When the next call would be due if there were no bursts.
     next: Mutex<Option<Instant>>,
+    deeds: Mutex<Deeds>,
 }
+
+#[derive(Debug, Default)]
+struct Deeds {
+    under_way: usize,
+    /// When the last one ended.
+    ended: Option<Instant>,
+}
+
+/// A deed under way.
+#[derive(Debug)]
+pub(crate) struct Deed(Arc<Pace>);
+
+/// After so long without deeds there will be none for a while.
+const CALM: Duration = Duration::from_millis(250);
+/// And so long words wait for that at most. With few at a time, they take up little of what deeds need.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Who waits for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hurry {
     /// As soon as the pace allows.
     Now,
-    /// Only while a part of a burst is left for others: words must not hold up deeds.
+    /// When no deeds are under way, within reason, and only while a part of a burst is left for others: words must not
+    /// hold up deeds.
     Spare,
 }
 
@@ -26,11 +45,23 @@ impl Pace {
     pub(crate) fn new(per_second: f64, burst: u32) -> Self {
         let limited = per_second.is_finite() && per_second > 0.0;
         let gap = limited.then(|| Duration::from_secs_f64(1.0 / per_second));
-        Self { gap, burst: burst.max(1), next: Mutex::new(None) }
+        Self { gap, burst: burst.max(1), next: Mutex::new(None), deeds: Mutex::default() }
+    }
+
+    /// Words wait for its end, which is when the value is dropped.
+    pub(crate) fn begin_deed(self: &Arc<Self>) -> Deed {
+        lock(&self.deeds).under_way += 1;
+        Deed(Arc::clone(self))
     }
 
     /// Waits for one's turn.
     pub(crate) async fn turn(&self, hurry: Hurry) {
+        if hurry == Hurry::Spare {
+            let patient_until = Instant::now() + PATIENCE;
+            while let Some(wait) = self.calm_in(Instant::now(), patient_until) {
+                tokio::time::sleep(wait).await;
+            }
+        }
         loop {
             let (booked, wait) = self.book(hurry, Instant::now());
             if !wait.is_zero() {
@@ -42,10 +73,17 @@ impl Pace {
         }
     }
 
+    /// How long to wait before asking again; nothing if it is calm, or if one has waited long enough.
+    fn calm_in(&self, now: Instant, patient_until: Instant) -> Option<Duration> {
+        let deeds = lock(&self.deeds);
+        let calm_at = if deeds.under_way > 0 { now + CALM } else { deeds.ended? + CALM };
+        Some(calm_at.min(patient_until).saturating_duration_since(now)).filter(|wait| !wait.is_zero())
+    }
+
     /// Books the next turn if there is one to be had, and tells how long it takes until then or until asking again.
     fn book(&self, hurry: Hurry, now: Instant) -> (bool, Duration) {
         let Some(gap) = self.gap else { return (true, Duration::ZERO) };
-        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = lock(&self.next);
         // Turns not taken are kept, up to a burst of them.
         let oldest = now.checked_sub(gap * (self.burst - 1)).unwrap_or(now);
         let due = next.unwrap_or(oldest).max(oldest);
@@ -60,9 +98,35 @@ impl Pace {
     }
 }
 
+impl Drop for Deed {
+    fn drop(&mut self) {
+        let mut deeds = lock(&self.0.deeds);
+        deeds.under_way -= 1;
+        deeds.ended = Some(Instant::now());
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_wait_for_the_end_of_deeds_but_not_for_ever() {
+        let pace = Arc::new(Pace::new(0.0, 1));
+        let now = Instant::now();
+        let late = now + PATIENCE;
+        assert_eq!(pace.calm_in(now, late), None);
+        let deed = pace.begin_deed();
+        assert_eq!(pace.calm_in(now, late), Some(CALM));
+        assert_eq!(pace.calm_in(late, late), None, "it has waited long enough");
+        drop(deed);
+        assert!(pace.calm_in(Instant::now(), late).is_some_and(|wait| wait <= CALM));
+        assert_eq!(pace.calm_in(Instant::now() + CALM, late), None);
+    }
 
     fn waits(pace: &Pace, calls: usize, now: Instant) -> Vec<u128> {
         (0..calls).map(|_| pace.book(Hurry::Now, now).1.as_millis()).collect()

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, ListParams};
 use kube::{Client, Error};
 use serde_json::Value;
 
-use crate::watch::{Contents, stripped};
+use crate::raw::{Contents, Raw};
 use crate::writer::code;
 use crate::{Fault, client, kinds};
 
@@ -41,7 +41,7 @@ pub fn take_picture(kubeconfig: Option<&Path>, tell: impl Fn(&str, usize)) -> Re
 }
 
 async fn all(client: &Client, kind: &ApiResource, objects: &mut Vec<Value>) -> Result<(), Error> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+    let api: Api<Raw> = Api::all_with(client.clone(), kind);
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = match api.list(&page).await {
@@ -49,7 +49,7 @@ async fn all(client: &Client, kind: &ApiResource, objects: &mut Vec<Value>) -> R
             Err(error) if code(&error) == Some(404) => return Ok(()),
             list => list?,
         };
-        objects.extend(list.items.into_iter().map(|object| stripped(object, kind, Contents::NobodysBusiness)));
+        objects.extend(list.items.into_iter().map(|object| object.into_value(kind, Contents::NobodysBusiness)));
         let Some(next) = list.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(()) };
         page = page.continue_token(&next);
     }

@@ -11,7 +11,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kai_api::{PodGroup, Queue};
 use kai_control::Key;
 use kai_control::tally::{GroupTally, QueueTally, Tally};
-use kube::api::{Api, ApiResource, DynamicObject, Patch};
+use kube::api::{Api, ApiResource, Patch};
 use kube::{Client, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -19,6 +19,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Part;
+use crate::raw::Raw;
 use crate::watch::{Seen, Watched, follow};
 use crate::writer::{PATCH, Writer, gone_is_fine};
 use crate::{Fault, Health, LeaseOptions, Pace, lease};
@@ -45,6 +46,12 @@ pub struct QueueLabel {
 
 /// Changes that come within this time are written as one.
 const PERIOD: Duration = Duration::from_millis(250);
+
+/// So many pods that change within a period are a flood: most of what could be said now would be wrong a moment later,
+/// and the API server has more urgent things to do.
+const FLOOD: usize = 25;
+/// Periods that status waits for the end of a flood, at most.
+const FLOOD_MAX: u32 = 40;
 
 /// Keeps the status of pod groups until stopped.
 pub(crate) async fn run_groups(
@@ -97,6 +104,10 @@ struct Shell<T> {
     writer: Writer,
     /// Corrections under way. While there are some, others wait, so that each says the latest.
     under_way: usize,
+    /// Pods that changed in this period.
+    changed: usize,
+    /// Periods since the last corrections, while there is a flood.
+    held_up: u32,
     part: Part,
 }
 
@@ -118,7 +129,18 @@ impl<T: Tally> Shell<T> {
         // Status is for people to read; what others wait for comes first.
         let writer = Writer::new(client.clone(), pace, options.workers).for_words();
         let target = ApiResource::erase::<K>(&());
-        Self { client, tally, watched, listed: BTreeSet::new(), target, writer, under_way: 0, part }
+        Self {
+            client,
+            tally,
+            watched,
+            listed: BTreeSet::new(),
+            target,
+            writer,
+            under_way: 0,
+            changed: 0,
+            held_up: 0,
+            part,
+        }
     }
 
     async fn run(mut self, stop: CancellationToken, tell: impl Fn(&T)) {
@@ -136,7 +158,7 @@ impl<T: Tally> Shell<T> {
                 Some(seen) = news.recv() => self.take(seen),
                 Some(written) = finished.recv() => self.take(written),
                 _ = tick.tick(), if self.is_known() => {
-                    if self.under_way == 0 {
+                    if !self.waits_for_calm() && self.under_way == 0 {
                         self.correct(&finish);
                     }
                     tell(&self.tally);
@@ -152,9 +174,19 @@ impl<T: Tally> Shell<T> {
         self.listed.len() == self.watched.len()
     }
 
+    /// Whether so much happens that status had better wait, and has not waited for long.
+    fn waits_for_calm(&mut self) -> bool {
+        let flood = std::mem::take(&mut self.changed) >= FLOOD;
+        self.held_up = if flood && self.held_up < FLOOD_MAX { self.held_up + 1 } else { 0 };
+        self.held_up > 0
+    }
+
     fn take(&mut self, news: News) {
         match news {
-            News::Seen(place, Seen::Applied(value)) => self.see(place, &value),
+            News::Seen(place, Seen::Applied(value)) => {
+                self.changed += usize::from(self.watched[place].resource.kind == "Pod");
+                self.see(place, &value);
+            }
             News::Seen(place, Seen::Deleted(key)) => self.lose(place, &key),
             News::Seen(place, Seen::Listed { all, gone }) => {
                 for key in &gone {
@@ -191,7 +223,7 @@ impl<T: Tally> Shell<T> {
     fn correct(&mut self, finish: &mpsc::UnboundedSender<News>) {
         for (key, patch) in self.tally.corrections() {
             self.under_way += 1;
-            let api: Api<DynamicObject> = if key.namespace.is_empty() {
+            let api: Api<Raw> = if key.namespace.is_empty() {
                 Api::all_with(self.client.clone(), &self.target)
             } else {
                 Api::namespaced_with(self.client.clone(), &key.namespace, &self.target)

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use futures::StreamExt as _;
 use kai_control::Key;
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
+
+use crate::raw::{Contents, Raw};
 
 /// A kind to follow.
 #[derive(Clone, Debug)]
@@ -47,7 +49,7 @@ where
 {
     let Watched { resource, fields } = watched;
     let config = fields.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let api: Api<Raw> = Api::all_with(client, &resource);
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     let contents = if fields.is_some() { Contents::Wanted } else { Contents::NobodysBusiness };
     let mut listed = Vec::new();
@@ -59,7 +61,7 @@ where
                 continue;
             }
             Ok(watcher::Event::InitApply(object)) => {
-                listed.push(stripped(object, &resource, contents));
+                listed.push(object.into_value(&resource, contents));
                 continue;
             }
             Ok(watcher::Event::InitDone) => {
@@ -70,12 +72,12 @@ where
                 Seen::Listed { all, gone }
             }
             Ok(watcher::Event::Apply(object)) => {
-                let value = stripped(object, &resource, contents);
+                let value = object.into_value(&resource, contents);
                 names.insert(Key::of(&value));
                 Seen::Applied(value)
             }
             Ok(watcher::Event::Delete(object)) => {
-                let key = Key::of(&stripped(object, &resource, contents));
+                let key = Key::of(&object.into_value(&resource, contents));
                 names.remove(&key);
                 Seen::Deleted(key)
             }
@@ -88,44 +90,5 @@ where
         if out.send(news(seen)).await.is_err() {
             return;
         }
-    }
-}
-
-/// Whether anybody wants what is in config maps: whoever follows certain ones does, whoever follows all wants names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contents {
-    Wanted,
-    NobodysBusiness,
-}
-
-/// The object with its kind, which lists leave out, and without the record of who set which field.
-pub(crate) fn stripped(mut object: DynamicObject, resource: &ApiResource, contents: Contents) -> Value {
-    object.metadata.managed_fields = None;
-    if resource.kind == "ConfigMap"
-        && contents == Contents::NobodysBusiness
-        && let Some(fields) = object.data.as_object_mut()
-    {
-        fields.clear();
-    }
-    object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
-    serde_json::to_value(object).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn config_maps_keep_what_is_in_them_for_those_who_ask_by_name() {
-        let map: DynamicObject = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"key": "value"},
-        }))
-        .unwrap();
-        let resource = ApiResource::erase::<ConfigMap>(&());
-        assert_eq!(stripped(map.clone(), &resource, Contents::Wanted)["data"]["key"], "value");
-        assert!(stripped(map, &resource, Contents::NobodysBusiness)["data"].is_null());
     }
 }

@@ -45,7 +45,8 @@ impl Writer {
         Self { client, pace, hurry: Hurry::Now, slots, under_way: TaskTracker::new() }
     }
 
-    /// For what can wait: words. It has slots of its own, and uses only turns that nobody in a hurry needs.
+    /// For what can wait: words. It has slots of its own, waits while deeds are under way, and uses only turns that nobody
+    /// in a hurry needs.
     pub(crate) fn for_words(&self) -> Self {
         Self { hurry: Hurry::Spare, slots: Arc::new(Semaphore::new(WORD_SLOTS)), ..self.clone() }
     }
@@ -53,9 +54,11 @@ impl Writer {
     /// Does this when there is a free slot, beside everything else.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let slots = Arc::clone(&self.slots);
+        let deed = (self.hurry == Hurry::Now).then(|| self.pace.begin_deed());
         self.under_way.spawn(async move {
             let _slot = slots.acquire_owned().await;
             work.await;
+            drop(deed);
         });
     }
 

@@ -10,6 +10,7 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use super::{BindEffect, Binder, Plan, Settings};
+use crate::calendar::Calendar;
 use crate::world::{Key, PodKey};
 
 /// Kinds that the binder follows.
@@ -39,8 +40,15 @@ pub struct Ended {
     pub job: Job,
     /// Effects that were performed, or tried by a stubborn one.
     pub done: usize,
-    /// What the first that failed was answered.
-    pub refusal: Option<String>,
+    /// What those that failed were answered.
+    pub refused: BTreeMap<usize, String>,
+}
+
+impl Ended {
+    fn performed(&self) -> impl Iterator<Item = &BindEffect> {
+        let tried = self.job.effects.iter().enumerate().take(self.done);
+        tried.filter(|(at, _)| !self.refused.contains_key(at)).map(|(_, effect)| effect)
+    }
 }
 
 /// How often reservations should be looked after even if nothing seems to happen.
@@ -54,13 +62,11 @@ const PAUSE: Span = Span::seconds(1);
 pub struct Agenda {
     binder: Binder,
     /// When to look at requests.
-    due: BTreeMap<Key, Timestamp>,
-    /// The same of those that nothing keeps from being looked at, earliest first.
-    calendar: BTreeSet<(Timestamp, Key)>,
-    /// Requests with a job under way; with its uid if it is the last one.
-    busy: BTreeMap<Key, Option<String>>,
-    /// Requests that were carried out or given up, by uid: a watch may not show it yet.
+    calendar: Calendar,
+    /// Requests whose attempt was written to have ended, and the version it was about: a watch may not show it yet.
     over: BTreeMap<Key, String>,
+    /// How requests ended that could not be told so.
+    unwritten: BTreeMap<Key, Vec<BindEffect>>,
     /// Attempts that failed, to be taken back.
     failed: Vec<(Key, String)>,
     /// Pods that a job under way creates or deletes.
@@ -87,7 +93,7 @@ impl Agenda {
         match kind {
             Followed::Requests => {
                 let request = self.binder.apply_request(value)?;
-                self.look_at(request, now);
+                self.calendar.look_at(request, now);
             }
             Followed::Pods => {
                 let groups = self.binder.apply_pod(value)?;
@@ -99,7 +105,7 @@ impl Agenda {
             Followed::VolumeClaims => {
                 self.binder.apply_volume_claim(value)?;
                 for request in self.binder.open_requests_in(&Key::of(value).namespace) {
-                    self.look_at(request, now);
+                    self.calendar.look_at(request, now);
                 }
             }
         }
@@ -111,8 +117,9 @@ impl Agenda {
         match kind {
             Followed::Requests => {
                 self.touched.extend(self.binder.delete_request(key));
-                self.forget(key);
+                self.calendar.forget(key);
                 self.over.remove(key);
+                self.unwritten.remove(key);
             }
             Followed::Pods => {
                 let groups = self.binder.delete_pod(key);
@@ -140,7 +147,7 @@ impl Agenda {
         if !self.failed.is_empty() || !self.touched.is_empty() {
             return Some(now);
         }
-        self.calendar.first().map(|(at, _)| *at)
+        self.calendar.next()
     }
 
     /// What to start now. Everything the binder follows must have been listed: a pod that has not been listed yet is not
@@ -162,12 +169,15 @@ impl Agenda {
             plan.effects.retain(|effect| self.held_up(effect).is_none());
             self.start_plan(request, plan, true, &mut jobs);
         }
-        while let Some((at, request)) = self.calendar.first().cloned()
-            && at <= now
-        {
-            self.forget(&request);
-            if self.over.get(&request).map(String::as_str) == self.binder.open_uid(&request) {
+        while let Some(request) = self.calendar.take(now) {
+            let seen = self.binder.version(&request);
+            if seen.is_some() && self.over.get(&request).map(String::as_str) == seen {
                 // Until a watch shows it, what is done would be planned once more.
+                continue;
+            }
+            let end = self.unwritten.remove(&request);
+            if let Some(end) = end.filter(|end| end.iter().find_map(written) == seen) {
+                self.start_plan(request, Plan { effects: end, ..Plan::default() }, true, &mut jobs);
                 continue;
             }
             let plan = self.binder.plan(&request, now);
@@ -184,53 +194,37 @@ impl Agenda {
 
     /// A job has come to its end.
     pub fn ended(&mut self, ended: Ended, now: Timestamp) {
-        let Ended { job: Job { request, effects, stubborn }, done, refusal } = ended;
-        for effect in &effects[..done.min(effects.len())] {
-            if let BindEffect::DeletePod { pod, .. } = effect
-                && refusal.is_none()
-            {
+        for effect in ended.performed() {
+            if let BindEffect::DeletePod { pod, .. } = effect {
                 self.binder.is_gone(pod);
             }
         }
+        let Ended { job: Job { request, mut effects, .. }, done, mut refused } = ended;
         for pod in effects.iter().filter_map(moved) {
             self.moving.remove(&pod);
             let Some(Waiting { requests, groups }) = self.waiting.remove(&pod) else { continue };
             self.touched.extend(groups);
             for request in requests {
-                self.look_at(request, now);
+                self.calendar.look_at(request, now);
             }
         }
         let Some(request) = request else { return };
-        let last = self.busy.remove(&request).flatten();
-        if let Some(at) = self.due.get(&request) {
-            self.calendar.insert((*at, request.clone()));
-        }
-        let bound = effects[..done.min(effects.len())].iter().any(|effect| matches!(effect, BindEffect::Bind { .. }));
-        match refusal {
-            None => self.over.extend(last.map(|uid| (request, uid))),
-            // It cannot be ended otherwise any more, but not everything was written.
-            Some(_) if bound || stubborn => self.look_at(request, now.plus(PAUSE)),
-            Some(why) => self.failed.push((request, why)),
-        }
-    }
-
-    fn look_at(&mut self, request: Key, at: Timestamp) {
-        self.forget(&request);
-        if !self.busy.contains_key(&request) {
-            self.calendar.insert((at, request.clone()));
-        }
-        self.due.insert(request, at);
-    }
-
-    fn forget(&mut self, request: &Key) {
-        if let Some(at) = self.due.remove(request) {
-            self.calendar.remove(&(at, request.clone()));
+        self.calendar.end(&request);
+        let end = effects.iter().position(|effect| written(effect).is_some());
+        if let Some(at) = end.filter(|at| refused.contains_key(at)) {
+            // It cannot end otherwise any more. If only the answer was lost, a watch will show it.
+            self.unwritten.insert(request.clone(), effects.split_off(at));
+            self.calendar.look_at(request, now.plus(PAUSE));
+        } else if let Some(at) = end.filter(|at| *at < done) {
+            self.over.extend(written(&effects[at]).map(|version| (request, version.to_owned())));
+        } else if let Some((_, why)) = refused.pop_first() {
+            self.failed.push((request, why));
         }
     }
 
     fn pod_changed(&mut self, pod: &Key, groups: Vec<String>, now: Timestamp) {
         for request in self.binder.requests_about(pod, &groups) {
-            self.look_at(request, now);
+            self.calendar.look_at(request, now);
         }
         self.touched.extend(groups);
     }
@@ -242,23 +236,26 @@ impl Agenda {
 
     fn start_plan(&mut self, request: Key, plan: Plan, stubborn: bool, jobs: &mut Vec<Job>) {
         if let Some(again) = plan.again {
-            self.look_at(request.clone(), again);
+            self.calendar.look_at(request.clone(), again);
         }
         if plan.effects.is_empty() {
             return;
         }
-        // Once the last of them are done, the request is over, whatever watches still show.
-        let last = plan.is_last().then(|| self.binder.open_uid(&request).unwrap_or_default().to_owned());
-        if let Some(at) = self.due.get(&request) {
-            self.calendar.remove(&(*at, request.clone()));
-        }
-        self.busy.insert(request.clone(), last);
+        self.calendar.begin(request.clone());
         self.start(Some(request), plan.effects, stubborn, jobs);
     }
 
     fn start(&mut self, request: Option<Key>, effects: Vec<BindEffect>, stubborn: bool, jobs: &mut Vec<Job>) {
         self.moving.extend(effects.iter().filter_map(moved));
         jobs.push(Job { request, effects, stubborn });
+    }
+}
+
+/// The version of the request that the effect says has ended.
+fn written(effect: &BindEffect) -> Option<&str> {
+    match effect {
+        BindEffect::SetPhase { version, .. } => Some(version),
+        _ => None,
     }
 }
 

@@ -152,9 +152,11 @@ pub enum BindEffect {
         node: String,
         annotations: BTreeMap<String, String>,
     },
-    /// How far the request has come.
+    /// How far the request has come. Refused if it changed since this version was seen: it may be another one by now.
+    /// That it is gone is as good as done.
     SetPhase {
         request: Key,
+        version: String,
         phase: &'static str,
         reason: String,
         failed_attempts: u32,
@@ -166,14 +168,6 @@ pub enum BindEffect {
         bound: bool,
         message: String,
     },
-}
-
-impl Plan {
-    /// Whether nothing is left to do once all of it is done: the pod is bound, or the request given up.
-    pub fn is_last(&self) -> bool {
-        let ends = |effect: &BindEffect| matches!(effect, BindEffect::SetPhase { .. });
-        self.again.is_none() && self.effects.iter().any(ends)
-    }
 }
 
 /// What to do about a request, and when to look at it again.
@@ -281,9 +275,9 @@ impl Binder {
         self.members.keys().chain(self.asked.keys()).cloned().collect()
     }
 
-    /// The uid of a request that is not carried out yet.
-    pub fn open_uid(&self, key: &Key) -> Option<&str> {
-        self.requests.get(key).filter(|row| row.open()).map(|row| row.uid.as_str())
+    /// The version in which a request was seen that is not carried out yet.
+    fn version(&self, key: &Key) -> Option<&str> {
+        self.requests.get(key).filter(|row| row.open()).map(|row| row.version.as_str())
     }
 
     /// Requests of a namespace not carried out yet.

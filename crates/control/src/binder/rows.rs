@@ -18,8 +18,8 @@ use crate::world::{Key, PodKey};
 pub struct RequestRow {
     /// What the scheduler reads of it, too.
     pub order: BindRequest,
-    /// Tells it from an earlier one of the same name.
-    pub uid: String,
+    /// Of the object as it was seen.
+    pub version: String,
     pub created: Timestamp,
     pub received: String,
     pub portion: String,
@@ -78,7 +78,7 @@ impl RequestRow {
         let spec = &request["spec"];
         Ok(Self {
             order: BindRequest::parse(request).map_err(|malformed| malformed.to_string())?,
-            uid: text(&request["metadata"]["uid"]).unwrap_or_default(),
+            version: text(&request["metadata"]["resourceVersion"]).unwrap_or_default(),
             created: time_of(request),
             received: text(&spec["receivedResourceType"]).unwrap_or_else(|| received::REGULAR.to_owned()),
             portion: text(&spec["receivedGPU"]["portion"]).unwrap_or_default(),

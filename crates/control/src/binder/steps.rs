@@ -210,6 +210,7 @@ impl Binder {
         let retry = request.order.backoff_limit.is_some_and(|limit| attempts < limit);
         effects.push(BindEffect::SetPhase {
             request: key.clone(),
+            version: request.version.clone(),
             phase: phase::FAILED,
             reason: why.to_owned(),
             failed_attempts: attempts,
@@ -231,6 +232,7 @@ fn wait(why: String, until: Option<Timestamp>) -> Stop {
 fn succeeded(request: &RequestRow) -> BindEffect {
     BindEffect::SetPhase {
         request: request.order.key.clone(),
+        version: request.version.clone(),
         phase: phase::SUCCEEDED,
         reason: String::new(),
         failed_attempts: request.order.failed_attempts,

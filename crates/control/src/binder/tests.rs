@@ -91,7 +91,7 @@ impl Cluster {
                     stored["metadata"]["annotations"][key] = json!(value);
                 }
             }
-            BindEffect::SetPhase { request, phase, reason, failed_attempts } => {
+            BindEffect::SetPhase { request, phase, reason, failed_attempts, .. } => {
                 let stored = self.at("BindRequest", request).expect("the request is there");
                 stored["status"] = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
             }
@@ -469,7 +469,7 @@ fn agenda(cluster: &Cluster) -> Agenda {
 }
 
 fn done(job: Job) -> Ended {
-    Ended { done: job.effects.len(), job, refusal: None }
+    Ended { done: job.effects.len(), job, refused: BTreeMap::new() }
 }
 
 fn creations(jobs: &[Job]) -> usize {
@@ -511,4 +511,23 @@ fn a_pod_shares_the_gpus_that_are_named_last() {
     let changes = relabelled(&stored, &text(&[("runai-gpu-group/g1", "g1"), ("runai-gpu-group/g2", "g2")]));
     let expected = [("runai-gpu-group".to_owned(), None), ("runai-gpu-group/g2".to_owned(), Some("g2".to_owned()))];
     assert_eq!(changes, BTreeMap::from(expected));
+}
+
+/// The scheduler may plan anew with the room of a request that was given up: nothing may be done for it any more.
+#[test]
+fn a_request_given_up_stays_so_even_if_nobody_could_be_told() {
+    let mut cluster = cluster();
+    cluster.remove("Pod", &Key::new("lab", "c"));
+    let mut agenda = agenda(&cluster);
+    let given_up =
+        agenda.jobs(NOW.plus(Span::seconds(60))).into_iter().find(|job| job.stubborn).expect("c is given up");
+    let told = given_up.effects.len() - 1;
+    assert!(matches!(given_up.effects[told], BindEffect::Tell { bound: false, .. }));
+    let refused = BTreeMap::from([(told, "pod not found".to_owned())]);
+    let later = NOW.plus(Span::seconds(90));
+    agenda.ended(Ended { done: given_up.effects.len(), job: given_up, refused }, later);
+    // The pod's watch was late.
+    agenda.see(Followed::Pods, &pod("c", 2), later).unwrap();
+    let about_c = |job: &Job| job.request == Some(Key::new("lab", "c"));
+    assert!(!agenda.jobs(later).iter().any(about_c));
 }

@@ -143,6 +143,11 @@ impl Pod {
         self.annotations.get(annotation::POD_GROUP_NAME).map(String::as_str).filter(|name| !name.is_empty())
     }
 
+    /// Makes it say that it belongs to the group.
+    pub(crate) fn link_to(&mut self, group: &GroupKey) {
+        self.annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.name.clone());
+    }
+
     /// The leaf of its pod group's tree that it says it belongs to.
     pub fn sub_group(&self) -> Option<&str> {
         self.labels.get(label::SUB_GROUP_NAME).map(String::as_str)

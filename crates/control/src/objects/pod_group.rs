@@ -8,9 +8,11 @@ use kai_engine::units::{Span, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Malformed;
+use super::pod::Owner;
 use super::reader::{Reader, parse_time};
-use crate::world::GroupKey;
+use super::{Malformed, Pod};
+use crate::grouper::own_group_name;
+use crate::world::{GroupKey, PodKey};
 
 /// What matters of a `PodGroup`.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +21,8 @@ pub struct PodGroup {
     /// Empty if the object carries none.
     pub uid: String,
     pub labels: BTreeMap<String, String>,
+    /// The pod that owns it, if one does.
+    pub owner_pod: Option<String>,
     pub created: Timestamp,
     pub queue: String,
     pub priority_class: Option<String>,
@@ -71,8 +75,14 @@ impl PodGroup {
         let noted = |key: &str| -> Result<Option<Timestamp>, Malformed> {
             Ok(metadata.field("annotations").field(key).text()?.and_then(parse_time))
         };
+        let owners = metadata.field("ownerReferences").items()?;
+        let owners = owners.iter().map(Owner::read).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             key: GroupKey::new(root.object_namespace()?, root.object_name()?),
+            owner_pod: owners
+                .into_iter()
+                .find(|owner| owner.kind == "Pod" && owner.api_version == "v1")
+                .map(|owner| owner.name),
             labels: metadata.field("labels").texts()?,
             created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
             queue: spec.field("queue").text_or_empty()?,
@@ -108,6 +118,19 @@ impl PodGroup {
 }
 
 impl PodGroup {
+    /// The pod that owns it, if one does.
+    pub(crate) fn owner_key(&self) -> Option<PodKey> {
+        self.owner_pod.as_ref().map(|name| PodKey::new(&self.key.namespace, name))
+    }
+
+    /// Whether the grouper made it for a pod without owners, which belongs to it even before it is linked.
+    pub(crate) fn is_own_group_of(&self, pod: &Pod) -> bool {
+        pod.group_name().is_none()
+            && self.sub_groups.is_empty()
+            && self.key.namespace == pod.key.namespace
+            && self.key.name == own_group_name(&pod.key.name, &pod.uid)
+    }
+
     /// Whether others may evict it: as it says, else by its priority.
     pub(crate) fn is_preemptible(&self, value: i32) -> bool {
         self.preemptible.unwrap_or(value < priority::NON_PREEMPTIBLE_MIN)

@@ -29,8 +29,9 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::Health;
+use crate::raw::{Contents, Raw};
 use crate::scheduler::read;
-use crate::watch::{Contents, Seen, Watched, follow, stripped};
+use crate::watch::{Seen, Watched, follow};
 use crate::writer::Writer;
 
 /// What is asked, by the path on which it is asked.
@@ -197,7 +198,7 @@ impl Reviewer {
     /// All queues as they are now.
     async fn queues(&self) -> Result<World, String> {
         let resource = ApiResource::erase::<Queue>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.writer.client.clone(), &resource);
+        let api: Api<Raw> = Api::all_with(self.writer.client.clone(), &resource);
         let everything = ListParams::default();
         let listed = tokio::time::timeout(LIST_MAX, self.writer.call(|| api.list(&everything))).await;
         let listed = listed
@@ -205,7 +206,7 @@ impl Reviewer {
             .map_err(|error| format!("cannot list queues: {error}"))?;
         let mut world = World::default();
         for queue in
-            listed.items.into_iter().filter_map(|queue| read(&stripped(queue, &resource, Contents::NobodysBusiness)))
+            listed.items.into_iter().filter_map(|queue| read(&queue.into_value(&resource, Contents::NobodysBusiness)))
         {
             world.apply(queue);
         }

@@ -2,7 +2,7 @@
 
 mod perform;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kai_api::BindRequest;
 use kai_control::Key;
-use kai_control::binder::{Agenda, Ended, Followed, Job, SYNC_PERIOD, Settings};
+use kai_control::binder::{Agenda, BindEffect, Ended, Followed, Job, SYNC_PERIOD, Settings};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -150,7 +150,7 @@ impl Shell {
                 }
             }
             News::Ended(ended) => {
-                if let (Some(request), Some(why)) = (&ended.job.request, &ended.refusal)
+                if let (Some(request), Some((_, why))) = (&ended.job.request, ended.refused.first_key_value())
                     && !ended.job.stubborn
                 {
                     tracing::warn!(%request, "cannot bind: {why}");
@@ -168,20 +168,21 @@ impl Shell {
 
     fn start(&self, job: Job, finish: mpsc::UnboundedSender<Ended>) {
         let performer = self.performer.clone();
+        let bind = job.effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. }));
         self.performer.writer.spawn(async move {
-            let (mut done, mut refusal) = (0, None);
-            for effect in &job.effects {
-                if let Err(why) = performer.perform(effect).await {
-                    tracing::warn!(?effect, why, "not done");
-                    refusal.get_or_insert(why);
-                    if !job.stubborn {
-                        break;
-                    }
-                }
-                done += 1;
+            let deeds = bind.map_or(job.effects.len(), |bind| bind + 1);
+            let mut ended = Ended { job, done: 0, refused: BTreeMap::new() };
+            if performer.carry_on(&mut ended, deeds).await && deeds < ended.job.effects.len() {
+                // Whoever waits for other pods does not wait for what is left to say about this one.
+                let words = performer.words.clone();
+                words.spawn(async move {
+                    performer.with_words().carry_on(&mut ended, usize::MAX).await;
+                    // The loop may have ended.
+                    let _ = finish.send(ended);
+                });
+                return;
             }
-            // The loop may have ended.
-            let _ = finish.send(Ended { job, done, refusal });
+            let _ = finish.send(ended);
         });
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use kai_api::BindRequest;
 use kai_api::keys::reason;
 use kai_control::Key;
-use kai_control::binder::{BindEffect, relabelled};
+use kai_control::binder::{BindEffect, Ended, relabelled};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
 use kube::{Error, Resource};
@@ -19,7 +19,7 @@ use crate::writer::{DELETE, MANAGER, PATCH, POST, Writer, code, exists_already, 
 #[derive(Clone)]
 pub(super) struct Performer {
     pub(super) writer: Writer,
-    words: Writer,
+    pub(super) words: Writer,
     events: Events,
 }
 
@@ -33,8 +33,29 @@ impl Performer {
         Self { words: writer.for_words(), writer, events }
     }
 
+    /// The same for what nobody waits for.
+    pub(super) fn with_words(&self) -> Self {
+        Self { writer: self.words.clone(), ..self.clone() }
+    }
+
+    /// Performs up to so many effects of the job, from where it stands, and tells whether it may go on.
+    pub(super) async fn carry_on(&self, ended: &mut Ended, up_to: usize) -> bool {
+        let Ended { job, done, refused } = ended;
+        for effect in job.effects.iter().take(up_to).skip(*done) {
+            if let Err(why) = self.perform(effect).await {
+                tracing::warn!(?effect, why, "not done");
+                refused.insert(*done, why);
+                if !job.stubborn {
+                    return false;
+                }
+            }
+            *done += 1;
+        }
+        true
+    }
+
     /// Does it, or tells why it was not done.
-    pub(super) async fn perform(&self, effect: &BindEffect) -> Result<(), String> {
+    async fn perform(&self, effect: &BindEffect) -> Result<(), String> {
         self.done(effect).await.map_err(|error| match error {
             Error::Api(status) => status.message,
             error => error.to_string(),
@@ -81,15 +102,14 @@ impl Performer {
                 self.claim_devices(claim, pod, uid, allocation).await
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.bind(pod, uid, node, annotations).await,
-            BindEffect::SetPhase { request, phase, reason, failed_attempts } => {
+            BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {
                 // What there is not is left out, as KAI does.
                 let reason = Some(reason).filter(|reason| !reason.is_empty());
                 let failed_attempts = Some(failed_attempts).filter(|attempts| **attempts > 0);
                 let status = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
                 let api: Api<BindRequest> = self.within(&request.namespace);
-                let patch = Patch::Merge(json!({"status": status}));
-                let patched = self.writer.call(|| api.patch_status(&request.name, &PATCH, &patch)).await;
-                gone_is_fine(patched)
+                let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
+                gone_is_fine(self.writer.call(|| api.patch_status(&request.name, &PATCH, &patch)).await)
             }
             BindEffect::DeleteRequest(request) => {
                 let api: Api<BindRequest> = self.within(&request.namespace);

@@ -106,7 +106,7 @@ struct UnderWay {
     /// The call that is being made.
     at: usize,
     attempt: u32,
-    refusal: Option<crate::cluster::Refusal>,
+    refused: BTreeMap<usize, crate::cluster::Refusal>,
 }
 
 struct Storm<'t> {
@@ -307,7 +307,7 @@ impl<'t> Storm<'t> {
         for task in tasks {
             self.note(|| format!("{process} wants {task}"));
             let id = self.entries;
-            self.tasks.insert(id, UnderWay { process, life, task, at: 0, attempt: 0, refusal: None });
+            self.tasks.insert(id, UnderWay { process, life, task, at: 0, attempt: 0, refused: BTreeMap::new() });
             let delay = self.trouble.call_delay(now);
             self.add(now.plus(delay), Event::Call(id));
         }
@@ -366,7 +366,7 @@ impl<'t> Storm<'t> {
         let refused = answer.is_err();
         if let Err(refusal) = answer {
             self.note(|| format!("{process} is refused {}: {refusal:?}", under_way.task.calls[under_way.at]));
-            under_way.refusal.get_or_insert(refusal);
+            under_way.refused.insert(under_way.at, refusal);
         }
         if !refused || under_way.task.stubborn {
             under_way.at += 1;
@@ -378,9 +378,9 @@ impl<'t> Storm<'t> {
             }
         }
         let clock = self.clock(process);
-        let UnderWay { task, at, refusal, .. } = under_way;
+        let UnderWay { task, at, refused, .. } = under_way;
         if let Some(part) = &mut self.processes[process].part {
-            part.finished(End { task, done: at, refusal }, clock);
+            part.finished(End { task, done: at, refused }, clock);
         }
         self.act(process);
     }

@@ -184,9 +184,14 @@ impl Cluster {
                 self.reserve(&claim, allocation, &json!({"resource": "pods", "name": pod.name, "uid": uid}));
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.assign(pod, uid, node, annotations)?,
-            BindEffect::SetPhase { request, phase, reason, failed_attempts } => {
+            BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {
                 let status = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
-                self.edit(&request_id(request), |request| set(request, &[], "status", status));
+                let id = request_id(request);
+                let stored = self.store.get(&id).and_then(|stored| stored.pointer("/metadata/resourceVersion"));
+                if stored.is_some_and(|stored| stored != version.as_str()) {
+                    return Err(Refusal::Outrun);
+                }
+                self.edit(&id, |request| set(request, &[], "status", status));
             }
             BindEffect::DeleteRequest(request) => self.remove(&request_id(request)),
             BindEffect::Tell { pod, bound, message } => self.edit(&pod_id(pod), |pod| {

@@ -59,18 +59,19 @@ impl Part for BinderPart {
     }
 
     fn finished(&mut self, end: End, clock: Clock) {
-        let End { task: Task { about, calls, stubborn }, done, refusal } = end;
+        let End { task: Task { about, calls, stubborn }, done, refused } = end;
         let effect = |call| match call {
             Call::Bind(effect) => effect,
             other => unreachable!("the binder does not call {other}"),
         };
         let request = Some(about).filter(|about| !about.name.is_empty());
         let job = Job { request, effects: calls.into_iter().map(effect).collect(), stubborn };
-        let refusal = refusal.map(|refusal| match refusal {
+        let answer = |refusal| match refusal {
             Refusal::Failed(why) => why,
             Refusal::Outrun => "somebody else was faster".to_owned(),
-        });
-        self.agenda.ended(Ended { job, done, refusal }, clock.wall);
+        };
+        let refused = refused.into_iter().map(|(at, refusal)| (at, answer(refusal))).collect();
+        self.agenda.ended(Ended { job, done, refused }, clock.wall);
     }
 
     fn next(&self, clock: Clock) -> Option<Timestamp> {

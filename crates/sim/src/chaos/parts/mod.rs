@@ -8,6 +8,7 @@ mod grouper;
 mod scheduler;
 mod statuses;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -43,10 +44,10 @@ impl fmt::Display for Task {
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) task: Task,
-    /// Calls that were done.
+    /// Calls that were done, or tried by a stubborn one.
     pub(super) done: usize,
-    /// What the next one was answered.
-    pub(super) refusal: Option<Refusal>,
+    /// What those that failed were answered.
+    pub(super) refused: BTreeMap<usize, Refusal>,
 }
 
 /// The time of a process: its own clock may be wrong, its timers are not.

@@ -92,7 +92,7 @@ impl Part for SchedulerPart {
     }
 
     fn finished(&mut self, end: End, _: Clock) {
-        if end.refusal.is_some() {
+        if !end.refused.is_empty() {
             // As of those behind it in the row, nothing is known to have been done.
             for call in &end.task.calls[end.done..] {
                 if let Call::Schedule(write) = call

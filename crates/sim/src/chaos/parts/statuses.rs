@@ -65,7 +65,7 @@ impl<T: Tally> Part for StatusPart<T> {
     }
 
     fn finished(&mut self, end: End, clock: Clock) {
-        if end.refusal.is_some() {
+        if !end.refused.is_empty() {
             self.tally.again(&end.task.about);
             self.due.get_or_insert(clock.steady.plus(PERIOD));
         }

@@ -1,0 +1,412 @@
+//! When the grouper looks at which pod, and what it has under way: the same on a cluster and in the simulator.
+//!
+//! A shell shows it what watches show, performs the steps it names, and tells how they ended. What nobody watches, such
+//! as owners, it asks the shell to read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_engine::units::{Span, Timestamp};
+use kai_workloads::{DeclaredKinds, GroupError, Note, ObjectRef, Settings};
+use serde_json::Value;
+
+use super::known::{Known, KnownPod, View};
+use super::{Answer, GroupEffect, reconcile};
+use crate::calendar::Calendar;
+use crate::world::{Key, PodKey};
+
+/// Kinds that the grouper follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Followed {
+    /// Of our scheduler.
+    Pods,
+    Groups,
+    PriorityClasses,
+    /// The config map in which users declare kinds.
+    Declarations,
+}
+
+/// What a shell is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Read(ObjectRef),
+    Write(Job),
+    /// Tell the owner of a pod why it has no group for now.
+    Complain {
+        pod: PodKey,
+        uid: String,
+        why: String,
+    },
+}
+
+/// Effects to be performed one after the other, up to the first that fails.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub pod: PodKey,
+    pub effects: Vec<GroupEffect>,
+    /// Nobody waits for it.
+    pub patient: bool,
+    pub notes: Vec<Note>,
+}
+
+/// What the API server says about an object that nobody watches.
+#[derive(Clone, Debug)]
+pub enum Reading {
+    Found(Box<Value>),
+    Forbidden,
+    Missing,
+    /// It did not say.
+    Failed(String),
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    Done,
+    /// Somebody else was faster: look again.
+    Outrun,
+    /// Nobody was: the group does not exist.
+    NotCreated,
+    Failed(String),
+}
+
+/// For how long a reading is good enough: pods of one workload come in bursts.
+const READING_LIFE: Span = Span::seconds(3);
+/// Between attempts for a pod that cannot be grouped: the first pause, and the longest.
+const PAUSE: Span = Span::seconds(1);
+const PAUSE_MAX: Span = Span::seconds(60);
+/// Between looks at a pod that waits: its owners may have changed. The first pause, and the longest.
+const LOOK: Span = Span::seconds(15);
+const LOOK_MAX: Span = Span::seconds(300);
+/// Until a watch shows what others have written.
+const MOMENT: Span = Span(200_000);
+
+/// The grouper, and what it is about to do.
+#[derive(Debug)]
+pub struct Agenda {
+    settings: Settings,
+    known: Known,
+    calendar: Calendar,
+    /// Attempts in vain, and the last complaint.
+    failures: BTreeMap<PodKey, (u32, String)>,
+    /// How often pods that wait were looked at.
+    looks: BTreeMap<PodKey, u32>,
+    /// Objects being read, and the pods that wait for them.
+    reading: BTreeMap<ObjectRef, BTreeSet<PodKey>>,
+    /// Pods whose link waits for the end of a job that writes their group.
+    unlinked: BTreeSet<PodKey>,
+    complaints: Vec<Step>,
+}
+
+impl Agenda {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            known: Known::default(),
+            calendar: Calendar::default(),
+            failures: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            unlinked: BTreeSet::new(),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Pods that are known.
+    pub fn pods(&self) -> usize {
+        self.known.pods.len()
+    }
+
+    /// A watch starts over and is about to show everything there is.
+    pub fn relisted(&mut self, kind: Followed) {
+        if kind == Followed::Groups {
+            // Those that exist are among them.
+            self.known.forget_assumed();
+        }
+    }
+
+    /// A watch shows an object. Complaints are about declarations, which are left out.
+    pub fn see(&mut self, kind: Followed, value: Value, now: Timestamp) -> Vec<GroupError> {
+        let key = Key::of(&value);
+        match kind {
+            Followed::Pods => {
+                let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+                let pod = KnownPod::of(value);
+                // Who a pod belongs to does not depend on how it does.
+                if !over && self.known.pods.get(&key) != Some(&pod) {
+                    self.calendar.look_at(key.clone(), now);
+                }
+                self.known.pods.insert(key, pod);
+            }
+            Followed::Groups => self.known.see_group(key, value),
+            Followed::PriorityClasses => {
+                self.known.classes.insert(key.name);
+            }
+            Followed::Declarations => {
+                let (declared, complaints) = DeclaredKinds::from_config_map(&value);
+                self.declare(declared, now);
+                return complaints;
+            }
+        }
+        Vec::new()
+    }
+
+    /// A watch shows that an object is gone.
+    pub fn lose(&mut self, kind: Followed, key: &Key, now: Timestamp) {
+        match kind {
+            Followed::Pods => {
+                self.known.pods.remove(key);
+                self.calendar.forget(key);
+                self.failures.remove(key);
+                self.looks.remove(key);
+                self.unlinked.remove(key);
+            }
+            Followed::Groups => {
+                self.known.groups.remove(key);
+                // Those left without it need it again.
+                for (pod, known) in &self.known.pods {
+                    if pod.namespace == key.namespace && known.group.as_deref() == Some(key.name.as_str()) {
+                        self.calendar.look_at(pod.clone(), now);
+                    }
+                }
+            }
+            Followed::PriorityClasses => {
+                self.known.classes.remove(&key.name);
+            }
+            Followed::Declarations => self.declare(DeclaredKinds::default(), now),
+        }
+    }
+
+    /// An object was read, or not.
+    pub fn was_read(&mut self, object: ObjectRef, reading: Reading, now: Timestamp) {
+        let waiting = self.reading.remove(&object).unwrap_or_default();
+        if let Reading::Failed(why) = reading {
+            for pod in waiting {
+                self.fail(pod, format!("{object} cannot be read: {why}"), now);
+            }
+            return;
+        }
+        self.known.read.insert(object, (reading, now));
+        for pod in waiting {
+            self.calendar.look_at(pod, now);
+        }
+    }
+
+    /// A job has come to its end.
+    pub fn ended(&mut self, pod: PodKey, written: Written, now: Timestamp) {
+        self.calendar.end(&pod);
+        match written {
+            Written::Done if self.unlinked.remove(&pod) => self.calendar.look_at(pod, now),
+            Written::Done => self.done(pod, now),
+            Written::Outrun => self.calendar.look_at(pod, now.plus(MOMENT)),
+            Written::NotCreated => {
+                self.known.forget_assumed();
+                self.calendar.look_at(pod, now.plus(MOMENT));
+            }
+            Written::Failed(why) => self.fail(pod, why, now),
+        }
+    }
+
+    /// When there will be something to do even if nothing is seen.
+    pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.complaints.is_empty() { self.calendar.next() } else { Some(now) }
+    }
+
+    /// What to do now. Everything it follows must have been listed: a group that was not listed yet is not a missing one.
+    pub fn steps(&mut self, now: Timestamp) -> Vec<Step> {
+        // One from the future was made before the clock was set back.
+        self.known.read.retain(|_, (_, at)| (Span(0)..=READING_LIFE).contains(&now.since(*at)));
+        let mut steps = Vec::new();
+        while let Some(pod) = self.calendar.take(now) {
+            self.group(pod, now, &mut steps);
+        }
+        steps.append(&mut self.complaints);
+        steps
+    }
+
+    /// Other kinds are declared than before: every pod may belong elsewhere.
+    fn declare(&mut self, declared: DeclaredKinds, now: Timestamp) {
+        if self.settings.declared != declared {
+            self.settings.declared = declared;
+            for pod in self.known.pods.keys() {
+                self.calendar.look_at(pod.clone(), now);
+            }
+        }
+    }
+
+    fn group(&mut self, pod: PodKey, now: Timestamp, steps: &mut Vec<Step>) {
+        let Some(value) = self.known.pods.get(&pod).map(KnownPod::value) else { return };
+        let view = View::new(&self.known);
+        let answer = reconcile(&value, |query| view.owner(query), &view, &self.settings);
+        let mut missed = view.missed();
+        if let Err(ungrouped) = &answer {
+            missed.extend(ungrouped.unread().map(|query| query.object.clone()));
+        }
+        if !missed.is_empty() {
+            for object in missed {
+                let waiting = self.reading.entry(object.clone()).or_default();
+                if waiting.is_empty() {
+                    steps.push(Step::Read(object));
+                }
+                waiting.insert(pod.clone());
+            }
+            return;
+        }
+        match answer {
+            Ok(answer) => self.write(pod, answer, now, steps),
+            Err(ungrouped) => self.fail(pod, ungrouped.to_string(), now),
+        }
+    }
+
+    fn write(&mut self, pod: PodKey, answer: Answer, now: Timestamp, steps: &mut Vec<Step>) {
+        let Answer { mut effects, link_can_wait, notes } = answer;
+        if effects.is_empty() {
+            self.done(pod, now);
+            return;
+        }
+        let creates = |effect: &GroupEffect| matches!(effect, GroupEffect::CreatePodGroup(_));
+        let links = |effect: &GroupEffect| matches!(effect, GroupEffect::LinkPod { .. });
+        let patient = link_can_wait && !effects.iter().any(creates);
+        if link_can_wait {
+            // Such a group is written once: as soon as its pod is linked, nobody asks any more.
+            effects.retain(if patient { links } else { creates });
+        }
+        if link_can_wait && !patient {
+            self.unlinked.insert(pod.clone());
+        }
+        for effect in &effects {
+            if let GroupEffect::CreatePodGroup(group) = effect {
+                // Other pods of it need not create it as well. Whether that works, the watch will show.
+                self.known.assume(group);
+            }
+        }
+        self.calendar.begin(pod.clone());
+        steps.push(Step::Write(Job { pod, effects, patient, notes }));
+    }
+
+    /// Its group is as it should be, for now.
+    fn done(&mut self, pod: PodKey, now: Timestamp) {
+        self.failures.remove(&pod);
+        if self.known.pods.get(&pod).is_none_or(|known| known.placed) {
+            self.looks.remove(&pod);
+            return;
+        }
+        let looks = self.looks.entry(pod.clone()).or_default();
+        let pause = pause_after(*looks, LOOK, LOOK_MAX);
+        *looks = looks.saturating_add(1);
+        self.calendar.look_at_last(pod, now.plus(pause));
+    }
+
+    fn fail(&mut self, pod: PodKey, why: String, now: Timestamp) {
+        let Some(known) = self.known.pods.get(&pod) else { return };
+        let (attempts, told) = self.failures.entry(pod.clone()).or_default();
+        *attempts = attempts.saturating_add(1);
+        let pause = pause_after(*attempts - 1, PAUSE, PAUSE_MAX);
+        if *told != why {
+            told.clone_from(&why);
+            let uid = known.value()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+            self.complaints.push(Step::Complain { pod: pod.clone(), uid, why });
+        }
+        self.known.forget_assumed();
+        self.calendar.look_at(pod, now.plus(pause));
+    }
+}
+
+/// Twice as long every time.
+fn pause_after(times: u32, first: Span, most: Span) -> Span {
+    Span(first.0.saturating_mul(1 << times.min(10))).min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000_000);
+
+    fn pod(owners: &Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "lab", "uid": "u", "ownerReferences": owners},
+            "spec": {"schedulerName": "kai-scheduler"}})
+    }
+
+    fn key() -> PodKey {
+        Key::new("lab", "p")
+    }
+
+    fn following(pod: Value) -> Agenda {
+        let mut agenda = Agenda::new(Settings::default());
+        agenda.see(Followed::Pods, pod, NOW);
+        agenda
+    }
+
+    /// Steps in few words.
+    fn drawn(agenda: &mut Agenda, now: Timestamp) -> Vec<String> {
+        let effect = |effect: &GroupEffect| match effect {
+            GroupEffect::CreatePodGroup(_) => "create",
+            GroupEffect::ReplacePodGroup(_) => "replace",
+            GroupEffect::LinkPod { .. } => "link",
+        };
+        let step = |step: Step| match step {
+            Step::Read(object) => format!("read {}", object.name),
+            Step::Write(job) => {
+                let effects: Vec<&str> = job.effects.iter().map(effect).collect();
+                format!("{}{}", effects.join(" "), if job.patient { " some time" } else { "" })
+            }
+            Step::Complain { why, .. } => why,
+        };
+        agenda.steps(now).into_iter().map(step).collect()
+    }
+
+    #[test]
+    fn nobody_waits_for_the_link_to_the_own_group() {
+        let mut agenda = following(pod(&json!([])));
+        assert_eq!(drawn(&mut agenda, NOW), ["create"]);
+        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
+        agenda.ended(key(), Written::Done, NOW);
+        assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
+        agenda.ended(key(), Written::Done, NOW);
+        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
+        assert_eq!(agenda.next(NOW), Some(NOW.plus(LOOK)), "what it says may change while it waits");
+    }
+
+    #[test]
+    fn a_group_of_one_pod_is_not_written_again_when_the_pod_is_bound() {
+        let mut agenda = following(pod(&json!([])));
+        let steps = agenda.steps(NOW);
+        let [Step::Write(Job { effects, .. })] = &steps[..] else { panic!("{steps:?}") };
+        let [GroupEffect::CreatePodGroup(group)] = &effects[..] else { panic!("{effects:?}") };
+        agenda.see(Followed::Groups, json!(group), NOW);
+        let mut bound = pod(&json!([]));
+        bound["metadata"]["annotations"] = json!({"received-resource-type": "Regular"});
+        bound["spec"]["nodeName"] = json!("n");
+        agenda.see(Followed::Pods, bound, NOW);
+        agenda.ended(key(), Written::Done, NOW);
+        assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
+    }
+
+    #[test]
+    fn owners_are_read_once_and_the_link_is_needed() {
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
+        let mut agenda = following(pod(&json!([owner])));
+        assert_eq!(drawn(&mut agenda, NOW), ["read j"]);
+        let job =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "lab", "uid": "o"}});
+        let at = ObjectRef::new("batch/v1", "Job", "lab", "j");
+        agenda.was_read(at, Reading::Found(Box::new(job)), NOW);
+        assert_eq!(drawn(&mut agenda, NOW), ["create link"]);
+    }
+
+    #[test]
+    fn failures_are_told_once_and_tried_again_more_and_more_seldom() {
+        let mut agenda = following(pod(&json!([])));
+        assert_eq!(drawn(&mut agenda, NOW), ["create"]);
+        agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
+        assert_eq!(drawn(&mut agenda, NOW), ["no"]);
+        let later = NOW.plus(PAUSE);
+        assert_eq!((agenda.next(NOW), drawn(&mut agenda, later)), (Some(later), vec!["create".to_owned()]));
+        agenda.ended(key(), Written::Failed("no".to_owned()), later);
+        assert_eq!(drawn(&mut agenda, later), [""; 0]);
+        assert_eq!(agenda.next(later), Some(later.plus(Span(2 * PAUSE.0))));
+    }
+}

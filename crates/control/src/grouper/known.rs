@@ -1,0 +1,196 @@
+//! What watches have shown the grouper and reads have found, as rules see it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use kai_api::PodGroup;
+use kai_api::keys::annotation;
+use kai_engine::units::Timestamp;
+use kai_workloads::owners::{Lookup, OwnerQuery};
+use kai_workloads::{ObjectRef, Related, RelatedPod, StoredGroup};
+use serde_json::Value;
+
+use super::POD_GROUP_API;
+use super::agenda::Reading;
+use crate::world::Key;
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Of our scheduler.
+    pub(super) pods: BTreeMap<Key, KnownPod>,
+    pub(super) groups: BTreeMap<Key, Value>,
+    /// Groups on their way.
+    assumed: BTreeMap<Key, Value>,
+    pub(super) classes: BTreeSet<String>,
+    pub(super) read: BTreeMap<ObjectRef, (Reading, Timestamp)>,
+}
+
+/// A pod without its status and without what runs in it, of which no rule asks anything. As text, which takes
+/// much less memory: most pods are looked at once.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KnownPod {
+    text: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// The group it is linked to.
+    pub(super) group: Option<Box<str>>,
+    pub(super) placed: bool,
+    terminating: bool,
+}
+
+impl KnownPod {
+    pub(super) fn of(mut pod: Value) -> Self {
+        if let Some(fields) = pod.as_object_mut() {
+            fields.remove("status");
+        }
+        if let Some(spec) = pod["spec"].as_object_mut() {
+            for field in ["containers", "initContainers", "ephemeralContainers", "volumes"] {
+                spec.remove(field);
+            }
+        }
+        if let Some(metadata) = pod["metadata"].as_object_mut() {
+            // Changes with everything else.
+            metadata.remove("resourceVersion");
+        }
+        let metadata = &pod["metadata"];
+        let labels = metadata["labels"].as_object().into_iter().flatten();
+        Self {
+            text: pod.to_string().into(),
+            labels: labels
+                .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
+                .collect(),
+            group: metadata["annotations"][annotation::POD_GROUP_NAME].as_str().map(Into::into),
+            placed: !pod["spec"]["nodeName"].is_null(),
+            terminating: !metadata["deletionTimestamp"].is_null(),
+        }
+    }
+
+    pub(super) fn value(&self) -> Value {
+        serde_json::from_str(&self.text).expect("it was written here")
+    }
+
+    fn has(&self, key: &str, value: &str) -> bool {
+        self.labels.iter().any(|(own, set)| **own == *key && **set == *value)
+    }
+}
+
+impl Known {
+    pub(super) fn assume(&mut self, group: &PodGroup) {
+        let value = serde_json::to_value(group).unwrap_or_default();
+        self.assumed.insert(Key::of(&value), value);
+    }
+
+    /// One of them may be what failed; those that exist will be found to.
+    pub(super) fn forget_assumed(&mut self) {
+        self.assumed.clear();
+    }
+
+    pub(super) fn see_group(&mut self, key: Key, group: Value) {
+        self.assumed.remove(&key);
+        self.groups.insert(key, group);
+    }
+
+    fn group(&self, key: &Key) -> Option<&Value> {
+        self.groups.get(key).or_else(|| self.assumed.get(key))
+    }
+}
+
+/// What a rule sees, and what it would have liked to see.
+pub(super) struct View<'a> {
+    known: &'a Known,
+    missed: RefCell<BTreeSet<ObjectRef>>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(known: &'a Known) -> Self {
+        Self { known, missed: RefCell::default() }
+    }
+
+    pub(super) fn missed(self) -> BTreeSet<ObjectRef> {
+        self.missed.into_inner()
+    }
+
+    pub(super) fn owner(&self, query: &OwnerQuery) -> Lookup<'a> {
+        match self.known.read.get(&query.object) {
+            Some((Reading::Found(value), _)) => Lookup::Found(value),
+            Some((Reading::Forbidden, _)) => Lookup::Forbidden,
+            Some((Reading::Missing, _)) => Lookup::Missing,
+            Some((Reading::Failed(_), _)) | None => Lookup::Unread,
+        }
+    }
+}
+
+impl Related for View<'_> {
+    fn object(&self, at: &ObjectRef) -> Option<&Value> {
+        if at.api_version == POD_GROUP_API && at.kind == "PodGroup" {
+            return self.known.group(&Key::new(&at.namespace, &at.name));
+        }
+        match self.known.read.get(at) {
+            Some((Reading::Found(value), _)) => Some(value),
+            Some(_) => None,
+            None => {
+                self.missed.borrow_mut().insert(at.clone());
+                None
+            }
+        }
+    }
+
+    fn has_priority_class(&self, name: &str) -> bool {
+        self.known.classes.contains(name)
+    }
+
+    fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<RelatedPod> {
+        let wanted = |pod: &KnownPod| labels.iter().all(|(key, value)| pod.has(key, value));
+        let pods = self.known.pods.iter().filter(|(key, pod)| key.namespace == namespace && wanted(pod));
+        pods.map(|(_, pod)| RelatedPod {
+            pod_group: pod.group.as_deref().map(str::to_owned),
+            terminating: pod.terminating,
+        })
+        .collect()
+    }
+
+    fn pod_group(&self, namespace: &str, name: &str) -> Option<StoredGroup> {
+        self.known.group(&Key::new(namespace, name)).map(stored)
+    }
+
+    fn pod_groups(&self, namespace: &str, name_prefix: &str) -> Vec<StoredGroup> {
+        let named = |key: &Key| key.namespace == namespace && key.name.starts_with(name_prefix);
+        let all: BTreeMap<&Key, &Value> = self.known.assumed.iter().chain(&self.known.groups).collect();
+        all.into_iter().filter(|(key, _)| named(key)).map(|(_, group)| stored(group)).collect()
+    }
+}
+
+fn stored(group: &Value) -> StoredGroup {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let sub_groups = group["spec"]["subGroups"].as_array().into_iter().flatten();
+    StoredGroup {
+        name: text(&group["metadata"]["name"]).unwrap_or_default(),
+        owner_kind: text(&group["metadata"]["ownerReferences"][0]["kind"]),
+        sub_groups: sub_groups.filter_map(|group| text(&group["name"])).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_the_same_whatever_becomes_of_it() {
+        let mut pod = json!({
+            "metadata": {"name": "a", "labels": {"app": "web"}, "resourceVersion": "1"},
+            "spec": {"schedulerName": "kai-scheduler"},
+            "status": {"phase": "Pending"},
+        });
+        let before = KnownPod::of(pod.clone());
+        assert!(before.has("app", "web") && !before.has("app", "db") && !before.placed);
+        pod["metadata"]["resourceVersion"] = json!("2");
+        pod["status"]["phase"] = json!("Running");
+        assert_eq!(KnownPod::of(pod.clone()), before);
+        pod["metadata"]["annotations"] = json!({"pod-group-name": "pg-a"});
+        let linked = KnownPod::of(pod);
+        assert_ne!(linked, before);
+        assert_eq!(linked.group.as_deref(), Some("pg-a"));
+        assert_eq!(linked.value()["spec"]["schedulerName"], "kai-scheduler");
+    }
+}

@@ -1,0 +1,172 @@
+//! Objects of any kind as they are read, without the record of who set which field: that is half of many an object, and
+//! most of what is read is read by watches.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use kube::api::{ApiResource, ObjectMeta};
+use kube::core::DynamicResourceScope;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    /// What watches and lists need of it.
+    metadata: ObjectMeta,
+    fields: Map<String, Value>,
+}
+
+/// Whether anybody wants what is in config maps: whoever follows certain ones does, whoever follows all wants names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Wanted,
+    NobodysBusiness,
+}
+
+impl Raw {
+    /// The object with its kind, which lists leave out.
+    pub(crate) fn into_value(mut self, resource: &ApiResource, contents: Contents) -> Value {
+        if resource.kind == "ConfigMap" && contents == Contents::NobodysBusiness {
+            self.fields.retain(|field, _| field == "metadata");
+        }
+        self.fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());
+        self.fields.insert("kind".to_owned(), resource.kind.clone().into());
+        Value::Object(self.fields)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Fields { of: Level::Object }.deserialize(deserializer)?;
+        let metadata = fields.get("metadata");
+        let text = |field: &str| Some(metadata?.get(field)?.as_str()?.to_owned());
+        let metadata = ObjectMeta {
+            namespace: text("namespace"),
+            name: text("name"),
+            resource_version: text("resourceVersion"),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, fields })
+    }
+}
+
+impl kube::Resource for Raw {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.api_version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Reads fields, and passes over those that nobody wants.
+#[derive(Clone, Copy)]
+struct Fields {
+    of: Level,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Object,
+    Metadata,
+}
+
+impl<'de> DeserializeSeed<'de> for Fields {
+    type Value = Map<String, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = match (self.of, name.as_str()) {
+                (Level::Metadata, "managedFields") => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                (Level::Object, "metadata") => Value::Object(map.next_value_seed(Self { of: Level::Metadata })?),
+                _ => map.next_value()?,
+            };
+            fields.insert(name, value);
+        }
+        Ok(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Resource as _;
+    use kube::api::WatchEvent;
+    use serde_json::json;
+
+    use super::*;
+
+    fn map() -> Value {
+        json!({
+            "metadata": {"name": "m", "namespace": "n", "resourceVersion": "7", "managedFields": [{"manager": "x"}]},
+            "data": {"key": "value", "managedFields": "kept"},
+        })
+    }
+
+    fn read(contents: Contents) -> Value {
+        let raw: Raw = serde_json::from_value(map()).unwrap();
+        raw.into_value(&ApiResource::erase::<ConfigMap>(&()), contents)
+    }
+
+    #[test]
+    fn all_but_the_record_of_who_set_what_is_kept() {
+        let mut want = map();
+        want["metadata"].as_object_mut().unwrap().remove("managedFields");
+        want["apiVersion"] = json!("v1");
+        want["kind"] = json!("ConfigMap");
+        assert_eq!(read(Contents::Wanted), want);
+    }
+
+    #[test]
+    fn config_maps_keep_what_is_in_them_for_those_who_ask_by_name() {
+        assert!(read(Contents::NobodysBusiness)["data"].is_null());
+        assert_eq!(read(Contents::NobodysBusiness)["metadata"]["name"], "m");
+    }
+
+    #[test]
+    fn watches_find_their_place() {
+        let event = json!({"type": "ADDED", "object": map()}).to_string();
+        let Ok(WatchEvent::Added(raw)) = serde_json::from_str::<WatchEvent<Raw>>(&event) else { panic!("not read") };
+        assert_eq!(raw.meta().resource_version.as_deref(), Some("7"));
+    }
+}
