@@ -12,12 +12,13 @@ use kai_control::Key;
 use kai_control::scheduler::{Configured, Settings};
 use kai_live::{
     BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, NodeScaleOptions, Process, QueueLabel,
-    SchedulerOptions, StatusOptions, start_logs,
+    SchedulerOptions, SnapshotOptions, StatusOptions, start_logs,
 };
 use serde_json::Value;
 
 use crate::args::{Span, span};
 use crate::complaint::Complaint;
+use crate::snapshot::packer;
 use admission::AdmissionArgs;
 
 /// What every part takes.
@@ -76,6 +77,9 @@ pub(crate) struct SchedulerArgs {
     /// Delete pods instead of evicting them, whatever their disruption budgets say
     #[arg(long)]
     evict_by_delete: bool,
+    /// Port of 127.0.0.1 where /get-snapshot answers with what `kai replay` reads; 0 is nowhere
+    #[arg(long, default_value_t = 8081, value_name = "PORT")]
+    plugin_server_port: u16,
 }
 
 /// What the binder takes beside that.
@@ -351,12 +355,15 @@ impl SchedulerArgs {
             node_pool_value: shard,
             ..settings
         };
+        let snapshots = (self.plugin_server_port != 0)
+            .then(|| SnapshotOptions { port: self.plugin_server_port, pack: packer(file, &settings) });
         Ok(Component::Scheduler(Box::new(SchedulerOptions {
             settings,
             period: Duration::from_micros(self.schedule_period.0.max(1000).unsigned_abs()),
             evict_by_delete: self.evict_by_delete,
             writers: common.workers,
             lease: common.lease(&lease, 5),
+            snapshots,
         })))
     }
 }

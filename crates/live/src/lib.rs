@@ -38,7 +38,7 @@ pub use lease::LeaseOptions;
 pub use logs::{LogFormat, start_logs};
 pub use node_scale::NodeScaleOptions;
 pub use process::{Component, Process};
-pub use scheduler::SchedulerOptions;
+pub use scheduler::{Pack, SchedulerOptions, SnapshotOptions};
 pub use snapshot::{Picture, take_picture};
 pub use status::{QueueLabel, StatusOptions};
 

@@ -27,17 +27,22 @@ pub fn take_picture(kubeconfig: Option<&Path>, tell: impl Fn(&str, usize)) -> Re
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Fault::Runtime)?;
     runtime.block_on(async {
         let client = client::connect(kubeconfig).await?;
-        let version = client.apiserver_version().await.map_err(|error| Fault::Client(Box::new(error)))?;
-        let mut picture =
-            Picture { objects: Vec::new(), server_version: serde_json::to_value(version).unwrap_or_default() };
-        for kind in kinds::all() {
-            let before = picture.objects.len();
-            let unread = |source| Fault::Unread { kind: kind.kind.clone(), source: Box::new(source) };
-            all(&client, &kind, &mut picture.objects).await.map_err(unread)?;
-            tell(&kind.plural, picture.objects.len() - before);
-        }
-        Ok(picture)
+        look(&client, tell).await
     })
+}
+
+/// The same with a connection that is there.
+pub(crate) async fn look(client: &Client, tell: impl Fn(&str, usize)) -> Result<Picture, Fault> {
+    let version = client.apiserver_version().await.map_err(|error| Fault::Client(Box::new(error)))?;
+    let mut picture =
+        Picture { objects: Vec::new(), server_version: serde_json::to_value(version).unwrap_or_default() };
+    for kind in kinds::all() {
+        let before = picture.objects.len();
+        let unread = |source| Fault::Unread { kind: kind.kind.clone(), source: Box::new(source) };
+        all(client, &kind, &mut picture.objects).await.map_err(unread)?;
+        tell(&kind.plural, picture.objects.len() - before);
+    }
+    Ok(picture)
 }
 
 async fn all(client: &Client, kind: &ApiResource, objects: &mut Vec<Value>) -> Result<(), Error> {

@@ -149,7 +149,7 @@ impl Kai {
 
     /// Starts a subcommand and does not wait.
     fn launch(kubeconfig: &Path, subcommand: &str, arguments: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let name = format!("{subcommand}-{port}");
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.log"));
         let mut command = vec![subcommand, "--kubeconfig", kubeconfig.to_str().unwrap()];
@@ -188,11 +188,7 @@ impl Kai {
     }
 
     pub(crate) fn get(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
+        String::from_utf8(fetch(self.port, path)?).ok()
     }
 
     /// Ends it as Kubernetes would, and looks for complaints in its log.
@@ -204,6 +200,19 @@ impl Kai {
             assert_ne!(entry["level"], "ERROR", "{line}");
         }
     }
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// What is answered, head and all.
+pub(crate) fn fetch(port: u16, path: &str) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    Some(answer)
 }
 
 fn spawn(arguments: &[String], log: &Path) -> Child {

@@ -8,14 +8,15 @@ use serde_json::Value;
 use test_cluster::{Cluster, Kubectl};
 
 use crate::ask::{apply, await_that, get, phase, phases, run};
-use crate::kai::{Parts, cluster, kai};
+use crate::kai::{Parts, cluster, fetch, free_port, kai};
 
 #[test]
 #[ignore = "starts a real cluster"]
 fn e2e_pods_and_gangs_are_scheduled() {
     let mut cluster = cluster("e2e-scheduling", 4, 8);
     let kubectl = cluster.kubectl();
-    let mut parts = Parts::start(&cluster);
+    let snapshots = free_port();
+    let mut parts = Parts::start_with(&cluster, &["--plugin-server-port", &snapshots.to_string()]);
     apply(&kubectl, QUEUES);
 
     a_pod_runs(&kubectl);
@@ -26,7 +27,7 @@ fn e2e_pods_and_gangs_are_scheduled() {
     pods_of_others_are_left_alone(&kubectl);
     queues_and_groups_tell_what_they_hold(&kubectl);
     metrics_count_what_was_done(&parts);
-    a_snapshot_can_be_replayed(&cluster);
+    a_snapshot_can_be_replayed(&cluster, snapshots);
     a_claim_gets_a_volume_that_is_there(&kubectl);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
@@ -134,21 +135,36 @@ fn metrics_count_what_was_done(parts: &Parts) {
     let metrics = parts.get("scheduler", "/metrics");
     let binds = metrics.lines().find_map(|line| line.strip_prefix("kai_bind_requests_total "));
     assert_eq!(binds, Some("6"), "{metrics}");
+    for counted in [
+        r#"kai_podgroups_scheduled_by_action_total{action="allocate"}"#,
+        r#"kai_action_scheduling_latency_milliseconds{action="allocate"}"#,
+        r#"kai_queue_fair_share_gpu{queue_name="team""#,
+        "kai_task_bind_latency_milliseconds_count",
+    ] {
+        let value = metrics.lines().find(|line| line.starts_with(counted)).and_then(|line| line.rsplit(' ').next());
+        assert!(value.is_some_and(|value| value.parse::<f64>().is_ok_and(|value| value > 0.0)), "{counted}: {metrics}");
+    }
     assert!(parts.get("binder", "/healthz").ends_with("ok"));
     let queues = parts.get("queuecontroller", "/metrics");
     let team = r#"kai_queue_allocated_gpus{queue_name="team",queue_metadata_name="team",queue_display_name=""} 13.0"#;
     assert!(queues.contains(team), "{queues}");
 }
 
-fn a_snapshot_can_be_replayed(cluster: &Cluster) {
-    let file = cluster.state().kubeconfig.with_file_name("snapshot.zip");
+/// Whether read from the API server or asked of the scheduler.
+fn a_snapshot_can_be_replayed(cluster: &Cluster, port: u16) {
     let kubeconfig = &cluster.state().kubeconfig;
-    kai(&["snapshot".as_ref(), "--kubeconfig".as_ref(), kubeconfig, "--output".as_ref(), &file]);
-    let replayed = kai(&["replay".as_ref(), &file, "-o".as_ref(), "json".as_ref()]);
-    let replayed: Value = serde_json::from_str(&replayed).unwrap();
-    assert_eq!(replayed["bound"], 0, "the scheduler has left nothing to do: {replayed}");
-    let waiting = replayed["pending"].to_string();
-    assert!(waiting.contains("nowhere"), "the pod of an unknown queue waits in the snapshot, too: {replayed}");
+    let (read, asked) = (kubeconfig.with_file_name("read.zip"), kubeconfig.with_file_name("asked.zip"));
+    kai(&["snapshot".as_ref(), "--kubeconfig".as_ref(), kubeconfig, "--output".as_ref(), &read]);
+    let answer = fetch(port, "/get-snapshot").expect("the scheduler answers");
+    let head = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("there is a head");
+    std::fs::write(&asked, &answer[head + 4..]).unwrap();
+    for file in [read, asked] {
+        let replayed = kai(&["replay".as_ref(), &file, "-o".as_ref(), "json".as_ref()]);
+        let replayed: Value = serde_json::from_str(&replayed).unwrap();
+        assert_eq!(replayed["bound"], 0, "the scheduler has left nothing to do: {replayed}");
+        let waiting = replayed["pending"].to_string();
+        assert!(waiting.contains("nowhere"), "the pod of an unknown queue waits in the snapshot, too: {replayed}");
+    }
 }
 
 fn pod(name: &str, queue: &str, scheduler: &str, gpus: u32) -> String {

@@ -33,7 +33,7 @@ pub use effect::{
     Received, ResourceType, Words,
 };
 pub use settings::{NumaSettings, Settings, TaskOrder, Usage};
-pub use writes::{About, Event, Reporter, Write};
+pub use writes::{About, Event, Reporter, Write, action_name};
 
 pub use kai_engine::Moment;
 

@@ -395,7 +395,8 @@ fn eviction(pod: &PodKey, action: Action, winner: Option<&GroupKey>, why: &str) 
     format!("{}: {why}", known.trim_end_matches('.'))
 }
 
-fn action_name(action: Action) -> &'static str {
+/// An action in the words of configuration files.
+pub fn action_name(action: Action) -> &'static str {
     match action {
         Action::Allocate => "allocate",
         Action::Consolidate => "consolidation",

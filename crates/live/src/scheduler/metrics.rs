@@ -1,67 +1,227 @@
-//! What the scheduler counts.
+//! What the scheduler counts and measures, in the names that KAI's dashboards ask for.
 #![allow(clippy::disallowed_types, reason = "how long a cycle takes is measured")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kai_control::scheduler::{Cycle, Effect};
+use kai_control::scheduler::{Cycle, Effect, QueueView, Settings, Usage, action_name};
+use kai_control::world::{GroupKey, World};
+use kai_engine::Moment;
+use kai_engine::units::{GPU, Timestamp};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::Health;
 
-#[derive(Debug, Default)]
+type Labels = Vec<(String, String)>;
+type Number = Gauge<f64, AtomicU64>;
+
+#[derive(Debug)]
 pub(super) struct Metrics {
-    latency: Gauge<f64, AtomicU64>,
+    latency: Number,
+    opening: Number,
+    closing: Number,
+    actions: Family<Labels, Number>,
     cycles: Counter,
     failed: Counter,
     binds: Counter,
     evictions: Counter,
     waiting: Gauge,
+    /// Counted up like a counter, but counters get an ending that KAI's has not.
+    scheduled: Family<Labels, Gauge>,
+    until_decided: Histogram,
+    pub(super) until_asked: Histogram,
+    evicted_pods: Family<Labels, Counter>,
+    /// Labels that speak of a group, as long as there is the group.
+    evicted: BTreeMap<GroupKey, BTreeSet<Labels>>,
+    queues: [Family<Labels, Number>; 6],
 }
 
+/// What queues are entitled to and have used: CPU, memory, GPUs, each twice.
+const QUEUES: [(&str, &str); 6] = [
+    ("queue_fair_share_cpu_cores", "Cores of its fair share"),
+    ("queue_fair_share_memory_gb", "Gigabytes of its fair share"),
+    ("queue_fair_share_gpu", "GPUs of its fair share"),
+    ("queue_cpu_usage", "Part of all cores that it has used lately"),
+    ("queue_memory_usage", "Part of all memory that it has used lately"),
+    ("queue_gpu_usage", "Part of all GPUs that it has used lately"),
+];
+
+/// How long a cycle takes, and its parts.
 #[derive(Debug)]
-pub(super) struct Stopwatch(Instant);
+pub(super) struct Stopwatch {
+    started: Instant,
+    passed: Vec<(Moment, Duration)>,
+}
 
 impl Stopwatch {
     pub(super) fn start() -> Self {
-        Self(Instant::now())
+        Self { started: Instant::now(), passed: Vec::new() }
+    }
+
+    pub(super) fn pass(&mut self, moment: Moment) {
+        self.passed.push((moment, self.started.elapsed()));
+    }
+
+    pub(super) fn milliseconds(&self) -> f64 {
+        milliseconds(self.started.elapsed())
     }
 }
 
 impl Metrics {
     pub(super) fn register(health: &Health) -> Self {
-        let metrics = Self::default();
+        // From 5 ms to 2.56 s.
+        let histogram = || Histogram::new(exponential_buckets(5.0, 2.0, 10));
+        let metrics = Self {
+            latency: Gauge::default(),
+            opening: Gauge::default(),
+            closing: Gauge::default(),
+            actions: Family::default(),
+            cycles: Counter::default(),
+            failed: Counter::default(),
+            binds: Counter::default(),
+            evictions: Counter::default(),
+            waiting: Gauge::default(),
+            scheduled: Family::default(),
+            until_decided: histogram(),
+            until_asked: histogram(),
+            evicted_pods: Family::default(),
+            evicted: BTreeMap::new(),
+            queues: std::array::from_fn(|_| Family::default()),
+        };
         health.register(|registry| {
             let latency = "Milliseconds that the last cycle took";
             registry.register("e2e_scheduling_latency_milliseconds", latency, metrics.latency.clone());
+            let opening = "Milliseconds from the beginning of the last cycle to its first action";
+            registry.register("open_session_latency_milliseconds", opening, metrics.opening.clone());
+            let closing = "Milliseconds from the last action of the last cycle to its end";
+            registry.register("close_session_latency_milliseconds", closing, metrics.closing.clone());
+            let actions = "Milliseconds that an action took in the last cycle";
+            registry.register("action_scheduling_latency_milliseconds", actions, metrics.actions.clone());
             registry.register("scheduling_cycles", "Cycles", metrics.cycles.clone());
-            registry.register(
-                "scheduling_cycles_failed",
-                "Cycles that ended in a fault of ours",
-                metrics.failed.clone(),
-            );
+            let failed = "Cycles that ended in a fault of ours";
+            registry.register("scheduling_cycles_failed", failed, metrics.failed.clone());
             registry.register("bind_requests", "Pods for which a node was chosen", metrics.binds.clone());
             registry.register("evictions", "Pods that were evicted", metrics.evictions.clone());
             registry.register("podgroups_waiting", "Groups that the last cycle left waiting", metrics.waiting.clone());
+            let scheduled = "Groups that got room, by the action that found or made it";
+            registry.register("podgroups_scheduled_by_action", scheduled, metrics.scheduled.clone());
+            let decided = "Milliseconds from the creation of a pod until a node was chosen for it";
+            registry.register("task_scheduling_latency_milliseconds", decided, metrics.until_decided.clone());
+            let asked = "Milliseconds that creating a bind request took";
+            registry.register("task_bind_latency_milliseconds", asked, metrics.until_asked.clone());
+            let evicted = "Pods of a group that were evicted";
+            registry.register("pod_group_evicted_pods", evicted, metrics.evicted_pods.clone());
+            for ((name, help), family) in QUEUES.iter().zip(&metrics.queues) {
+                registry.register(*name, *help, family.clone());
+            }
         });
         metrics
     }
 
-    pub(super) fn cycle(&self, watch: &Stopwatch, cycle: &Cycle) {
-        self.latency.set(watch.0.elapsed().as_secs_f64() * 1000.0);
+    /// Counts a cycle that has come to its end.
+    pub(super) fn cycle(
+        &mut self,
+        watch: &Stopwatch,
+        cycle: &Cycle,
+        (world, settings): (&World, &Settings),
+        usage: &Usage,
+        now: Timestamp,
+    ) {
+        let mut before = Duration::ZERO;
+        for (moment, at) in &watch.passed {
+            let took = milliseconds(at.saturating_sub(before));
+            match moment {
+                Moment::Opened => self.opening.set(took),
+                Moment::Acted(action) => self.actions.get_or_create(&of_action(action_name(*action))).set(took),
+            };
+            before = *at;
+        }
+        self.latency.set(watch.milliseconds());
+        self.closing.set(watch.milliseconds() - milliseconds(before));
         self.cycles.inc();
         self.waiting.set(cycle.pending.len() as i64);
+        let mut scheduled = BTreeSet::new();
         for effect in &cycle.effects {
             match effect {
-                Effect::Bind { .. } => self.binds.inc(),
-                Effect::Evict { .. } => self.evictions.inc(),
-                _ => 0,
-            };
+                Effect::Bind { pod, job, .. } => {
+                    self.binds.inc();
+                    scheduled.insert(("allocate", job));
+                    let waited = world.pods.get(pod).map_or(0, |pod| now.since(pod.created).0.max(0));
+                    self.until_decided.observe(waited as f64 / 1000.0);
+                }
+                Effect::Evict { job, action, beneficiary, .. } => {
+                    self.evictions.inc();
+                    scheduled.extend(beneficiary.iter().map(|winner| (action_name(*action), winner)));
+                    let labels = evicted(world, settings, job, action_name(*action));
+                    self.evicted_pods.get_or_create(&labels).inc();
+                    self.evicted.entry(job.clone()).or_default().insert(labels);
+                }
+                _ => {}
+            }
+        }
+        for (action, _) in scheduled {
+            self.scheduled.get_or_create(&of_action(action)).inc();
+        }
+        self.evicted.retain(|group, told| {
+            let stays = world.pod_groups.contains_key(group);
+            for labels in told.iter().filter(|_| !stays) {
+                self.evicted_pods.remove(labels);
+            }
+            stays
+        });
+        self.tell_queues(&cycle.queues, usage);
+    }
+
+    /// Tells about the queues there are, and about no others.
+    fn tell_queues(&self, queues: &[QueueView], usage: &Usage) {
+        for family in &self.queues {
+            family.clear();
+        }
+        for queue in queues {
+            let name = if queue.display_name.is_empty() { &queue.name } else { &queue.display_name };
+            let labels = labels([
+                ("queue_name", name),
+                ("queue_metadata_name", &queue.name),
+                ("queue_display_name", &queue.display_name),
+            ]);
+            let share = queue.fair_share.0.map(|share| share as f64);
+            let used = usage.queues.get(&queue.name).copied().unwrap_or_default().map(|used| used as f64 / 1e6);
+            let values = [share[0] / 1e3, share[1] / 1e9, share[2] / GPU as f64, used[0], used[1], used[2]];
+            for (family, value) in self.queues.iter().zip(values) {
+                family.get_or_create(&labels).set(value);
+            }
         }
     }
 
     pub(super) fn failed(&self) {
         self.failed.inc();
     }
+}
+
+fn evicted(world: &World, settings: &Settings, group: &GroupKey, action: &str) -> Labels {
+    let row = world.pod_groups.get(group);
+    let pool = row.and_then(|row| row.labels.get(&settings.node_pool_label_key)).map_or("default", String::as_str);
+    labels([
+        ("podgroup", &group.name),
+        ("namespace", &group.namespace),
+        ("uid", row.map_or("", |row| &row.uid)),
+        ("nodepool", pool),
+        ("action", action),
+    ])
+}
+
+fn of_action(action: &str) -> Labels {
+    labels([("action", action)])
+}
+
+fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }

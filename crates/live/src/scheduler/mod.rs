@@ -1,8 +1,11 @@
-//! The scheduler on a cluster: watches feed the World, every period a cycle looks at it, effects are performed.
+//! The scheduler on a cluster: watches feed the World, cycles look at it soon after news and every period, effects are
+//! performed.
 
+mod looks;
 mod metrics;
 mod past;
 mod perform;
+mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +21,6 @@ use kube::Client;
 use kube::api::ApiResource;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
@@ -26,20 +28,24 @@ use crate::health::Part;
 use crate::watch::{Seen, Watched, follow};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, kinds, lease};
+use looks::Looks;
 use metrics::Metrics;
 use past::Past;
 use perform::Performer;
+pub use server::{Pack, SnapshotOptions};
 
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
     pub settings: Settings,
-    /// Between the beginnings of two cycles.
+    /// Between the beginnings of two cycles, at most; while there is news they follow each other sooner.
     pub period: Duration,
     /// Delete victims instead of asking for their eviction: budgets for disruptions do not count then.
     pub evict_by_delete: bool,
     /// API calls at the same time.
     pub writers: usize,
     pub lease: Option<LeaseOptions>,
+    /// Whether and how `/get-snapshot` is answered.
+    pub snapshots: Option<SnapshotOptions>,
 }
 
 /// How long an echo may take. A bind that was done all the same is then refused the second time.
@@ -64,6 +70,10 @@ pub(crate) async fn run(
     let metrics = Metrics::register(&health);
     let lease = options.lease.clone();
     let past = Past::start(options.settings.usage.clone())?;
+    let mut beside = tokio::task::JoinSet::new();
+    if let Some(snapshots) = options.snapshots.clone() {
+        beside.spawn(server::serve(client.clone(), snapshots, options.settings.clone(), past.last(), stop.clone()));
+    }
     let shell = Shell::new(client.clone(), options, pace, part, metrics, past);
     Box::pin(lease::lead(client, lease, stop.clone(), shell.run(stop))).await?;
     tracing::info!("scheduler has ended");
@@ -124,7 +134,7 @@ impl Shell {
         let writer = Writer::new(client.clone(), pace, options.writers);
         let events = Events::new(&writer, options.settings.scheduler_name.clone());
         Self {
-            performer: Performer::new(writer, events, &options),
+            performer: Performer::new(writer, events, metrics.until_asked.clone(), &options),
             scheduler: Scheduler::new(options.settings.clone()),
             client,
             options,
@@ -155,14 +165,17 @@ impl Shell {
         }
         // Never full: refusals are fewer than effects, and effects wait for slots.
         let (refuse, mut refused) = mpsc::unbounded_channel();
-        let mut tick = tokio::time::interval(self.options.period);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = Looks::new(self.options.period);
         loop {
             // In this order: a flood of news must not keep the scheduler from scheduling.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                _ = tick.tick() => self.cycle(&refuse),
+                () = tokio::time::sleep_until(looks.next(self.news)) => {
+                    looks.begin();
+                    self.cycle(&refuse);
+                    looks.end();
+                }
                 Some(done) = refused.recv() => self.take(done),
                 Some(seen) = news.recv() => {
                     self.take(seen);
@@ -220,9 +233,10 @@ impl Shell {
         let Some(usage) = self.past.usage(now) else { return };
         self.news = false;
         self.known.expire(now, ECHO_PATIENCE);
-        let watch = metrics::Stopwatch::start();
+        let mut watch = metrics::Stopwatch::start();
         let (scheduler, world) = (&mut self.scheduler, self.known.world_mut());
-        let run = || catch_unwind(AssertUnwindSafe(|| scheduler.cycle(world, &usage, now)));
+        let passed = |moment| watch.pass(moment);
+        let run = || catch_unwind(AssertUnwindSafe(|| scheduler.watched_cycle(world, &usage, now, passed)));
         // Others go on meanwhile: watches are read, writes are finished.
         let Ok(done) = tokio::task::block_in_place(run) else {
             // What it was about was printed where it happened. Nothing of this cycle leaves.
@@ -231,9 +245,9 @@ impl Shell {
             self.news = true;
             return;
         };
-        self.metrics.cycle(&watch, &done);
         self.complain(&done);
         let writes = self.reporter.report(self.known.world(), &done, &self.options.settings, now);
+        self.metrics.cycle(&watch, &done, (self.known.world(), &self.options.settings), &usage, now);
         for effect in &done.effects {
             self.known.assume(effect, now);
         }

@@ -39,6 +39,12 @@ impl Past {
         Ok(Self { rule, known, began: clock::now(), is_stale: false, _fetching: fetching })
     }
 
+    /// What was known last, whenever asked.
+    pub(super) fn last(&self) -> impl Fn() -> Usage + Clone + Send + Sync + 'static {
+        let known = self.known.clone();
+        move || known.borrow().as_ref().map(|(usage, _)| usage.clone()).unwrap_or_default()
+    }
+
     /// What is known now; nothing if the first answer should be awaited.
     pub(super) fn usage(&mut self, now: Timestamp) -> Option<Usage> {
         let Some(rule) = &self.rule else { return Some(Usage::default()) };

@@ -10,9 +10,11 @@ use kai_control::in_flight::Asked;
 use kai_control::scheduler::{About, Event, Write};
 use kai_control::world::Key;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, Preconditions};
+use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
 
 use super::SchedulerOptions;
+use super::metrics::Stopwatch;
 use crate::events::{Events, Note, reference};
 use crate::writer::{DELETE, PATCH, POST, Writer, code, gone_is_fine};
 
@@ -28,6 +30,8 @@ pub(super) struct Performer {
     /// Words that wait to be written: newer ones about the same object take their place.
     board: Arc<Mutex<BTreeMap<Target, Vec<Write>>>>,
     events: Events,
+    /// Milliseconds that creating a bind request takes.
+    until_asked: Histogram,
     evict_by_delete: bool,
 }
 
@@ -73,9 +77,9 @@ pub(super) fn asked(write: &Write) -> Option<Asked> {
 }
 
 impl Performer {
-    pub(super) fn new(writer: Writer, events: Events, options: &SchedulerOptions) -> Self {
+    pub(super) fn new(writer: Writer, events: Events, until_asked: Histogram, options: &SchedulerOptions) -> Self {
         let (words, notes, board) = (writer.for_words(), writer.for_words(), Arc::default());
-        Self { writer, words, notes, board, events, evict_by_delete: options.evict_by_delete }
+        Self { writer, words, notes, board, events, until_asked, evict_by_delete: options.evict_by_delete }
     }
 
     /// Tells what else is to be known about an object, some time soon, instead of what waited to be told.
@@ -163,8 +167,9 @@ impl Performer {
     async fn bind(&self, request: &BindRequest) -> Result<(), String> {
         let (key, node) = (key_of(request), &request.spec.selected_node);
         let api: Api<BindRequest> = self.api(&key);
+        let watch = Stopwatch::start();
         match self.writer.call(|| api.create(&POST, request)).await {
-            Ok(_) => {}
+            Ok(_) => self.until_asked.observe(watch.milliseconds()),
             // Lost replies end here, too: then the stored one is what we asked for.
             Err(error) if code(&error) == Some(409) => {
                 let stored = self.writer.call(|| api.get_opt(&key.name)).await.map_err(|error| error.to_string())?;

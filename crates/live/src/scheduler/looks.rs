@@ -1,0 +1,59 @@
+//! When to look at the cluster: soon after news, but not all the time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// News come in bursts, and a gang that is there as a whole is decided about once.
+const GAP_MIN: Duration = Duration::from_millis(100);
+/// Cycles use one in so many parts of the time, at most.
+const SHARE: u32 = 10;
+
+#[derive(Debug)]
+pub(super) struct Looks {
+    period: Duration,
+    begun: Instant,
+    took: Duration,
+}
+
+impl Looks {
+    pub(super) fn new(period: Duration) -> Self {
+        Self { period, begun: Instant::now(), took: Duration::ZERO }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.begun = Instant::now();
+    }
+
+    pub(super) fn end(&mut self) {
+        self.took = self.begun.elapsed();
+    }
+
+    /// When the next one should begin.
+    pub(super) fn next(&self, news: bool) -> Instant {
+        let gap = (self.took * SHARE).max(GAP_MIN).min(self.period);
+        self.begun + if news { gap } else { self.period }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_are_looked_at_soon_unless_cycles_are_long() {
+        let waits = |took: u64, news: bool| {
+            let mut looks = Looks::new(Duration::from_secs(1));
+            looks.took = Duration::from_millis(took);
+            looks.next(news).duration_since(looks.begun).as_millis()
+        };
+        assert_eq!((waits(5, true), waits(30, true), waits(400, true)), (100, 300, 1000));
+        assert_eq!(waits(5, false), 1000);
+    }
+
+    #[test]
+    fn a_short_period_is_kept() {
+        let looks = Looks::new(Duration::from_millis(20));
+        assert_eq!(looks.next(true), looks.next(false));
+    }
+}

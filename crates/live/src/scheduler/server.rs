@@ -1,0 +1,114 @@
+//! What the scheduler tells to whoever is on the same machine: `/get-snapshot`, the cluster in a file for `kai replay`.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use kai_control::scheduler::{Settings, Usage};
+use kube::Client;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::snapshot::{Picture, look};
+
+/// How snapshots are asked for and made.
+#[derive(Clone)]
+pub struct SnapshotOptions {
+    /// Of 127.0.0.1 only: whoever may forward ports may see everything.
+    pub port: u16,
+    pub pack: Arc<Pack>,
+}
+
+/// Makes a file of what was seen.
+pub type Pack = dyn Fn(Picture, Usage) -> io::Result<Vec<u8>> + Send + Sync;
+
+impl fmt::Debug for SnapshotOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "port {}", self.port)
+    }
+}
+
+/// Answers until stopped. Another program on the port is no reason not to schedule.
+pub(super) async fn serve(
+    client: Client,
+    options: SnapshotOptions,
+    settings: Settings,
+    usage: impl Fn() -> Usage + Clone + Send + Sync + 'static,
+    stop: CancellationToken,
+) {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::warn!(%address, %error, "/get-snapshot is not answered; choose another --plugin-server-port");
+            return;
+        }
+    };
+    tracing::info!(%address, "answering /get-snapshot");
+    let settings = Arc::new(settings);
+    let answer = move || {
+        let (client, options, settings, usage) = (client.clone(), options.clone(), Arc::clone(&settings), usage());
+        async move { snapshot(&client, &options, &settings, usage).await }
+    };
+    let nothing = || async { (StatusCode::NOT_FOUND, "plugin not found") };
+    let routes = Router::new().route("/get-snapshot", any(answer)).fallback(nothing);
+    if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await {
+        tracing::warn!(%address, %error, "/get-snapshot is no longer answered");
+    }
+}
+
+async fn snapshot(client: &Client, options: &SnapshotOptions, settings: &Settings, usage: Usage) -> Response {
+    let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
+    let mut picture = match look(client, |_, _| {}).await {
+        Ok(picture) => picture,
+        Err(fault) => return failed(fault.to_string()),
+    };
+    picture.objects.retain(|object| concerns(object, settings));
+    let pack = Arc::clone(&options.pack);
+    match tokio::task::spawn_blocking(move || pack(picture, usage)).await {
+        Ok(Ok(file)) => {
+            let disposition = "attachment; filename=snapshot.zip";
+            ([(header::CONTENT_TYPE, "application/zip"), (header::CONTENT_DISPOSITION, disposition)], file)
+                .into_response()
+        }
+        Ok(Err(error)) => failed(format!("cannot write the snapshot: {error}")),
+        Err(error) => failed(format!("cannot write the snapshot: {error}")),
+    }
+}
+
+/// Whether a cycle of this shard would look at it.
+fn concerns(object: &Value, settings: &Settings) -> bool {
+    match object["kind"].as_str() {
+        Some("Pod") => object["status"]["phase"] != "Failed",
+        Some("Node" | "Queue" | "PodGroup") => {
+            let key = &settings.node_pool_label_key;
+            key.is_empty() || object["metadata"]["labels"][key].as_str() == settings.node_pool_value.as_deref()
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_shard_sees_its_nodes_and_all_that_is_not_divided() {
+        let settings = Settings { node_pool_value: Some("blue".to_owned()), ..Settings::default() };
+        let node =
+            |pool: &str| json!({"kind": "Node", "metadata": {"labels": {settings.node_pool_label_key.as_str(): pool}}});
+        assert!(concerns(&node("blue"), &settings) && !concerns(&node("red"), &settings));
+        assert!(concerns(&json!({"kind": "Pod"}), &settings));
+        assert!(!concerns(&json!({"kind": "Pod", "status": {"phase": "Failed"}}), &settings));
+        let whole = Settings { node_pool_value: None, ..settings.clone() };
+        assert!(!concerns(&node("red"), &whole) && concerns(&json!({"kind": "Node"}), &whole));
+    }
+}
