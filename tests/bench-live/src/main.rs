@@ -63,12 +63,27 @@ fn run(args: &Args) -> Result<(), Failed> {
 }
 
 fn print(report: &Report) {
-    let Report { pods, bare_binds, bare_pods, pods_per_second, unschedulable, reclaim, bare_bill, bill, memory } =
-        report;
+    let Report {
+        pods,
+        bare_binds,
+        bare_pods,
+        described_pods,
+        pods_per_second,
+        rest,
+        unschedulable,
+        reclaim,
+        bare_bill,
+        bill,
+        memory,
+    } = report;
     println!("| {pods} pods of one GPU | |\n|---|--:|");
     println!("| bare binds | {bare_binds:.0} a second |");
     println!("| created and bound bare | {bare_pods:.0} pods a second |");
+    println!(
+        "| created and bound bare, with a pod group and a bind request each | {described_pods:.0} pods a second |"
+    );
     println!("| created and bound by kai | {pods_per_second:.0} pods a second |");
+    println!("| all run and all is said about them after | {:.1} s |", rest.as_secs_f64());
     println!("| a gang of 10 is told that there is no room | {:.1} s |", unschedulable.as_secs_f64());
     println!("| one GPU is reclaimed | {:.1} s |", reclaim.as_secs_f64());
     for (part, mib) in memory {

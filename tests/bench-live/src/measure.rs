@@ -36,8 +36,12 @@ pub(crate) struct Report {
     pub(crate) bare_binds: f64,
     /// Pods a second from the first that is created to the last that is bound, with a client that binds each itself.
     pub(crate) bare_pods: f64,
+    /// The same if the client writes a pod group and a bind request for each, which is what others can see.
+    pub(crate) described_pods: f64,
     /// The same with all parts of ours at work.
     pub(crate) pods_per_second: f64,
+    /// From the first that is created until all run and their requests are known to be carried out.
+    pub(crate) rest: Duration,
     /// Until every pod of a gang for which there is no room is told so.
     pub(crate) unschedulable: Duration,
     /// Until a pod is bound for which another queue must give up a GPU.
@@ -73,12 +77,22 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     create(&api, count, "bare", "nobody", "first").await?;
     let created = started.elapsed();
     let started = Instant::now();
-    bind_all(&api, count).await?;
+    bind_all(&api, count, "bare").await?;
     let bound = started.elapsed();
     let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("{count} bare pods created in {created:.1?} and bound in {bound:.1?}"));
-    api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
-    await_pods(&api, "bare pods are gone", <[Pod]>::is_empty).await?;
+    remove(&api).await?;
+
+    let started = Instant::now();
+    create(&api, count, "full", "nobody", "first").await?;
+    describe_all(&client, count, "full").await?;
+    bind_all(&api, count, "full").await?;
+    let described = started.elapsed();
+    progress.say(format!("{count} created and bound with a group and a request each in {described:.1?}"));
+    remove(&api).await?;
+    let (at_once, all) = (DeleteParams::default(), ListParams::default());
+    Api::<kai_api::PodGroup>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
+    Api::<kai_api::BindRequest>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
 
     cluster.kubectl().apply(&queues(count))?;
     let parts = Parts::start(kai, kubeconfig)?;
@@ -91,18 +105,20 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     let ours = started.elapsed();
     let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("all bound after {ours:.1?}"));
+    await_rest(&api, count).await?;
+    let rest = started.elapsed();
+    progress.say(format!("all run, and everything is said about them, after {rest:.1?}"));
 
     let started = Instant::now();
     gang(&api, 10).await?;
-    await_pods(&api, "the gang is told why it waits", |pods| pods.iter().filter(|pod| is_told(pod)).count() == 10)
-        .await?;
+    let told = |pods: &[Pod]| pods.len() == 10 && pods.iter().all(is_told);
+    await_pods(&api, "bench=gang", "the gang is told why it waits", told).await?;
     let unschedulable = started.elapsed();
     progress.say(format!("a gang of 10 was told after {unschedulable:.1?}"));
 
     let started = Instant::now();
     create(&api, 1, "claim", "kai-scheduler", "second").await?;
-    let claimed = |pods: &[Pod]| pods.iter().any(|pod| name(pod).starts_with("claim") && is_bound(pod));
-    await_pods(&api, "room is made for the claim", claimed).await?;
+    await_pods(&api, "bench=claim", "room is made for the claim", |pods| pods.iter().any(is_bound)).await?;
     let reclaim = started.elapsed();
     progress.say(format!("one GPU was reclaimed after {reclaim:.1?}"));
 
@@ -111,7 +127,9 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
         pods: count,
         bare_binds: seconds(bound),
         bare_pods: seconds(created + bound),
+        described_pods: seconds(described),
         pods_per_second: seconds(ours),
+        rest,
         unschedulable,
         reclaim,
         bare_bill,
@@ -143,9 +161,10 @@ fn queues(gpus: usize) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": all}).to_string()
 }
 
-fn pod(name: &str, scheduler: &str, queue: &str) -> Pod {
+fn pod(kind: &str, number: usize, scheduler: &str, queue: &str) -> Pod {
+    let name = format!("{kind}-{number}");
     let pod = json!({
-        "metadata": {"name": name, "labels": {"kai.scheduler/queue": queue}},
+        "metadata": {"name": name, "labels": {"kai.scheduler/queue": queue, "bench": kind}},
         "spec": {
             "schedulerName": scheduler,
             "containers": [{"name": "main", "image": "any", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
@@ -154,9 +173,9 @@ fn pod(name: &str, scheduler: &str, queue: &str) -> Pod {
     serde_json::from_value(pod).expect("it is a pod")
 }
 
-async fn create(api: &Api<Pod>, count: usize, prefix: &str, scheduler: &str, queue: &str) -> Result<(), Failed> {
+async fn create(api: &Api<Pod>, count: usize, kind: &str, scheduler: &str, queue: &str) -> Result<(), Failed> {
     let params = PostParams::default();
-    let pods = (0..count).map(|number| pod(&format!("{prefix}-{number}"), scheduler, queue));
+    let pods = (0..count).map(|number| pod(kind, number, scheduler, queue));
     let calls = pods.map(|pod| {
         let params = &params;
         async move { api.create(params, &pod).await.map(|_| ()) }
@@ -164,10 +183,49 @@ async fn create(api: &Api<Pod>, count: usize, prefix: &str, scheduler: &str, que
     Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
 }
 
-async fn bind_all(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
+/// Writes what is to be seen of every pod: its group and its bind request.
+async fn describe_all(client: &Client, count: usize, kind: &str) -> Result<(), Failed> {
+    let groups: Api<kai_api::PodGroup> = Api::namespaced(client.clone(), "default");
+    let requests: Api<kai_api::BindRequest> = Api::namespaced(client.clone(), "default");
     let params = PostParams::default();
     let calls = (0..count).map(|number| {
-        let (name, node) = (format!("bare-{number}"), format!("node-{}", number / GPUS as usize));
+        let (groups, requests, params) = (&groups, &requests, &params);
+        let group = json!({
+            "apiVersion": "scheduling.run.ai/v2alpha2",
+            "kind": "PodGroup",
+            "metadata": {"name": format!("pg-{kind}-{number}"), "labels": {"kai.scheduler/queue": "first"}},
+            "spec": {"queue": "first", "minMember": 1, "priorityClassName": "train"},
+        });
+        let request = json!({
+            "apiVersion": "scheduling.run.ai/v1alpha2",
+            "kind": "BindRequest",
+            "metadata": {"name": format!("{kind}-{number}")},
+            "spec": {
+                "podName": format!("{kind}-{number}"),
+                "selectedNode": format!("node-{}", number / GPUS as usize),
+                "receivedResourceType": "Regular",
+                "receivedGPU": {"count": 1, "portion": "1.00"},
+            },
+        });
+        async move {
+            groups.create(params, &serde_json::from_value(group)?).await?;
+            requests.create(params, &serde_json::from_value(request)?).await?;
+            Ok::<(), Failed>(())
+        }
+    });
+    stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await
+}
+
+/// Removes all pods, and waits until they are gone.
+async fn remove(api: &Api<Pod>) -> Result<(), Failed> {
+    api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
+    await_pods(api, "", "no pod is left", <[Pod]>::is_empty).await
+}
+
+async fn bind_all(api: &Api<Pod>, count: usize, kind: &str) -> Result<(), Failed> {
+    let params = PostParams::default();
+    let calls = (0..count).map(|number| {
+        let (name, node) = (format!("{kind}-{number}"), format!("node-{}", number / GPUS as usize));
         let params = &params;
         async move {
             let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
@@ -189,7 +247,7 @@ async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
     let groups: Api<kai_api::PodGroup> = Api::namespaced(api.clone().into_client(), "default");
     groups.create(&PostParams::default(), &serde_json::from_value(group)?).await?;
     for number in 0..size {
-        let mut pod = pod(&format!("gang-{number}"), "kai-scheduler", "first");
+        let mut pod = pod("gang", number, "kai-scheduler", "first");
         pod.metadata.annotations = Some([("pod-group-name".to_owned(), "gang".to_owned())].into());
         api.create(&PostParams::default(), &pod).await?;
     }
@@ -214,11 +272,38 @@ async fn await_bound(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
     Err(format!("{PATIENCE:?} later only {} of {count} pods are bound", bound.len()).into())
 }
 
-/// Looks at pods, from the API server's cache, until it holds.
-pub(crate) async fn await_pods(api: &Api<Pod>, what: &str, holds: impl Fn(&[Pod]) -> bool) -> Result<(), Failed> {
+/// What comes after a burst of pods does not wait behind what is left of it: simulated nodes start pods one by one, and
+/// words are written after deeds.
+async fn await_rest(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+    await_pods(api, "bench=ours", "all pods run", |pods| {
+        pods.iter().all(|pod| phase(pod).as_deref() == Some("Running"))
+    })
+    .await?;
+    let requests: Api<kai_api::BindRequest> = Api::namespaced(api.clone().into_client(), "default");
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
-        let pods = api.list(&ListParams::default().match_any()).await?;
+        let listed = requests.list(&ListParams::default().match_any()).await?;
+        let done =
+            |request: &kai_api::BindRequest| request.status.as_ref().is_some_and(|status| status.phase == "Succeeded");
+        if listed.items.iter().filter(|request| done(request)).count() == count {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Err(format!("{PATIENCE:?} later requests are still said to be open").into())
+}
+
+/// Looks at pods with such labels, from the API server's cache, until it holds.
+pub(crate) async fn await_pods(
+    api: &Api<Pod>,
+    labels: &str,
+    what: &str,
+    holds: impl Fn(&[Pod]) -> bool,
+) -> Result<(), Failed> {
+    let (started, which) = (Instant::now(), ListParams::default().match_any().labels(labels));
+    while started.elapsed() < PATIENCE {
+        let pods = api.list(&which).await?;
         if holds(&pods.items) {
             return Ok(());
         }
@@ -233,12 +318,7 @@ pub(crate) fn is_bound(pod: &Pod) -> bool {
 
 fn is_told(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    name(pod).starts_with("gang")
-        && conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
-}
-
-fn name(pod: &Pod) -> &str {
-    pod.metadata.name.as_deref().unwrap_or_default()
+    conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
 }
 
 /// All parts as processes; they end with the value.

@@ -116,7 +116,7 @@ impl Bench {
         let mut cluster = ray_cluster("model");
         cluster.data["spec"]["managedBy"] = json!("ray.io/kuberay-operator");
         self.rays.create(&PostParams::default(), &cluster).await?;
-        await_pods(&self.pods, "KubeRay has made its pods", |pods| pods.len() == PODS).await?;
+        await_pods(&self.pods, "", "KubeRay has made its pods", |pods| pods.len() == PODS).await?;
         let pods = self.pods.list(&ListParams::default()).await?.items;
         self.rays.delete("model", &DeleteParams::default()).await?;
         self.clear().await?;
@@ -134,7 +134,7 @@ impl Bench {
             }
         });
         stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
-        await_pods(&self.pods, "no pod is left", <[Pod]>::is_empty).await
+        await_pods(&self.pods, "", "no pod is left", <[Pod]>::is_empty).await
     }
 
     /// What the API server can do at best: the same pods, created and bound by one client.

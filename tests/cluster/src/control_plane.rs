@@ -96,7 +96,7 @@ impl Flags {
     pub(crate) fn of(program: &PathBuf) -> Self {
         let mut command = Command::new(program);
         // Collecting garbage is a fifth of what an API server does under load, and there is memory enough to do it seldom.
-        command.env("GOGC", "400").env("GOMEMLIMIT", "1GiB");
+        command.env("GOGC", "400").env("GOMEMLIMIT", "4GiB");
         Self(command)
     }
 

@@ -245,6 +245,7 @@ impl Shell {
             self.news = true;
             return;
         };
+        tracing::debug!(ms = watch.milliseconds(), effects = done.effects.len(), waiting = done.pending.len(), "cycle");
         self.complain(&done);
         let writes = self.reporter.report(self.known.world(), &done, &self.options.settings, now);
         self.metrics.cycle(&watch, &done, (self.known.world(), &self.options.settings), &usage, now);
