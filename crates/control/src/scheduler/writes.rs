@@ -13,7 +13,7 @@ use kai_api::{
     ResourceClaimAllocation, SchedulingCondition, UnschedulableExplanation,
 };
 use kai_engine::policy::Action;
-use kai_engine::units::Timestamp;
+use kai_engine::units::{Span, Timestamp};
 
 use super::effect::{
     ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, PendingJob, QueueView, Received, ResourceType,
@@ -85,19 +85,38 @@ pub enum About {
 #[derive(Clone, Debug, Default)]
 pub struct Reporter {
     said: BTreeMap<(About, &'static str), String>,
+    told: BTreeMap<GroupKey, Told>,
 }
+
+/// What a group that waits was told.
+#[derive(Clone, Debug)]
+struct Told {
+    reasons: Vec<&'static str>,
+    at: Timestamp,
+}
+
+/// So long the same reasons are not put into other words: every pod that starts anywhere changes the numbers in what all
+/// others are told.
+const CALM: Span = Span::seconds(10);
 
 impl Reporter {
     /// What is to be written after this cycle, most urgent first.
     pub fn report(&mut self, world: &World, cycle: &Cycle, settings: &Settings, now: Timestamp) -> Vec<Write> {
         let standing = Standing::read(world, cycle);
         let queues = &cycle.queues;
-        let mut report = Report { world, queues, settings, now, writes: Vec::new(), events: Vec::new() };
+        let mut report = Report { world, queues, settings, now, writes: Vec::new(), events: Vec::new(), calm: false };
         for effect in &cycle.effects {
             report.effect(effect);
         }
+        let before = std::mem::take(&mut self.told);
         for job in &cycle.pending {
-            report.pending(job, &standing[&name_of(&job.job)]);
+            let reasons: Vec<&'static str> = job.reasons.iter().map(|words| words.code).collect();
+            let last = before.get(&job.job).filter(|told| told.reasons == reasons);
+            let calm = last.is_some_and(|told| (Span(0)..CALM).contains(&now.since(told.at)));
+            report.calm = calm;
+            let changes = report.pending(job, &standing[&name_of(&job.job)]);
+            let at = last.map(|told| told.at).filter(|_| calm || !changes).unwrap_or(now);
+            self.told.insert(job.job.clone(), Told { reasons, at });
         }
         for group in world.pod_groups.values() {
             let settled = standing.get(&name_of(&group.key)).is_none_or(|pods| !pods.pending && !pods.arriving);
@@ -111,11 +130,15 @@ impl Reporter {
     }
 
     /// Events that were not sent in the same words after the cycle before.
-    fn news(&mut self, events: Vec<Event>) -> Vec<Event> {
+    fn news(&mut self, events: Vec<(Event, bool)>) -> Vec<Event> {
         let before = std::mem::take(&mut self.said);
         let mut news = Vec::new();
-        for event in events {
+        for (event, calm) in events {
             let key = (event.about.clone(), event.reason);
+            if let Some(said) = before.get(&key).filter(|_| calm) {
+                self.said.insert(key, said.clone());
+                continue;
+            }
             let known = before.get(&key) == Some(&event.message) || self.said.get(&key) == Some(&event.message);
             self.said.insert(key, event.message.clone());
             if !known {
@@ -132,7 +155,10 @@ struct Report<'a> {
     settings: &'a Settings,
     now: Timestamp,
     writes: Vec<Write>,
-    events: Vec<Event>,
+    /// And whether they may be left out if there was one of the same reason.
+    events: Vec<(Event, bool)>,
+    /// Only those are told why they wait who know of no reason.
+    calm: bool,
 }
 
 impl Report<'_> {
@@ -225,8 +251,10 @@ impl Report<'_> {
         self.tell_pod(pod, false, reason::SCHEDULED, message);
     }
 
-    fn pending(&mut self, job: &PendingJob, pods: &Standing<'_>) {
-        let Some(group) = self.world.pod_groups.get(&job.job) else { return };
+    /// Tells a group and its pods why they wait; whether that changes what they know.
+    fn pending(&mut self, job: &PendingJob, pods: &Standing<'_>) -> bool {
+        let Some(group) = self.world.pod_groups.get(&job.job) else { return false };
+        let before = self.writes.len();
         let promised = job.reasons.iter().any(|words| words.code == reason::PIPELINED);
         let reasons: Vec<_> = job.reasons.iter().filter(|words| words.code != reason::PIPELINED).collect();
         let sentences: Vec<&str> = reasons.iter().map(|words| words.message.as_str()).collect();
@@ -236,10 +264,10 @@ impl Report<'_> {
         }
         if reasons.iter().any(|words| words.code == reason::NOT_READY) {
             self.tell_group(&job.job, reason::NOT_READY, message, BTreeMap::new());
-            return;
+            return false;
         }
         if reasons.is_empty() {
-            return;
+            return false;
         }
         let code = marked_reason(reasons.iter().map(|words| words.code));
         for pod in &pods.waiting {
@@ -247,7 +275,7 @@ impl Report<'_> {
         }
         self.tell_group(&job.job, reason::UNSCHEDULABLE, message.clone(), BTreeMap::new());
         if promised || pods.running {
-            return;
+            return self.writes.len() > before;
         }
         let details = job.blocked.as_ref().and_then(|blocked| queue_details::of(self.queues, blocked));
         let mut explanations: Vec<UnschedulableExplanation> = Vec::new();
@@ -265,6 +293,7 @@ impl Report<'_> {
             }
         }
         self.condition(group, message, explanations);
+        self.writes.len() > before
     }
 
     /// Puts the condition last, one for each node pool, unless it stands there already.
@@ -272,9 +301,9 @@ impl Report<'_> {
         let pool = self.pool(group);
         let number = |condition: &SchedulingCondition| condition.transition_id.parse::<i64>().unwrap_or(-1);
         let latest = group.conditions.iter().max_by_key(|condition| number(condition));
-        let stands = latest
-            .is_some_and(|known| known.node_pool == pool && known.message == message && known.status == "True")
-            && group.conditions.last().is_some_and(|last| last.node_pool == pool);
+        let stands = latest.is_some_and(|known| {
+            known.node_pool == pool && (self.calm || known.message == message) && known.status == "True"
+        }) && group.conditions.last().is_some_and(|last| last.node_pool == pool);
         if stands {
             return;
         }
@@ -301,7 +330,7 @@ impl Report<'_> {
 
     fn mark(&mut self, pod: &PodKey, reason: &'static str, message: &str, condition: bool) {
         let known = self.world.pods.get(pod).and_then(|row| row.unschedulable.as_deref());
-        if condition && known != Some(message) {
+        if condition && !known.is_some_and(|known| self.calm || known == message) {
             self.writes.push(Write::SetUnschedulable { pod: pod.clone(), reason, message: message.to_owned() });
         }
         self.tell_pod(pod, true, reason::UNSCHEDULABLE, message.to_owned());
@@ -310,7 +339,7 @@ impl Report<'_> {
     fn tell_pod(&mut self, pod: &PodKey, warning: bool, reason: &'static str, message: String) {
         let uid = self.world.pods.get(pod).map_or_else(String::new, |row| row.uid.clone());
         let about = About::Pod(pod.clone(), uid);
-        self.events.push(Event { about, warning, reason, message, annotations: BTreeMap::new() });
+        self.events.push((Event { about, warning, reason, message, annotations: BTreeMap::new() }, self.calm));
     }
 
     fn tell_group(
@@ -322,7 +351,7 @@ impl Report<'_> {
     ) {
         let uid = self.world.pod_groups.get(group).map_or_else(String::new, |row| row.uid.clone());
         let about = About::PodGroup(group.clone(), uid);
-        self.events.push(Event { about, warning: false, reason, message, annotations });
+        self.events.push((Event { about, warning: false, reason, message, annotations }, self.calm));
     }
 }
 
@@ -517,6 +546,27 @@ mod tests {
         queue team quota=2
         job old queue=team gpu=2 on=a
         job new queue=team gpu=1";
+
+    #[test]
+    fn the_same_reasons_are_not_put_into_other_words_at_once() {
+        let text = |gpus: u32| FULL.replace("gpu=1", &format!("gpu={gpus}"));
+        let told_after = |seconds: i64, then: &str| {
+            let mut reporter = Reporter::default();
+            let first = report(&mut reporter, &world(&text(1)));
+            assert_ne!(first, []);
+            let known = after(world(then), &first);
+            let (settings, now) = (Settings::default(), NOW.plus(Span::seconds(seconds)));
+            reporter.report(&known, &cycle(&known, &settings, &Usage::default(), now), &settings, now)
+        };
+        // The same reasons, other numbers.
+        assert_eq!(told_after(9, &text(2)), []);
+        let later = told_after(10, &text(2));
+        let marks = |write: &&Write| matches!(write, Write::SetUnschedulable { .. });
+        assert_eq!(later.iter().filter(marks).count(), 1, "{later:?}");
+        // Another reason is told at once.
+        let limited = text(1).replace("quota=2", "quota=2 limit=2");
+        assert_ne!(told_after(0, &limited), []);
+    }
 
     #[test]
     fn who_waits_for_a_queue_gets_its_numbers() {
