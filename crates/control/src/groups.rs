@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::objects::{PodGroup, PriorityClass};
 use crate::quantity::Quantity;
 use crate::resource_sum::ResourceSum;
-use crate::world::GroupKey;
+use crate::world::{GroupKey, Key};
 
 /// What one pod adds to its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +21,45 @@ pub struct PodUse {
     pub allocated: ResourceSum,
 }
 
+/// GPUs that a resource claim asks for, under the name of the first device class of GPUs that it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedGpus {
+    class: String,
+    devices: i64,
+}
+
+impl ClaimedGpus {
+    /// `None` if it asks for no GPU. A device class is one of GPUs if its name says so.
+    pub fn read(claim: &Value) -> Option<Self> {
+        let requests = claim["spec"]["devices"]["requests"].as_array().into_iter().flatten();
+        let mut found: Option<Self> = None;
+        for exactly in requests.map(|request| &request["exactly"]) {
+            let class = exactly["deviceClassName"].as_str().unwrap_or_default();
+            if !class.to_ascii_lowercase().contains("gpu") {
+                continue;
+            }
+            // How many `All` will be is not known before.
+            let all = exactly["allocationMode"].as_str() == Some("All");
+            let devices = exactly["count"].as_i64().filter(|_| !all).unwrap_or(1).max(1);
+            let so_far = found.get_or_insert_with(|| Self { class: class.to_owned(), devices: 0 });
+            so_far.devices = so_far.devices.saturating_add(devices);
+        }
+        found
+    }
+}
+
+/// What must be known to count a pod.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// By node.
+    pub labels: BTreeMap<String, BTreeMap<String, String>>,
+    /// By resource claim.
+    pub claims: BTreeMap<Key, Option<ClaimedGpus>>,
+}
+
 impl PodUse {
-    /// `None` for pods without a group. `node_labels` shows the labels of a node by name.
-    pub fn read<'n>(
-        pod: &Value,
-        node_labels: impl Fn(&str) -> Option<&'n BTreeMap<String, String>>,
-    ) -> Result<Option<Self>, String> {
+    /// `None` for pods without a group.
+    pub fn read(pod: &Value, around: &Surroundings) -> Result<Option<Self>, String> {
         let annotations = &pod["metadata"]["annotations"];
         let Some(group) = annotations[annotation::POD_GROUP_NAME].as_str().filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -43,6 +76,12 @@ impl PodUse {
         }
         for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
             found.requested.add_list(&container["resources"]["requests"])?;
+        }
+        for claim in claims(pod, namespace)? {
+            let gpus = around.claims.get(&claim).ok_or_else(|| format!("resource claim {claim} is not known"))?;
+            if let Some(ClaimedGpus { class, devices }) = gpus {
+                found.requested.add_milli(class, devices.saturating_mul(1000));
+            }
         }
         let scheduled = phase == "Running" || condition_is(pod, "PodScheduled", "True");
         if scheduled {
@@ -62,7 +101,7 @@ impl PodUse {
                 Share::Fraction { milli, devices } => milli.saturating_mul(devices),
                 Share::Memory { mib, devices } => {
                     let name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-                    let labels = node_labels(name).ok_or_else(|| format!("node {name} is not known"))?;
+                    let labels = around.labels.get(name).ok_or_else(|| format!("node {name} is not known"))?;
                     let memory = device_memory(labels).map_err(|problem| format!("node {name}: {problem}"))?;
                     (mib.saturating_mul(devices).saturating_mul(1000) + memory / 2) / memory
                 }
@@ -71,6 +110,26 @@ impl PodUse {
         }
         Ok(Some(found))
     }
+}
+
+/// The resource claims of a pod: named by it, or made for it from a template.
+fn claims(pod: &Value, namespace: &str) -> Result<Vec<Key>, String> {
+    let made = |own: &str| {
+        let statuses = pod["status"]["resourceClaimStatuses"].as_array().into_iter().flatten();
+        statuses.into_iter().find(|status| status["name"] == own)
+    };
+    let mut claims = Vec::new();
+    for entry in pod["spec"]["resourceClaims"].as_array().into_iter().flatten() {
+        let own = entry["name"].as_str().unwrap_or_default();
+        let claim = match (entry["resourceClaimName"].as_str(), made(own)) {
+            (Some(name), _) => Some(name),
+            // None is needed if the status names none.
+            (None, Some(status)) => status["resourceClaimName"].as_str(),
+            (None, None) => return Err(format!("its claim {own} is not made yet")),
+        };
+        claims.extend(claim.map(|name| Key::new(namespace, name)));
+    }
+    Ok(claims)
 }
 
 /// The part of each GPU that a pod shares: thousandths or MiB.
@@ -145,7 +204,22 @@ mod tests {
 
     fn check(pod: &Value, want: &Expect) {
         let labels = BTreeMap::from([(node_label::GPU_MEMORY.to_owned(), "16000".to_owned())]);
-        let found = PodUse::read(pod, |name| (name == "n1").then_some(&labels));
+        let claim = |requests: Value| ClaimedGpus::read(&json!({"spec": {"devices": {"requests": requests}}}));
+        let around = Surroundings {
+            labels: BTreeMap::from([("n1".to_owned(), labels)]),
+            claims: BTreeMap::from([
+                (Key::new("lab", "none"), claim(json!([{"exactly": {"deviceClassName": "nic.example.com"}}]))),
+                (
+                    Key::new("lab", "some"),
+                    claim(json!([
+                        {"firstAvailable": [{"deviceClassName": "gpu.example.com", "count": 9}]},
+                        {"exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}},
+                        {"exactly": {"deviceClassName": "other-GPU", "allocationMode": "All"}},
+                    ])),
+                ),
+            ]),
+        };
+        let found = PodUse::read(pod, &around);
         let list = |sum: &ResourceSum| {
             let texts = sum.to_list().into_iter().map(|(name, amount)| format!("{name}={}", amount.0));
             texts.collect::<Vec<_>>().join(" ")
@@ -182,6 +256,21 @@ mod tests {
             &expect!["lab/g asks [cpu=1500m memory=1Gi] holds [cpu=1500m memory=1Gi]"],
         );
         check(&pod(&json!({}), "Succeeded", Some("n1")), &expect!["lab/g asks [] holds []"]);
+    }
+
+    #[test]
+    fn gpus_of_claims_count_under_the_first_class_of_gpus() {
+        let mut user = pod(&json!({}), "Running", Some("n1"));
+        user["spec"]["containers"] = json!([]);
+        user["spec"]["resourceClaims"] = json!([
+            {"name": "nic", "resourceClaimName": "none"},
+            {"name": "gpus", "resourceClaimTemplateName": "template"},
+        ]);
+        check(&user, &expect!["its claim gpus is not made yet"]);
+        user["status"]["resourceClaimStatuses"] = json!([{"name": "gpus", "resourceClaimName": "some"}]);
+        check(&user, &expect!["lab/g asks [gpu.nvidia.com=3] holds [gpu.nvidia.com=3]"]);
+        user["status"]["resourceClaimStatuses"][0]["resourceClaimName"] = json!("unknown");
+        check(&user, &expect!["resource claim lab/unknown is not known"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::PodGroupResources;
 use serde_json::{Map, Value, json};
 
-use crate::groups::{self, PodUse};
+use crate::groups::{self, ClaimedGpus, PodUse, Surroundings};
 use crate::objects::{PodGroup, PriorityClass, Queue};
 use crate::queues;
 use crate::world::{GroupKey, Key, PodKey};
@@ -31,10 +31,10 @@ pub struct GroupTally {
     groups: BTreeMap<GroupKey, Shown<PodGroup>>,
     pods: BTreeMap<PodKey, PodUse>,
     members: BTreeMap<GroupKey, BTreeSet<PodKey>>,
-    /// Pods that cannot be counted until their node is known.
+    /// Pods that cannot be counted until their node and their claims are known.
     unread: BTreeMap<PodKey, Value>,
     classes: BTreeMap<String, PriorityClass>,
-    node_labels: BTreeMap<String, BTreeMap<String, String>>,
+    around: Surroundings,
     doubtful: BTreeSet<GroupKey>,
 }
 
@@ -58,7 +58,7 @@ struct Shown<T> {
 impl GroupTally {
     fn apply_pod(&mut self, key: PodKey, pod: &Value) -> Result<(), String> {
         self.forget_pod(&key);
-        match PodUse::read(pod, |node| self.node_labels.get(node)) {
+        match PodUse::read(pod, &self.around) {
             Ok(Some(used)) => {
                 self.members.entry(used.group.clone()).or_default().insert(key.clone());
                 self.doubtful.insert(used.group.clone());
@@ -85,6 +85,13 @@ impl GroupTally {
         self.doubtful.insert(used.group);
     }
 
+    fn read_again(&mut self) {
+        for (pod, value) in std::mem::take(&mut self.unread) {
+            // It was complained about when it was seen.
+            let _ = self.apply_pod(pod, &value);
+        }
+    }
+
     fn doubt_all(&mut self) {
         self.doubtful.extend(self.groups.keys().cloned());
     }
@@ -104,11 +111,12 @@ impl Tally for GroupTally {
             Some("Node") => {
                 let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
                 let texts = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-                self.node_labels.insert(key.name, texts.collect());
-                for (pod, value) in std::mem::take(&mut self.unread) {
-                    // It was complained about when it was seen.
-                    let _ = self.apply_pod(pod, &value);
-                }
+                self.around.labels.insert(key.name, texts.collect());
+                self.read_again();
+            }
+            Some("ResourceClaim") => {
+                self.around.claims.insert(key, ClaimedGpus::read(object));
+                self.read_again();
             }
             Some("PriorityClass") => {
                 let class = PriorityClass::parse(object).map_err(|malformed| malformed.to_string())?;
@@ -128,7 +136,10 @@ impl Tally for GroupTally {
                 self.groups.remove(key);
             }
             "Node" => {
-                self.node_labels.remove(&key.name);
+                self.around.labels.remove(&key.name);
+            }
+            "ResourceClaim" => {
+                self.around.claims.remove(key);
             }
             "PriorityClass" => {
                 self.classes.remove(&key.name);
@@ -282,6 +293,26 @@ mod tests {
     fn check(tally: &mut impl Tally, want: &Expect) {
         let lines = tally.corrections().into_iter().map(|(key, patch)| format!("{key} {patch}\n"));
         want.assert_eq(&lines.collect::<String>());
+    }
+
+    #[test]
+    fn pods_count_once_their_claims_are_known() {
+        let mut tally = GroupTally::default();
+        tally.apply(&group(&Value::Null)).unwrap();
+        let mut user = pod("a", "Running", 0);
+        user["spec"] = json!({"resourceClaims": [{"name": "gpus", "resourceClaimName": "two"}]});
+        assert_eq!(tally.apply(&user), Err("resource claim lab/two is not known".to_owned()));
+        check(&mut tally, &expect![[""]]);
+        let requests = json!([{"exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]);
+        let metadata = json!({"name": "two", "namespace": "lab"});
+        let claim = json!({"kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": {"requests": requests}}});
+        tally.apply(&claim).unwrap();
+        check(
+            &mut tally,
+            &expect![[r#"
+                lab/gang {"status":{"resourcesStatus":{"allocated":{"gpu.nvidia.com":"2"},"requested":{"gpu.nvidia.com":"2"}}}}
+            "#]],
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kai_api::{PodGroup, Queue};
 use kai_control::Key;
@@ -22,7 +23,7 @@ use crate::health::Part;
 use crate::raw::Raw;
 use crate::watch::{Seen, Watched, follow};
 use crate::writer::{PATCH, Writer, gone_is_fine};
-use crate::{Fault, Health, LeaseOptions, Pace, lease};
+use crate::{Fault, Health, LeaseOptions, Pace, kinds, lease};
 use metrics::QueueMetrics;
 
 #[derive(Clone, Debug)]
@@ -61,12 +62,16 @@ pub(crate) async fn run_groups(
     health: Health,
     stop: CancellationToken,
 ) -> Result<(), Fault> {
-    let watched = vec![
+    let mut watched = vec![
         Watched::with::<Pod>(format!("spec.schedulerName={}", options.scheduler_name)),
         Watched::all::<PodGroup>(),
         Watched::all::<Node>(),
         Watched::all::<PriorityClass>(),
     ];
+    let claims = Watched::all::<ResourceClaim>();
+    if kinds::is_served(&client, &claims.resource).await {
+        watched.push(claims);
+    }
     let tally = GroupTally::default();
     let shell = Shell::new::<PodGroup>(client.clone(), tally, watched, &options, pace, health.part());
     lease::lead(client, options.lease, stop.clone(), shell.run(stop, |_| {})).await?;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{name, reason};
 use kai_api::{PodGroupResources, QueueStatus};
-use kai_control::groups::{self, PodUse};
+use kai_control::groups::{self, ClaimedGpus, PodUse, Surroundings};
 use kai_control::objects::{BindPhase, Phase, Pod, PodGroup, PriorityClass, Queue};
 use kai_control::scheduler::{Cycle, Effect, Settings, Usage, cycle};
-use kai_control::world::{GroupKey, PodKey};
+use kai_control::world::{GroupKey, Key, PodKey};
 use kai_control::{World, queues};
 use kai_engine::units::Span;
 use serde_json::Value;
@@ -218,11 +218,13 @@ impl Statuses {
             let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
             labels.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned()))).collect()
         };
-        let nodes: BTreeMap<&str, BTreeMap<String, String>> =
-            of_kind(Kind::Node).map(|(id, node)| (id.name.as_str(), labels(node))).collect();
+        let around = Surroundings {
+            labels: of_kind(Kind::Node).map(|(id, node)| (id.name.clone(), labels(node))).collect(),
+            claims: of_kind(Kind::ResourceClaim).map(|(_, claim)| (Key::of(claim), ClaimedGpus::read(claim))).collect(),
+        };
         let mut uses: BTreeMap<GroupKey, Vec<PodUse>> = BTreeMap::new();
         for (_, pod) in of_kind(Kind::Pod) {
-            if let Ok(Some(found)) = PodUse::read(pod, |name| nodes.get(name)) {
+            if let Ok(Some(found)) = PodUse::read(pod, &around) {
                 uses.entry(found.group.clone()).or_default().push(found);
             }
         }

@@ -24,7 +24,7 @@ pub(in crate::chaos) struct StatusPart<T> {
 
 impl StatusPart<GroupTally> {
     pub(in crate::chaos) fn of_groups() -> Self {
-        let kinds = &[Kind::Pod, Kind::PodGroup, Kind::Node, Kind::PriorityClass];
+        let kinds = &[Kind::Pod, Kind::PodGroup, Kind::Node, Kind::PriorityClass, Kind::ResourceClaim];
         Self { tally: GroupTally::default(), target: Kind::PodGroup, kinds, due: None }
     }
 }
