@@ -35,6 +35,8 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis
 
 /// Words written at the same time.
 const WORD_SLOTS: usize = 4;
+/// Somebody waits for an explanation.
+const EXPLANATION_SLOTS: usize = 16;
 
 /// Less than the grace period of a pod.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -48,7 +50,16 @@ impl Writer {
     /// For what can wait: words. It has slots of its own, waits while deeds are under way, and uses only turns that nobody
     /// in a hurry needs.
     pub(crate) fn for_words(&self) -> Self {
-        Self { hurry: Hurry::Spare, slots: Arc::new(Semaphore::new(WORD_SLOTS)), ..self.clone() }
+        self.spare(WORD_SLOTS)
+    }
+
+    /// For words that come before other words: why something does not happen.
+    pub(crate) fn for_explanations(&self) -> Self {
+        self.spare(EXPLANATION_SLOTS)
+    }
+
+    fn spare(&self, slots: usize) -> Self {
+        Self { hurry: Hurry::Spare, slots: Arc::new(Semaphore::new(slots)), ..self.clone() }
     }
 
     /// Does this when there is a free slot, beside everything else.

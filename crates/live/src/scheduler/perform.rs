@@ -78,7 +78,7 @@ pub(super) fn asked(write: &Write) -> Option<Asked> {
 
 impl Performer {
     pub(super) fn new(writer: Writer, events: Events, until_asked: Histogram, options: &SchedulerOptions) -> Self {
-        let (words, notes, board) = (writer.for_words(), writer.for_words(), Arc::default());
+        let (words, notes, board) = (writer.for_explanations(), writer.for_words(), Arc::default());
         Self { writer, words, notes, board, events, until_asked, evict_by_delete: options.evict_by_delete }
     }
 
