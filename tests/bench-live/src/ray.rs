@@ -13,7 +13,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::PodGroup;
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use test_cluster::{Cluster, Operator, Options, Progress};
 
@@ -68,21 +68,13 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, clusters: usize
     bench.create_clusters(&model, clusters).await?;
     let created = started.elapsed();
     progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
-    let gangs = loop {
+    let note_memory = || {
         for (part, mib) in parts.memory() {
             let most = memory.entry(part).or_insert(0);
             *most = mib.max(*most);
         }
-        let gangs = bench.gangs().await?;
-        let open = gangs.values().filter(|gang| !gang.is_settled()).count();
-        if gangs.len() == clusters && open == 0 {
-            break gangs;
-        }
-        if started.elapsed() > PATIENCE {
-            return Err(format!("{PATIENCE:?} later {open} gangs are neither bound nor told why they wait").into());
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
     };
+    let gangs = bench.await_settled(clusters, note_memory).await?;
     let settled = started.elapsed();
     progress.say(format!("all bound or told why they wait after {settled:.1?}"));
     bench.check_groups(clusters).await?;
@@ -102,6 +94,35 @@ impl Gang {
     fn is_settled(&self) -> bool {
         self.pods == PODS && (self.bound == PODS || self.told == PODS)
     }
+}
+
+/// How a pod does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Open,
+    Bound,
+    Told,
+}
+
+impl Standing {
+    fn of(pod: &Pod) -> Self {
+        match (is_bound(pod), is_told(pod)) {
+            (true, _) => Self::Bound,
+            (false, true) => Self::Told,
+            (false, false) => Self::Open,
+        }
+    }
+}
+
+fn gangs<'p>(pods: impl Iterator<Item = &'p (String, Standing)>) -> BTreeMap<String, Gang> {
+    let mut gangs: BTreeMap<String, Gang> = BTreeMap::new();
+    for (cluster, standing) in pods {
+        let gang = gangs.entry(cluster.clone()).or_default();
+        gang.pods += 1;
+        gang.bound += usize::from(*standing == Standing::Bound);
+        gang.told += usize::from(*standing == Standing::Told);
+    }
+    gangs
 }
 
 struct Bench {
@@ -182,17 +203,32 @@ impl Bench {
         unless_conflict(persist(|| self.pods.create(&CREATE, pod)).await)
     }
 
-    async fn gangs(&self) -> Result<BTreeMap<String, Gang>, Failed> {
-        let mut gangs: BTreeMap<String, Gang> = BTreeMap::new();
-        let every = ListParams::default().match_any();
-        for pod in persist(|| self.pods.list(&every)).await?.items {
-            let cluster = pod.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER)).cloned();
-            let gang = gangs.entry(cluster.unwrap_or_default()).or_default();
-            gang.pods += 1;
-            gang.bound += usize::from(is_bound(&pod));
-            gang.told += usize::from(!is_bound(&pod) && is_told(&pod));
+    /// Follows the pods, which costs less than to ask for all of them again and again; `look` is called now and then.
+    async fn await_settled(&self, clusters: usize, mut look: impl FnMut()) -> Result<BTreeMap<String, Gang>, Failed> {
+        let (started, mut looked) = (Instant::now(), Instant::now());
+        let mut pods: BTreeMap<String, (String, Standing)> = BTreeMap::new();
+        while started.elapsed() < PATIENCE {
+            let which = WatchParams::default().disable_bookmarks();
+            let mut events = std::pin::pin!(persist(|| self.pods.watch(&which, "0")).await?);
+            while let Ok(Some(event)) = events.try_next().await {
+                if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event {
+                    let cluster = pod.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER)).cloned();
+                    let standing = Standing::of(&pod);
+                    pods.insert(pod.metadata.name.unwrap_or_default(), (cluster.unwrap_or_default(), standing));
+                }
+                if looked.elapsed() < Duration::from_millis(200) {
+                    continue;
+                }
+                looked = Instant::now();
+                look();
+                let gangs = gangs(pods.values());
+                if gangs.len() == clusters && gangs.values().all(Gang::is_settled) {
+                    return Ok(gangs);
+                }
+            }
         }
-        Ok(gangs)
+        let open = gangs(pods.values()).values().filter(|gang| !gang.is_settled()).count();
+        Err(format!("{PATIENCE:?} later {open} gangs are neither bound nor told why they wait").into())
     }
 
     /// One for each cluster, and each as it should be.
