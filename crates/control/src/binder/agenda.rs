@@ -5,6 +5,7 @@
 //! than they were made, and a reservation that is created after it was deleted holds its GPU for nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
@@ -40,8 +41,23 @@ pub struct Ended {
     pub job: Job,
     /// Effects that were performed, or tried by a stubborn one.
     pub done: usize,
-    /// What those that failed were answered.
-    pub refused: BTreeMap<usize, String>,
+    /// Those of them that failed.
+    pub refused: BTreeMap<usize, Refusal>,
+}
+
+/// Why an effect failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There was no answer: it may have been done all the same.
+    Unclear(String),
+    Refused(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unclear(why) | Self::Refused(why)) = self;
+        out.write_str(why)
+    }
 }
 
 impl Ended {
@@ -217,8 +233,14 @@ impl Agenda {
             self.calendar.look_at(request, now.plus(PAUSE));
         } else if let Some(at) = end.filter(|at| *at < done) {
             self.over.extend(written(&effects[at]).map(|version| (request, version.to_owned())));
-        } else if let Some((_, why)) = refused.pop_first() {
-            self.failed.push((request, why));
+        } else if let Some((at, refusal)) = refused.pop_first() {
+            let binds = matches!(effects[at], BindEffect::Bind { .. });
+            if binds && matches!(refusal, Refusal::Unclear(_)) {
+                // The pod may have its node. As long as that is not clear nobody else may get its room.
+                self.calendar.look_at(request, now.plus(PAUSE));
+            } else {
+                self.failed.push((request, refusal.to_string()));
+            }
         }
     }
 

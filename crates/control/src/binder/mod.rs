@@ -23,7 +23,7 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
-pub use agenda::{Agenda, Ended, Followed, Job, SYNC_PERIOD};
+pub use agenda::{Agenda, Ended, Followed, Job, Refusal, SYNC_PERIOD};
 pub use rows::{PodRow, RequestRow};
 pub use steps::relabelled;
 

@@ -523,11 +523,36 @@ fn a_request_given_up_stays_so_even_if_nobody_could_be_told() {
         agenda.jobs(NOW.plus(Span::seconds(60))).into_iter().find(|job| job.stubborn).expect("c is given up");
     let told = given_up.effects.len() - 1;
     assert!(matches!(given_up.effects[told], BindEffect::Tell { bound: false, .. }));
-    let refused = BTreeMap::from([(told, "pod not found".to_owned())]);
+    let refused = BTreeMap::from([(told, Refusal::Refused("pod not found".to_owned()))]);
     let later = NOW.plus(Span::seconds(90));
     agenda.ended(Ended { done: given_up.effects.len(), job: given_up, refused }, later);
     // The pod's watch was late.
     agenda.see(Followed::Pods, &pod("c", 2), later).unwrap();
     let about_c = |job: &Job| job.request == Some(Key::new("lab", "c"));
     assert!(!agenda.jobs(later).iter().any(about_c));
+}
+
+/// Otherwise its room could be given away while it is there.
+#[test]
+fn a_bind_without_an_answer_is_tried_again_until_there_is_one() {
+    let cluster = {
+        let mut cluster = Cluster::default();
+        cluster
+            .put(json!({"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": 4, "pods": 9}}}));
+        let spec = json!({"containers": [{"name": "main"}]});
+        let metadata = json!({"name": "c", "namespace": "lab", "uid": "uid-of-c"});
+        cluster.put(json!({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}));
+        cluster.put(request("c", "Regular", &[]));
+        cluster
+    };
+    let ends = |refusal: Refusal| {
+        let mut agenda = agenda(&cluster);
+        let job = agenda.jobs(NOW).remove(0);
+        let at = job.effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. })).expect("it binds");
+        agenda.ended(Ended { job, done: at, refused: BTreeMap::from([(at, refusal)]) }, NOW);
+        agenda.jobs(NOW.plus(Span::seconds(2))).remove(0).effects
+    };
+    let binds = |effects: &[BindEffect]| effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. }));
+    assert!(binds(&ends(Refusal::Unclear("timeout".to_owned()))));
+    assert!(!binds(&ends(Refusal::Refused("it is on node n2 already".to_owned()))));
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use kai_api::BindRequest;
 use kai_api::keys::reason;
 use kai_control::Key;
-use kai_control::binder::{BindEffect, Ended, relabelled};
+use kai_control::binder::{BindEffect, Ended, Refusal, relabelled};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
 use kube::{Error, Resource};
@@ -43,7 +43,7 @@ impl Performer {
         let Ended { job, done, refused } = ended;
         for effect in job.effects.iter().take(up_to).skip(*done) {
             if let Err(why) = self.perform(effect).await {
-                tracing::warn!(?effect, why, "not done");
+                tracing::warn!(?effect, %why, "not done");
                 refused.insert(*done, why);
                 if !job.stubborn {
                     return false;
@@ -55,10 +55,12 @@ impl Performer {
     }
 
     /// Does it, or tells why it was not done.
-    async fn perform(&self, effect: &BindEffect) -> Result<(), String> {
+    async fn perform(&self, effect: &BindEffect) -> Result<(), Refusal> {
         self.done(effect).await.map_err(|error| match error {
-            Error::Api(status) => status.message,
-            error => error.to_string(),
+            // It did not wait for the end.
+            Error::Api(status) if status.code == 504 => Refusal::Unclear(status.message),
+            Error::Api(status) => Refusal::Refused(status.message),
+            error => Refusal::Unclear(error.to_string()),
         })
     }
 

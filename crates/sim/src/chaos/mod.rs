@@ -333,7 +333,7 @@ impl<'t> Storm<'t> {
             return;
         }
         let fate = self.trouble.fate(now);
-        let mut answer = Err("no answer".into());
+        let mut answer = Err(crate::cluster::Refusal::Unanswered);
         if fate.arrives {
             let done = self.cluster.call(&call);
             self.note(|| format!("{process} calls {call}: {done:?}"));

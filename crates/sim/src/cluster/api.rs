@@ -62,6 +62,8 @@ impl fmt::Display for Call {
 pub(crate) enum Refusal {
     /// Somebody else was faster.
     Outrun,
+    /// It may have been done all the same.
+    Unanswered,
     Failed(String),
 }
 

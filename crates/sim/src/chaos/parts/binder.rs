@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kai_control::binder::{Agenda, Ended, Followed, Job, SYNC_PERIOD, Settings};
+use kai_control::binder::{self, Agenda, Ended, Followed, Job, SYNC_PERIOD, Settings};
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 
@@ -67,8 +67,9 @@ impl Part for BinderPart {
         let request = Some(about).filter(|about| !about.name.is_empty());
         let job = Job { request, effects: calls.into_iter().map(effect).collect(), stubborn };
         let answer = |refusal| match refusal {
-            Refusal::Failed(why) => why,
-            Refusal::Outrun => "somebody else was faster".to_owned(),
+            Refusal::Failed(why) => binder::Refusal::Refused(why),
+            Refusal::Outrun => binder::Refusal::Refused("somebody else was faster".to_owned()),
+            Refusal::Unanswered => binder::Refusal::Unclear("no answer".to_owned()),
         };
         let refused = refused.into_iter().map(|(at, refusal)| (at, answer(refusal))).collect();
         self.agenda.ended(Ended { job, done, refused }, clock.wall);

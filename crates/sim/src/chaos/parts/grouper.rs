@@ -88,6 +88,7 @@ impl Part for GrouperPart {
             None => Written::Done,
             Some(Refusal::Outrun) => Written::Outrun,
             Some(Refusal::Failed(why)) => Written::Failed(why),
+            Some(Refusal::Unanswered) => Written::Failed("no answer".to_owned()),
         };
         self.0.ended(end.task.about, written, clock.wall);
     }
