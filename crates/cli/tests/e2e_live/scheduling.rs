@@ -52,10 +52,12 @@ spec:
 fn a_pod_runs(kubectl: &Kubectl) {
     apply(kubectl, &pod("single", "team", "kai-scheduler", 1));
     await_that("a pod runs", || phase(kubectl, "single") == "Running");
+    let group = || get(kubectl, "pod single")["metadata"]["annotations"]["pod-group-name"].as_str().map(str::to_owned);
+    await_that("it is linked to its group", || group().is_some());
+    let group = group().expect("it is linked");
+    assert_eq!(get(kubectl, &format!("podgroups.scheduling.run.ai {group}"))["spec"]["queue"], "team");
     let pod = get(kubectl, "pod single");
     assert_eq!(pod["metadata"]["annotations"]["received-resource-type"], "Regular");
-    let group = pod["metadata"]["annotations"]["pod-group-name"].as_str().expect("it is linked to its group");
-    assert_eq!(get(kubectl, &format!("podgroups.scheduling.run.ai {group}"))["spec"]["queue"], "team");
     let request = get(kubectl, "bindrequests.scheduling.run.ai single");
     assert_eq!(request["spec"]["selectedNode"], pod["spec"]["nodeName"]);
     await_that("its bind request has succeeded", || {
