@@ -138,9 +138,9 @@ fn metrics_count_what_was_done(parts: &Parts) {
     let binds = metrics.lines().find_map(|line| line.strip_prefix("kai_bind_requests_total "));
     assert_eq!(binds, Some("6"), "{metrics}");
     for counted in [
-        r#"kai_podgroups_scheduled_by_action_total{action="allocate"}"#,
+        r#"kai_podgroups_scheduled_by_action{action="allocate"}"#,
         r#"kai_action_scheduling_latency_milliseconds{action="allocate"}"#,
-        r#"kai_queue_fair_share_gpu{queue_name="team""#,
+        r#"kai_queue_fair_share_gpu{queue_name="team",queue_metadata_name="team",queue_display_name=""}"#,
         "kai_task_bind_latency_milliseconds_count",
     ] {
         let value = metrics.lines().find(|line| line.starts_with(counted)).and_then(|line| line.rsplit(' ').next());

@@ -173,20 +173,20 @@ impl Metrics {
             }
             stays
         });
-        self.tell_queues(&cycle.queues, usage);
+        self.tell_queues(world, &cycle.queues, usage);
     }
 
     /// Tells about the queues there are, and about no others.
-    fn tell_queues(&self, queues: &[QueueView], usage: &Usage) {
+    fn tell_queues(&self, world: &World, queues: &[QueueView], usage: &Usage) {
         for family in &self.queues {
             family.clear();
         }
         for queue in queues {
-            let name = if queue.display_name.is_empty() { &queue.name } else { &queue.display_name };
+            let given = world.queues.get(&queue.name).and_then(|row| row.display_name.as_deref());
             let labels = labels([
-                ("queue_name", name),
+                ("queue_name", &queue.display_name),
                 ("queue_metadata_name", &queue.name),
-                ("queue_display_name", &queue.display_name),
+                ("queue_display_name", given.unwrap_or_default()),
             ]);
             let share = queue.fair_share.0.map(|share| share as f64);
             let used = usage.queues.get(&queue.name).copied().unwrap_or_default().map(|used| used as f64 / 1e6);
