@@ -316,9 +316,9 @@ pub(crate) fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
-fn is_told(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+pub(crate) fn is_told(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
 }
 
 /// All parts as processes; they end with the value.

@@ -17,7 +17,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostP
 use serde_json::{Value, json};
 use test_cluster::{Cluster, Operator, Options, Progress};
 
-use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, connect, is_bound};
+use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, connect, is_bound, is_told};
 
 /// Of each cluster: a head without GPUs, and workers with one each.
 const WORKER_PODS: usize = 7;
@@ -299,11 +299,6 @@ fn member(model: &Pod, cluster: &str, number: usize, uid: Option<&str>) -> Pod {
         None => metadata.owner_references = None,
     }
     pod
-}
-
-fn is_told(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
 }
 
 fn ray_kind() -> ApiResource {
