@@ -6,7 +6,7 @@ use kai_api::PodGroupResources;
 use kai_api::keys::{annotation, node_label, received, resource};
 use serde_json::Value;
 
-use crate::objects::{PodGroup, PriorityClass};
+use crate::objects::{DeviceRequest, Malformed, PodGroup, PriorityClass, ResourceClaim};
 use crate::quantity::Quantity;
 use crate::resource_sum::ResourceSum;
 use crate::world::{GroupKey, Key};
@@ -29,22 +29,15 @@ pub struct ClaimedGpus {
 }
 
 impl ClaimedGpus {
-    /// `None` if it asks for no GPU. A device class is one of GPUs if its name says so.
-    pub fn read(claim: &Value) -> Option<Self> {
-        let requests = claim["spec"]["devices"]["requests"].as_array().into_iter().flatten();
+    /// `None` if it asks for no GPU. Requests with alternatives do not count.
+    pub fn read(claim: &Value) -> Result<Option<Self>, Malformed> {
+        let claim = ResourceClaim::parse(claim)?;
         let mut found: Option<Self> = None;
-        for exactly in requests.map(|request| &request["exactly"]) {
-            let class = exactly["deviceClassName"].as_str().unwrap_or_default();
-            if !class.to_ascii_lowercase().contains("gpu") {
-                continue;
-            }
-            // How many `All` will be is not known before.
-            let all = exactly["allocationMode"].as_str() == Some("All");
-            let devices = exactly["count"].as_i64().filter(|_| !all).unwrap_or(1).max(1);
-            let so_far = found.get_or_insert_with(|| Self { class: class.to_owned(), devices: 0 });
-            so_far.devices = so_far.devices.saturating_add(devices);
+        for exactly in claim.spec.requests.iter().filter_map(DeviceRequest::exactly).filter(|it| it.gpus() > 0) {
+            let so_far = found.get_or_insert_with(|| Self { class: exactly.class.clone(), devices: 0 });
+            so_far.devices = so_far.devices.saturating_add(exactly.gpus().into());
         }
-        found
+        Ok(found)
     }
 }
 
@@ -204,7 +197,10 @@ mod tests {
 
     fn check(pod: &Value, want: &Expect) {
         let labels = BTreeMap::from([(node_label::GPU_MEMORY.to_owned(), "16000".to_owned())]);
-        let claim = |requests: Value| ClaimedGpus::read(&json!({"spec": {"devices": {"requests": requests}}}));
+        let claim = |requests: Value| {
+            let spec = json!({"devices": {"requests": requests}});
+            ClaimedGpus::read(&json!({"metadata": {"name": "claim"}, "spec": spec})).unwrap()
+        };
         let around = Surroundings {
             labels: BTreeMap::from([("n1".to_owned(), labels)]),
             claims: BTreeMap::from([

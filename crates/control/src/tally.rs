@@ -115,7 +115,8 @@ impl Tally for GroupTally {
                 self.read_again();
             }
             Some("ResourceClaim") => {
-                self.around.claims.insert(key, ClaimedGpus::read(object));
+                let gpus = ClaimedGpus::read(object).map_err(|malformed| malformed.to_string())?;
+                self.around.claims.insert(key, gpus);
                 self.read_again();
             }
             Some("PriorityClass") => {

@@ -291,6 +291,11 @@ impl ClaimSpec {
 }
 
 impl DeviceRequest {
+    /// What is asked for, unless it is one of several alternatives.
+    pub(crate) fn exactly(&self) -> Option<&DeviceAlternative> {
+        self.alternatives.first().filter(|alternative| alternative.name.is_none())
+    }
+
     fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
         let name = place.field("name").text_or_empty()?;
         let (exactly, first) = (place.field("exactly"), place.field("firstAvailable"));
@@ -331,7 +336,7 @@ impl DeviceAlternative {
     }
 
     /// GPUs that it counts for a queue.
-    fn gpus(&self) -> u32 {
+    pub(crate) fn gpus(&self) -> u32 {
         if names_gpus(&self.class) { self.count.unwrap_or(1) } else { 0 }
     }
 }

@@ -220,7 +220,9 @@ impl Statuses {
         };
         let around = Surroundings {
             labels: of_kind(Kind::Node).map(|(id, node)| (id.name.clone(), labels(node))).collect(),
-            claims: of_kind(Kind::ResourceClaim).map(|(_, claim)| (Key::of(claim), ClaimedGpus::read(claim))).collect(),
+            claims: of_kind(Kind::ResourceClaim)
+                .filter_map(|(_, claim)| Some((Key::of(claim), ClaimedGpus::read(claim).ok()?)))
+                .collect(),
         };
         let mut uses: BTreeMap<GroupKey, Vec<PodUse>> = BTreeMap::new();
         for (_, pod) in of_kind(Kind::Pod) {
