@@ -69,9 +69,7 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     let client = connect(kubeconfig).await?;
     let api: Api<Pod> = Api::namespaced(client.clone(), "default");
 
-    let mut processes: Vec<(&str, u32)> =
-        cluster.state().processes.iter().map(|it| (it.name.as_str(), it.pid)).collect();
-    processes.push(("bench", std::process::id()));
+    let mut processes = processes_of(cluster);
     let before = Account::read(&cluster.kubectl(), &processes)?;
     let started = Instant::now();
     create(&api, count, "bare", "nobody", "first").await?;
@@ -136,6 +134,12 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
         bill,
         memory: parts.memory(),
     })
+}
+
+/// Whose CPU time counts, before our parts are started.
+pub(crate) fn processes_of(cluster: &Cluster) -> Vec<(&str, u32)> {
+    let processes = cluster.state().processes.iter().map(|it| (it.name.as_str(), it.pid));
+    processes.chain([("bench", std::process::id())]).collect()
 }
 
 pub(crate) async fn connect(kubeconfig: &Path) -> Result<Client, Failed> {
@@ -338,7 +342,7 @@ impl Parts {
         Ok(parts)
     }
 
-    fn ids(&self) -> impl Iterator<Item = (&str, u32)> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (&str, u32)> {
         self.0.iter().map(|(part, child)| (*part, child.id()))
     }
 

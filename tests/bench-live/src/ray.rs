@@ -15,13 +15,14 @@ use kai_api::PodGroup;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
-use test_cluster::{Cluster, Operator, Options, Progress};
+use test_cluster::{Cluster, Kubectl, Operator, Options, Progress};
 
-use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, connect, is_bound, is_told};
+use crate::account::Account;
+use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, connect, is_bound, is_told, processes_of};
 
 /// Of each cluster: a head without GPUs, and workers with one each.
 const WORKER_PODS: usize = 7;
-const PODS: usize = 1 + WORKER_PODS;
+pub(crate) const PODS: usize = 1 + WORKER_PODS;
 const CLUSTER: &str = "ray.io/cluster";
 const PATIENCE: Duration = Duration::from_mins(10);
 
@@ -36,6 +37,9 @@ pub(crate) struct Report {
     pub(crate) settled: Duration,
     pub(crate) bound: usize,
     pub(crate) waiting: usize,
+    /// What creating and binding the pods took, bare and with all parts of ours.
+    pub(crate) bare_bill: Account,
+    pub(crate) bill: Account,
     /// The most MiB that each part was seen to use.
     pub(crate) memory: BTreeMap<&'static str, u64>,
 }
@@ -58,12 +62,19 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, clusters: usize
     };
     let model = bench.model().await?;
     let nodes = cluster.state().nodes as usize;
+    let mut processes = processes_of(cluster);
+    let before = Account::read(&cluster.kubectl(), &processes)?;
     let bare = bench.bare(&model, clusters, nodes).await?;
+    let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
+    bench.clear().await?;
+    bench.await_quiet(&cluster.kubectl()).await?;
     progress.say(format!("{} bare pods created and bound in {bare:.1?}", clusters * PODS));
 
     cluster.kubectl().apply(QUEUES)?;
     let parts = Parts::start(kai, &cluster.state().kubeconfig)?;
+    processes.extend(parts.ids());
     let mut memory = BTreeMap::new();
+    let before = Account::read(&cluster.kubectl(), &processes)?;
     let started = Instant::now();
     bench.create_clusters(&model, clusters).await?;
     let created = started.elapsed();
@@ -76,10 +87,12 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, clusters: usize
     };
     let gangs = bench.await_settled(clusters, note_memory).await?;
     let settled = started.elapsed();
+    let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("all bound or told why they wait after {settled:.1?}"));
     bench.check_groups(clusters).await?;
     let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
-    Ok(Report { clusters, bare, created, settled, bound, waiting: clusters - bound, memory })
+    let waiting = clusters - bound;
+    Ok(Report { clusters, bare, created, settled, bound, waiting, bare_bill, bill, memory })
 }
 
 /// How many pods of a cluster there are, and how they do.
@@ -158,6 +171,24 @@ impl Bench {
         await_pods(&self.pods, "", "no pod is left", <[Pod]>::is_empty).await
     }
 
+    /// Simulated nodes go on deleting pods that are gone: what comes next should not be held up by that.
+    async fn await_quiet(&self, kubectl: &Kubectl) -> Result<(), Failed> {
+        let started = Instant::now();
+        let mut before = Account::read(kubectl, &[])?;
+        while started.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let now = Account::read(kubectl, &[])?;
+            let deletes = |account: &Account| -> u64 {
+                account.calls.iter().filter(|(call, _)| call.starts_with("DELETE pods")).map(|(_, count)| count).sum()
+            };
+            if deletes(&now) == deletes(&before) {
+                return Ok(());
+            }
+            before = now;
+        }
+        Err(format!("{PATIENCE:?} later pods that are gone are still being deleted").into())
+    }
+
     /// What the API server can do at best: the same pods, created and bound by one client.
     async fn bare(&self, model: &[Pod], clusters: usize, nodes: usize) -> Result<Duration, Failed> {
         let pods = (0..clusters * PODS).map(|number| {
@@ -177,9 +208,7 @@ impl Bench {
             unless_conflict(persist(bind).await)
         });
         stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
-        let bare = started.elapsed();
-        self.clear().await?;
-        Ok(bare)
+        Ok(started.elapsed())
     }
 
     /// Each with its pods, as soon as it is there.
