@@ -1,6 +1,8 @@
 //! Usage as Prometheus knows it: what to ask, and what the answers say.
 //!
 //! For each resource two instant queries: what each queue held, and what there was, both summed over the window.
+//! Each moment of the window counts once for a queue, however many series tell of it: replicas tell the same at the same
+//! time, and a controller that moved, or a queue with another display name, goes on in a new series.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +60,7 @@ pub fn queries(rule: &UsageRule, now: Timestamp) -> Option<[Queries; 3]> {
         let over = |metric: &str| over_window(metric, rule, window, now);
         let source = &rule.source;
         std::array::from_fn(|index| Queries {
-            allocated: over(&source.allocation[index]),
+            allocated: over(&format!("max by ({QUEUE}) ({})", source.allocation[index])),
             capacity: over(&source.capacity[index]),
         })
     })
@@ -78,14 +80,12 @@ fn over_window(metric: &str, rule: &UsageRule, window: Span, now: Timestamp) -> 
 
 /// Reads the answer to what queues held.
 pub fn by_queue(answer: &Value) -> Result<BTreeMap<String, f64>, String> {
-    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-    for sample in samples(answer)? {
-        let Some(queue) = sample["metric"][QUEUE].as_str() else { continue };
-        // One of several replicas speaks for the queue: they say the same.
-        let sum = sums.entry(queue.to_owned()).or_default();
-        *sum = sum.max(value(&sample["value"])?);
-    }
-    Ok(sums)
+    let named = |sample: &&Value| sample["metric"][QUEUE].is_string();
+    let read = |sample: &Value| {
+        let queue = sample["metric"][QUEUE].as_str().unwrap_or_default();
+        Ok((queue.to_owned(), value(&sample["value"])?))
+    };
+    samples(answer)?.iter().filter(named).map(read).collect()
 }
 
 /// Reads the answer to what there was. Nothing is no answer that fails: the cluster may lack the resource.
@@ -139,11 +139,12 @@ mod tests {
     fn sums_over_the_window_are_asked_for() {
         let (day, now) = (Span::seconds(86_400), Timestamp(1_000_000_000_000));
         let sliding = queries(&rule(Window::Sliding { size: day }, None), now).unwrap();
-        expect!["sum_over_time((kai_queue_allocated_gpus)[86400s:60s])"].assert_eq(&sliding[2].allocated);
+        expect!["sum_over_time((max by (queue_name) (kai_queue_allocated_gpus))[86400s:60s])"]
+            .assert_eq(&sliding[2].allocated);
         expect![[r#"sum_over_time((sum(kube_node_status_capacity{resource="cpu"}))[86400s:60s])"#]]
             .assert_eq(&sliding[0].capacity);
         let decaying = queries(&rule(Window::Sliding { size: day }, Some(Span::seconds(3600))), now).unwrap();
-        expect!["sum_over_time((kai_queue_allocated_gpus * (0.5 ^ ((1000000 - time()) / 3600)))[86400s:60s])"]
+        expect!["sum_over_time((max by (queue_name) (kai_queue_allocated_gpus) * (0.5 ^ ((1000000 - time()) / 3600)))[86400s:60s])"]
             .assert_eq(&decaying[2].allocated);
     }
 
@@ -152,7 +153,8 @@ mod tests {
         let day = Span::seconds(86_400);
         let tumbling = rule(Window::Tumbling { size: day, first: Timestamp(0) }, None);
         let asked = |seconds: i64| queries(&tumbling, Timestamp(seconds * 1_000_000));
-        expect!["sum_over_time((kai_queue_allocated_gpus)[3600s:60s])"].assert_eq(&asked(90_000).unwrap()[2].allocated);
+        expect!["sum_over_time((max by (queue_name) (kai_queue_allocated_gpus))[3600s:60s])"]
+            .assert_eq(&asked(90_000).unwrap()[2].allocated);
         assert_eq!(asked(-5), None);
     }
 
@@ -160,7 +162,7 @@ mod tests {
     fn shares_are_parts_of_what_there_was() {
         let vector = |result: Value| json!({"status": "success", "data": {"resultType": "vector", "result": result}});
         let sample = |queue: &str, sum: &str| json!({"metric": {"queue_name": queue}, "value": [1_700_000_000, sum]});
-        let allocated = by_queue(&vector(json!([sample("a", "24"), sample("a", "24"), sample("b", "60")]))).unwrap();
+        let allocated = by_queue(&vector(json!([sample("a", "24"), sample("b", "60")]))).unwrap();
         let capacity = total(&vector(json!([{"metric": {}, "value": [1_700_000_000, "240"]}]))).unwrap();
         let gpus = Answers { allocated, capacity };
         let nothing = Answers { allocated: gpus.allocated.clone(), capacity: total(&vector(json!([]))).unwrap() };
