@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kai_control::in_flight::{Asked, InFlight};
 use kai_control::objects::Object;
-use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Write};
+use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Usage, Write};
 use kai_control::{Key, Ref};
 use kai_engine::units::Span;
 use kube::Client;
@@ -94,6 +94,8 @@ struct Shell {
     part: Part,
     metrics: Metrics,
     past: Past,
+    /// What the last cycle knew of the past.
+    usage: Usage,
     /// Something changed since the last cycle.
     news: bool,
     last: Cycle,
@@ -145,6 +147,7 @@ impl Shell {
             part,
             metrics,
             past,
+            usage: Usage::default(),
             news: false,
             last: Cycle::default(),
         }
@@ -226,11 +229,15 @@ impl Shell {
     }
 
     fn cycle(&mut self, refuse: &mpsc::UnboundedSender<News>) {
-        if !self.part.is_ready() || !self.is_worth_a_cycle() {
+        if !self.part.is_ready() {
             return;
         }
         let now = clock::now();
         let Some(usage) = self.past.usage(now) else { return };
+        // Shares follow usage, and people watch both even while nobody waits.
+        if usage == self.usage && !self.is_worth_a_cycle() {
+            return;
+        }
         self.news = false;
         self.known.expire(now, ECHO_PATIENCE);
         let mut watch = metrics::Stopwatch::start();
@@ -254,6 +261,7 @@ impl Shell {
         }
         self.write(writes, refuse);
         self.last = done;
+        self.usage = usage;
     }
 
     /// Another look at the same would show the same, unless somebody waits for time to pass.
