@@ -1,5 +1,6 @@
 //! What queues have used, fetched from Prometheus again and again. A cycle takes what is there and waits for nothing.
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::http::{Request, Uri};
@@ -8,9 +9,12 @@ use kai_control::scheduler::usage::UsageRule;
 use kai_control::scheduler::usage::prometheus::{Answers, Connection, Queries, by_queue, queries, total, usage};
 use kai_engine::units::{Span, Timestamp};
 use kube::{Client, Config};
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::instrument::WithSubscriber as _;
+use tracing::subscriber::NoSubscriber;
 
 use crate::{Fault, clock};
 
@@ -71,10 +75,26 @@ fn connect(connection: &Connection) -> Result<Client, Fault> {
             std::env::var(name).map_err(|_| wrong(format!("the environment variable {name} is not set")))?
         }
     };
-    // The address may hold a password.
-    let url: Uri = url.parse().map_err(|error| wrong(format!("its address is not a URL: {error}")))?;
+    // Not repeated in words: the address may hold a password.
+    let config = config(&url).map_err(|error| wrong(format!("its address is not a URL: {error}")))?;
     // The same client as for the API server; it is an HTTP client first of all.
-    Client::try_from(Config::new(url)).map_err(|error| Fault::Client(Box::new(error)))
+    Client::try_from(config).map_err(|error| Fault::Client(Box::new(error)))
+}
+
+/// A name and a password in the address are sent as such, and are no part of the address then.
+fn config(url: &str) -> Result<Config, axum::http::Error> {
+    let url: Uri = url.parse()?;
+    let Some((login, place)) = url.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
+        return Ok(Config::new(url));
+    };
+    let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let (name, password) = login.split_once(':').unwrap_or((login, ""));
+    let mut parts = url.clone().into_parts();
+    parts.authority = Some(place.parse()?);
+    let mut config = Config::new(Uri::from_parts(parts)?);
+    config.auth_info.username = Some(plain(name));
+    config.auth_info.password = Some(plain(password).into());
+    Ok(config)
 }
 
 async fn fetch_always(prometheus: Client, rule: UsageRule, tell: watch::Sender<Known>) {
@@ -108,7 +128,20 @@ async fn ask(prometheus: &Client, query: &str, now: Timestamp) -> Result<Value, 
     let form =
         form_urlencoded::Serializer::new(String::new()).extend_pairs([("query", query), ("time", &seconds)]).finish();
     let request = Request::get(format!("/api/v1/query?{form}")).body(Vec::new()).map_err(|error| error.to_string())?;
-    prometheus.request(request).await.map_err(|error| error.to_string())
+    // The client would log its own failures as errors, without saying of what.
+    match prometheus.request(request).with_subscriber(NoSubscriber::default()).await {
+        // Prometheus explains a refusal in an answer of the usual form; whoever stands before it may not.
+        Err(kube::Error::Api(refusal)) => serde_json::from_str(&refusal.message).map_err(|_| refusal.message),
+        answer => answer.map_err(|error| with_reasons(&error)),
+    }
+}
+
+fn with_reasons(error: &(dyn Error + 'static)) -> String {
+    let reasons = std::iter::successors(error.source(), |&error| error.source());
+    reasons.map(ToString::to_string).fold(error.to_string(), |told, reason| {
+        // Some repeat theirs.
+        if told.ends_with(&reason) { told } else { format!("{told}: {reason}") }
+    })
 }
 
 fn duration(span: Span) -> Duration {
@@ -122,6 +155,7 @@ mod tests {
 
     use axum::Router;
     use axum::extract::{RawQuery, State};
+    use axum::http::{HeaderMap, StatusCode};
     use serde_json::json;
 
     use super::*;
@@ -141,10 +175,47 @@ mod tests {
             json!({"status": "success", "data": {"resultType": "vector", "result": result}}).to_string()
         };
         let routes = Router::new().route("/prometheus/api/v1/query", axum::routing::get(answer)).with_state(asked);
+        format!("http://{}/prometheus", listen(routes).await)
+    }
+
+    #[tokio::test]
+    async fn a_password_in_the_address_is_used() {
+        let let_in = |headers: HeaderMap| async move {
+            // Base64 of `kai:p@ss`.
+            if headers.get("authorization").is_some_and(|login| login == "Basic a2FpOnBAc3M=") {
+                (StatusCode::OK, r#"{"status": "success", "data": {"resultType": "vector", "result": []}}"#)
+            } else {
+                (StatusCode::UNAUTHORIZED, "Unauthorized")
+            }
+        };
+        let place = listen(Router::new().route("/api/v1/query", axum::routing::get(let_in))).await;
+        let ask = async |login: &str| {
+            let prometheus = connect(&Connection::Url(format!("http://{login}{place}"))).unwrap();
+            ask(&prometheus, "up", Timestamp(0)).await.map(|answer| total(&answer))
+        };
+        assert_eq!(ask("kai:p%40ss@").await, Ok(Ok(0.0)));
+        assert_eq!(ask("").await, Err("Unauthorized".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn refusals_and_failures_are_told_with_their_reasons() {
+        let refuse = || async { (StatusCode::BAD_REQUEST, r#"{"status": "error", "error": "1:5: parse error"}"#) };
+        let place = listen(Router::new().route("/api/v1/query", axum::routing::get(refuse))).await;
+        let ask = async |place: &str| {
+            let prometheus = connect(&Connection::Url(format!("http://{place}"))).unwrap();
+            ask(&prometheus, "up)", Timestamp(0)).await.and_then(|answer| total(&answer)).unwrap_err()
+        };
+        assert_eq!(ask(&place).await, "1:5: parse error");
+        let told = ask("127.0.0.1:1").await;
+        assert!(told.contains("refused"), "{told}");
+    }
+
+    /// Serves on loopback; returns where.
+    async fn listen(routes: Router) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/prometheus", listener.local_addr().unwrap());
+        let place = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move { axum::serve(listener, routes).await });
-        url
+        place
     }
 
     fn rule(connection: Connection) -> UsageRule {
