@@ -108,6 +108,14 @@ impl Cluster {
         })
     }
 
+    /// Ends a program that was started.
+    pub fn stop_program(&mut self, name: &str) -> Result<(), Fault> {
+        let Some(place) = self.processes.iter().position(|process| process.name == name) else { return Ok(()) };
+        let mut process = self.processes.remove(place);
+        process.end();
+        self.forget(process.record.pid)
+    }
+
     /// Lets it run on after us, until [`down`].
     pub fn detach(mut self) {
         self.fate = Fate::Detached;
@@ -197,10 +205,9 @@ impl Cluster {
         for _ in 1..3 {
             match start(self) {
                 Err(fault) if fault.is_port_taken() => {
-                    if let (Some(mut process), Some(guard)) = (self.processes.pop(), &mut self.guard) {
+                    if let Some(mut process) = self.processes.pop() {
                         process.end();
-                        guard.remove(process.record.pid)?;
-                        self.state.processes.pop();
+                        self.forget(process.record.pid)?;
                     }
                 }
                 done => return done,
@@ -218,6 +225,15 @@ impl Cluster {
         }
         self.state.processes.push(record);
         // At once, for whoever has to clean up after us.
+        self.state.write(&self.dir)
+    }
+
+    /// Takes a process that has ended off the list of those to be ended.
+    fn forget(&mut self, pid: u32) -> Result<(), Fault> {
+        self.state.processes.retain(|record| record.pid != pid);
+        if let Some(guard) = &mut self.guard {
+            guard.remove(pid)?;
+        }
         self.state.write(&self.dir)
     }
 

@@ -27,7 +27,7 @@ pub enum Fault {
     Busy { name: String },
     #[error("KUBEBUILDER_ASSETS is {assets}, but there is no {program} in it: put it there, or unset the variable")]
     NoAsset { assets: PathBuf, program: &'static str },
-    #[error("go is needed to build {what}, and cannot be run: {source}\ninstall Go 1.24 or later")]
+    #[error("go is needed to build {what}, and cannot be run: {source}\ninstall Go 1.25 or later")]
     NoGo { what: String, source: io::Error },
     #[error("building {what} failed ({status}); the end of {log}:\n{tail}")]
     Build { what: String, status: ExitStatus, log: PathBuf, tail: String },

@@ -8,6 +8,7 @@
 //!      │             → operators that were asked for: KubeRay, Kubeflow's, JobSet, LeaderWorkerSet
 //!      │
 //!      ├── start_peer, start_program: what is under test
+//!      ├── start_kube_state_metrics, start_prometheus: what measures it
 //!      ├── dropped: everything ends, the folder goes (a panicking test keeps it, for the logs)
 //!      └── detach: lives on; what runs is written in its folder, for `status` and `down`
 //! ```
@@ -28,6 +29,7 @@ mod ports;
 mod process;
 mod programs;
 mod progress;
+mod prometheus;
 mod state;
 pub mod status;
 
@@ -35,7 +37,7 @@ pub use cluster::{Cluster, Options, down};
 pub use fault::Fault;
 pub use kubectl::Kubectl;
 pub use operators::Operator;
-pub use programs::Programs;
+pub use programs::{Measures, Programs};
 pub use progress::Progress;
 pub use state::State;
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use test_cluster::status::{self, Status};
-use test_cluster::{Cluster, Fault, Operator, Options, Programs, Progress, State, cache_dir, down};
+use test_cluster::{Cluster, Fault, Measures, Operator, Options, Programs, Progress, State, cache_dir, down};
 
 /// A real Kubernetes control plane with simulated GPU nodes, on this machine.
 #[derive(Debug, Parser)]
@@ -50,7 +50,7 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
         output: Format,
     },
-    /// Only build the programs, those of all operators included
+    /// Only build the programs, those of all operators and Prometheus included
     Build,
 }
 
@@ -109,6 +109,7 @@ fn run(command: Command) -> Result<(), Fault> {
             for operator in Operator::ALL {
                 operator.build(&programs, &progress)?;
             }
+            Measures::find_or_build(&progress)?;
             println!("all programs are there");
         }
     }

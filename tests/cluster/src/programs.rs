@@ -3,7 +3,7 @@
 //! Each component has a folder in `go/` with its exact dependencies and their checksums, so a build is the same
 //! everywhere. Beside each kept program lies the recipe it was built by; a program of another recipe is built anew.
 //! Operators are built when they are asked for, and what they want to find in a cluster is kept beside them as well.
-//! So are KAI's own programs, to compare with.
+//! So are KAI's own programs, to compare with, and those that measure a cluster.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -41,11 +41,21 @@ pub(crate) struct PeerPrograms {
     pub(crate) rest: PathBuf,
 }
 
+/// Programs that measure a cluster.
+#[derive(Clone, Debug)]
+pub struct Measures {
+    pub(crate) prometheus: PathBuf,
+    /// Tells Prometheus about nodes.
+    pub(crate) kube_state_metrics: PathBuf,
+}
+
 /// A Go module of ours in `go/`, and what is built from it.
 struct Component {
     folder: &'static str,
     module: &'static str,
     version: &'static str,
+    /// Build tags, separated by commas.
+    tags: &'static str,
     /// Variables to set, so that programs know their version.
     stamps: &'static [(&'static str, &'static str)],
     programs: &'static [Program],
@@ -64,6 +74,7 @@ const ETCD: Component = Component {
     folder: "etcd",
     module: "go.etcd.io/etcd/server/v3",
     version: "3.6.6",
+    tags: "",
     stamps: &[],
     programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", asset: true }],
     manifests: None,
@@ -73,6 +84,7 @@ const KUBERNETES: Component = Component {
     folder: "kubernetes",
     module: "k8s.io/kubernetes",
     version: "1.34.3",
+    tags: "",
     stamps: &[
         ("k8s.io/component-base/version.gitVersion", "v1.34.3"),
         ("k8s.io/component-base/version.gitMajor", "1"),
@@ -95,6 +107,7 @@ const KWOK: Component = Component {
     folder: "kwok",
     module: "sigs.k8s.io/kwok",
     version: "0.7.0",
+    tags: "",
     // It knows its version from its source.
     stamps: &[],
     programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", asset: false }],
@@ -105,6 +118,7 @@ const KUBERAY: Component = Component {
     folder: "kuberay",
     module: "github.com/ray-project/kuberay/ray-operator",
     version: "1.5.1",
+    tags: "",
     stamps: &[],
     programs: &[Program {
         name: "kuberay-operator",
@@ -118,6 +132,7 @@ const TRAINING: Component = Component {
     folder: "training",
     module: "github.com/kubeflow/training-operator",
     version: "1.9.3",
+    tags: "",
     stamps: &[],
     // A main of ours: see there.
     programs: &[Program { name: "training-operator", package: "kai.test/cluster/training", asset: false }],
@@ -128,6 +143,7 @@ const JOBSET: Component = Component {
     folder: "jobset",
     module: "sigs.k8s.io/jobset",
     version: "0.8.0",
+    tags: "",
     stamps: &[],
     programs: &[Program { name: "jobset", package: "sigs.k8s.io/jobset", asset: false }],
     manifests: Some("config/default"),
@@ -137,6 +153,7 @@ const LWS: Component = Component {
     folder: "lws",
     module: "sigs.k8s.io/lws",
     version: "0.6.0",
+    tags: "",
     stamps: &[],
     programs: &[Program { name: "lws", package: "sigs.k8s.io/lws/cmd", asset: false }],
     manifests: Some("config/default"),
@@ -146,6 +163,7 @@ const PEER: Component = Component {
     folder: "kai",
     module: "github.com/NVIDIA/KAI-scheduler",
     version: "0.12.0",
+    tags: "",
     stamps: &[],
     programs: &[
         Program { name: "peer-binder", package: "github.com/NVIDIA/KAI-scheduler/cmd/binder", asset: false },
@@ -158,6 +176,32 @@ const PEER: Component = Component {
         Program { name: "peer-scheduler", package: "github.com/NVIDIA/KAI-scheduler/cmd/scheduler", asset: false },
         Program { name: "peer-rest", package: "kai.test/cluster/kai", asset: false },
     ],
+    manifests: None,
+};
+
+const PROMETHEUS: Component = Component {
+    folder: "prometheus",
+    module: "github.com/prometheus/prometheus",
+    // The module's own count: this is Prometheus 3.11.3.
+    version: "0.311.3",
+    // Its targets are written in a file. Whom else it could ask for them is most of what there is to build.
+    tags: "remove_all_sd",
+    stamps: &[],
+    programs: &[Program {
+        name: "prometheus",
+        package: "github.com/prometheus/prometheus/cmd/prometheus",
+        asset: false,
+    }],
+    manifests: None,
+};
+
+const KUBE_STATE_METRICS: Component = Component {
+    folder: "kube-state-metrics",
+    module: "k8s.io/kube-state-metrics/v2",
+    version: "2.18.0",
+    tags: "",
+    stamps: &[],
+    programs: &[Program { name: "kube-state-metrics", package: "k8s.io/kube-state-metrics/v2", asset: false }],
     manifests: None,
 };
 
@@ -191,6 +235,16 @@ impl PeerPrograms {
     pub(crate) fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
         let [binder, podgrouper, queue_controller, scheduler, rest] = Store::open()?.provide(&PEER, progress)?;
         Ok(Self { binder, podgrouper, queue_controller, scheduler, rest })
+    }
+}
+
+impl Measures {
+    /// Finds them, and builds those that are missing.
+    pub fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
+        let store = Store::open()?;
+        let [prometheus] = store.provide(&PROMETHEUS, progress)?;
+        let [kube_state_metrics] = store.provide(&KUBE_STATE_METRICS, progress)?;
+        Ok(Self { prometheus, kube_state_metrics })
     }
 }
 
@@ -283,6 +337,7 @@ impl Store {
         // Low priority: people work on the machine meanwhile.
         let status = Command::new("nice")
             .args(["-n", "10", "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false"])
+            .arg(format!("-tags={}", component.tags))
             .arg(format!("-ldflags={}", component.linker_flags()))
             // With a slash at its end it is a folder, even for a single program.
             .arg("-o")
@@ -358,6 +413,9 @@ impl Component {
     /// Everything of ours that a build depends on.
     fn recipe(&self) -> Result<String, Fault> {
         let mut text = format!("{} {}\n-ldflags {}\n", self.module, self.version, self.linker_flags());
+        if !self.tags.is_empty() {
+            text += &["-tags ", self.tags, "\n"].concat();
+        }
         if let Some(manifests) = self.manifests {
             text += &["manifests of ", manifests, "\n"].concat();
         }
@@ -387,7 +445,8 @@ fn package_name(package: &str) -> &str {
 mod tests {
     use super::*;
 
-    const COMPONENTS: [Component; 8] = [ETCD, KUBERNETES, KWOK, KUBERAY, TRAINING, JOBSET, LWS, PEER];
+    const COMPONENTS: [Component; 10] =
+        [ETCD, KUBERNETES, KWOK, KUBERAY, TRAINING, JOBSET, LWS, PEER, PROMETHEUS, KUBE_STATE_METRICS];
 
     #[test]
     fn versions_are_those_of_the_go_modules() {

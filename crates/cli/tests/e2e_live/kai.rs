@@ -92,8 +92,21 @@ impl Parts {
     }
 
     pub(crate) fn get(&self, subcommand: &str, path: &str) -> String {
-        let part = self.running.iter().find(|part| part.name.starts_with(subcommand)).expect("the part runs");
-        part.get(path).unwrap_or_else(|| panic!("{subcommand} does not answer {path}"))
+        self.part(subcommand).get(path).unwrap_or_else(|| panic!("{subcommand} does not answer {path}"))
+    }
+
+    /// Where it answers.
+    pub(crate) fn port(&self, subcommand: &str) -> u16 {
+        self.part(subcommand).port
+    }
+
+    /// What it has written so far.
+    pub(crate) fn log(&self, subcommand: &str) -> String {
+        std::fs::read_to_string(&self.part(subcommand).log).unwrap()
+    }
+
+    fn part(&self, subcommand: &str) -> &Kai {
+        self.running.iter().find(|part| part.name.starts_with(subcommand)).expect("the part runs")
     }
 
     pub(crate) fn end_politely(&mut self) {

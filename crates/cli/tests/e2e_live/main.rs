@@ -13,5 +13,6 @@ mod own_kinds;
 mod proxy;
 mod ray;
 mod scheduling;
+mod time_fairness;
 mod walkthroughs;
 mod workloads;

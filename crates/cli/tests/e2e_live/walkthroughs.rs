@@ -138,7 +138,7 @@ spec:
     )
 }
 
-fn example(file: &str) -> String {
+pub(crate) fn example(file: &str) -> String {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(file);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
