@@ -83,6 +83,8 @@ pub struct Agenda {
     over: BTreeMap<Key, String>,
     /// How requests ended that could not be told so.
     unwritten: BTreeMap<Key, Vec<BindEffect>>,
+    /// Requests that failed and will be tried again: since when, and when. Whatever a watch shows is no reason to hurry.
+    resting: BTreeMap<Key, (Timestamp, Timestamp)>,
     /// Attempts that failed, to be taken back.
     failed: Vec<(Key, String)>,
     /// Pods that a job under way creates or deletes.
@@ -136,6 +138,7 @@ impl Agenda {
                 self.calendar.forget(key);
                 self.over.remove(key);
                 self.unwritten.remove(key);
+                self.resting.remove(key);
             }
             Followed::Pods => {
                 let groups = self.binder.delete_pod(key);
@@ -183,12 +186,21 @@ impl Agenda {
             let mut plan = self.binder.failed(&request, &why, now);
             // Whoever moves a reservation looks after it.
             plan.effects.retain(|effect| self.held_up(effect).is_none());
+            self.resting.extend(plan.again.map(|again| (request.clone(), (now, again))));
             self.start_plan(request, plan, true, &mut jobs);
         }
         while let Some(request) = self.calendar.take(now) {
             let seen = self.binder.version(&request);
             if seen.is_some() && self.over.get(&request).map(String::as_str) == seen {
                 // Until a watch shows it, what is done would be planned once more.
+                continue;
+            }
+            // A clock that was set back ends the rest.
+            if let Some((_, until)) =
+                self.resting.remove(&request).filter(|(since, until)| (since..until).contains(&&now))
+            {
+                self.resting.insert(request.clone(), (now, until));
+                self.calendar.look_at(request, until);
                 continue;
             }
             let end = self.unwritten.remove(&request);

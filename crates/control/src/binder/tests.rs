@@ -556,3 +556,28 @@ fn a_bind_without_an_answer_is_tried_again_until_there_is_one() {
     assert!(binds(&ends(Refusal::Unclear("timeout".to_owned()))));
     assert!(!binds(&ends(Refusal::Refused("it is on node n2 already".to_owned()))));
 }
+
+/// Everything that is written about a failed attempt comes back from a watch, and should not be taken for news.
+#[test]
+fn the_next_attempt_keeps_its_pause_whatever_is_seen_meanwhile() {
+    let mut cluster = cluster();
+    let mut limited = request("a", "Fraction", &["g1"]);
+    limited["spec"]["backoffLimit"] = json!(5);
+    cluster.put(limited);
+    cluster.remove("BindRequest", &Key::new("lab", "b"));
+    let (mut agenda, key) = (agenda(&cluster), Key::new("lab", "a"));
+    let job = agenda.jobs(NOW).remove(0);
+    assert_eq!(job.request.as_ref(), Some(&key));
+    let refused = BTreeMap::from([(0, Refusal::Refused("no".to_owned()))]);
+    agenda.ended(Ended { job, done: 0, refused }, NOW);
+    let job = agenda.jobs(NOW).remove(0);
+    job.effects.iter().for_each(|effect| cluster.perform(effect));
+    agenda.ended(done(job), NOW);
+    let mut written = cluster.at("BindRequest", &key).unwrap().clone();
+    written["metadata"]["resourceVersion"] = json!("next");
+    agenda.see(Followed::Requests, &written, NOW).unwrap();
+    agenda.see(Followed::Pods, cluster.at("Pod", &key).unwrap(), NOW).unwrap();
+    let mut attempts = |at: Timestamp| agenda.jobs(at).iter().filter(|job| job.request.as_ref() == Some(&key)).count();
+    assert_eq!(attempts(NOW.plus(Span(999_999))), 0);
+    assert_eq!(attempts(NOW.plus(Span::seconds(1))), 1);
+}
