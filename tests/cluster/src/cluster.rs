@@ -94,6 +94,15 @@ impl Cluster {
         &self.state
     }
 
+    /// Lets a service account in: straight, or through somebody at this address who stands before the API server.
+    pub fn kubeconfig_of(&self, namespace: &str, account: &str, through: Option<&str>) -> Result<PathBuf, Fault> {
+        let token = self.kubectl().run(&format!("create token {account} --namespace {namespace}"))?;
+        let path = self.dir.join(format!("kubeconfig-{account}"));
+        let State { name, server, .. } = &self.state;
+        self.keys.write_kubeconfig(&path, name, through.unwrap_or(server), token.trim())?;
+        Ok(path)
+    }
+
     /// Complains if any of its processes has ended.
     pub fn check(&mut self, during: &str) -> Result<(), Fault> {
         self.processes.iter_mut().try_for_each(|process| process.check(during))
@@ -173,7 +182,8 @@ impl Cluster {
     fn start_api_server(&mut self, parts: &Parts<'_>, etcd: u16) -> Result<(), Fault> {
         let [port] = ports::free()?;
         self.state.server = format!("https://127.0.0.1:{port}");
-        parts.keys.write_kubeconfig(parts.kubeconfig, &self.state.name, &self.state.server)?;
+        let State { name, server, .. } = &self.state;
+        parts.keys.write_kubeconfig(parts.kubeconfig, name, server, &parts.keys.token)?;
         self.spawn("kube-apiserver", control_plane::api_server(parts, port, etcd))?;
         self.wait("kube-apiserver", "the API server to be ready", |kubectl| {
             control_plane::answers(port) && kubectl.run("get --raw=/readyz").is_ok()

@@ -24,7 +24,8 @@ pub(crate) struct Keys {
     pub(crate) service_account_public: PathBuf,
     /// For the API server: who may come in with which token.
     pub(crate) tokens: PathBuf,
-    token: String,
+    /// The administrator's.
+    pub(crate) token: String,
 }
 
 /// How the API server may be called.
@@ -79,14 +80,14 @@ impl Keys {
         Ok(())
     }
 
-    /// Lets `kubectl`, and everything else, in as the administrator.
-    pub(crate) fn write_kubeconfig(&self, path: &Path, cluster: &str, server: &str) -> Result<(), Fault> {
+    /// Lets `kubectl`, and everything else, in as whoever has this token.
+    pub(crate) fn write_kubeconfig(&self, path: &Path, cluster: &str, server: &str, token: &str) -> Result<(), Fault> {
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority": self.authority}}],
-            "users": [{"name": "admin", "user": {"token": self.token}}],
-            "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": "admin"}}],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": "user"}}],
             "current-context": cluster,
         });
         let text = serde_norway::to_string(&config).expect("plain text and maps can be written as YAML");

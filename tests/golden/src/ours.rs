@@ -1,11 +1,9 @@
 //! Our own programs, each with the roles that it is shipped with.
 
-use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use serde_json::{Value, json};
 use test_cluster::Cluster;
 
 use crate::Failed;
@@ -26,7 +24,7 @@ pub(crate) fn start(cluster: &mut Cluster, kai: &Path) -> Result<(), Failed> {
     // Free now, and nobody else on this machine is likely to take it in the next second.
     let webhooks = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     for (part, account, arguments) in PARTS {
-        let kubeconfig = kubeconfig_of(cluster, account)?;
+        let kubeconfig = cluster.kubeconfig_of("kai-scheduler", account, None)?;
         cluster.start_program(part, |port| {
             let mut command = Command::new(kai);
             command.arg(part).arg("--kubeconfig").arg(&kubeconfig).args(arguments);
@@ -39,14 +37,4 @@ pub(crate) fn start(cluster: &mut Cluster, kai: &Path) -> Result<(), Failed> {
         })?;
     }
     Ok(())
-}
-
-fn kubeconfig_of(cluster: &Cluster, account: &str) -> Result<PathBuf, Failed> {
-    let token = cluster.kubectl().run(&format!("create token {account} --namespace kai-scheduler"))?;
-    let administrator = &cluster.state().kubeconfig;
-    let mut config: Value = serde_norway::from_str(&fs::read_to_string(administrator)?)?;
-    config["users"][0]["user"] = json!({"token": token.trim()});
-    let path = administrator.with_file_name(format!("kubeconfig-{account}"));
-    fs::write(&path, config.to_string())?;
-    Ok(path)
 }

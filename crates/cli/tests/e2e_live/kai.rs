@@ -9,10 +9,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use test_cluster::{Cluster, Kubectl, Operator, Options, Progress};
+use serde_json::Value;
+use test_cluster::{Cluster, Operator, Options, Progress};
 
-use crate::ask::{apply, run};
+use crate::ask::apply;
 
 /// A fresh cluster of this many nodes with so many GPUs each.
 pub(crate) fn cluster(name: &str, nodes: u32, gpus: u32) -> Cluster {
@@ -56,18 +56,19 @@ impl Parts {
 
     /// With further arguments for the scheduler.
     pub(crate) fn start_with(cluster: &Cluster, scheduler: &[&str]) -> Self {
-        Self::start_as(&Accounts::create(cluster, None), scheduler)
+        Self::start_as(cluster, None, scheduler)
     }
 
     /// Not straight to the API server, but through somebody who stands before it.
     pub(crate) fn start_through(cluster: &Cluster, url: &str) -> Self {
-        Self::start_as(&Accounts::create(cluster, Some(url)), &[])
+        Self::start_as(cluster, Some(url), &[])
     }
 
-    fn start_as(accounts: &Accounts, scheduler: &[&str]) -> Self {
+    fn start_as(cluster: &Cluster, through: Option<&str>, scheduler: &[&str]) -> Self {
+        give_roles(cluster);
         let launch = |(subcommand, account, arguments): (&str, &str, &[&str])| {
             let more = if subcommand == "scheduler" { scheduler } else { &[] };
-            Kai::launch(&accounts.kubeconfig_of(account), subcommand, &[arguments, more].concat())
+            Kai::launch(&kubeconfig_of(cluster, account, through), subcommand, &[arguments, more].concat())
         };
         let mut parts = Self { running: PARTS.map(launch).into(), killed: Vec::new() };
         parts.running.iter_mut().for_each(Kai::await_ready);
@@ -114,33 +115,13 @@ impl Parts {
     }
 }
 
-/// Service accounts with the shipped roles, and a way in for each.
-struct Accounts {
-    kubectl: Kubectl,
-    kubeconfig: PathBuf,
-    /// Instead of the API server's own.
-    url: Option<String>,
+/// Makes the service accounts, with the shipped roles.
+fn give_roles(cluster: &Cluster) {
+    apply(&cluster.kubectl(), &kai(&["rbac".as_ref()]));
 }
 
-impl Accounts {
-    fn create(cluster: &Cluster, url: Option<&str>) -> Self {
-        let kubectl = cluster.kubectl();
-        apply(&kubectl, &kai(&["rbac".as_ref()]));
-        Self { kubectl, kubeconfig: cluster.state().kubeconfig.clone(), url: url.map(str::to_owned) }
-    }
-
-    fn kubeconfig_of(&self, account: &str) -> PathBuf {
-        let token = run(&self.kubectl, &format!("create token {account} --namespace kai-scheduler"));
-        let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
-        let mut config: Value = serde_norway::from_str(&text).unwrap();
-        config["users"][0]["user"] = json!({"token": token.trim()});
-        if let Some(url) = &self.url {
-            config["clusters"][0]["cluster"] = json!({"server": url});
-        }
-        let path = self.kubeconfig.with_file_name(format!("kubeconfig-{account}"));
-        std::fs::write(&path, config.to_string()).unwrap();
-        path
-    }
+fn kubeconfig_of(cluster: &Cluster, account: &str, through: Option<&str>) -> PathBuf {
+    cluster.kubeconfig_of("kai-scheduler", account, through).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
 /// The program under test.
@@ -155,7 +136,8 @@ pub(crate) struct Kai {
 impl Kai {
     /// Starts a subcommand as a service account of its own and waits until it is ready.
     pub(crate) fn start(cluster: &Cluster, subcommand: &str, account: &str, arguments: &[&str]) -> Self {
-        let mut kai = Self::launch(&Accounts::create(cluster, None).kubeconfig_of(account), subcommand, arguments);
+        give_roles(cluster);
+        let mut kai = Self::launch(&kubeconfig_of(cluster, account, None), subcommand, arguments);
         kai.await_ready();
         kai
     }
