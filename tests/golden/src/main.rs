@@ -72,7 +72,7 @@ fn run(arguments: &Arguments) -> Result<bool, Failed> {
     let known = Known::read(&folder.join("known.yaml"))?;
     let [theirs, ours] = match &arguments.from {
         Some(folder) => [kept(folder, "kai", &scenarios)?, kept(folder, "ours", &scenarios)?],
-        None => play_both(&scenarios, &fs::read_to_string(folder.join("queues.yaml"))?)?,
+        None => play_both(&scenarios, &fs::read_to_string(folder.join("before.yaml"))?)?,
     };
     if let Some(folder) = &arguments.sights {
         keep(folder, "kai", &scenarios, &theirs)?;
@@ -108,10 +108,10 @@ fn run(arguments: &Arguments) -> Result<bool, Failed> {
 }
 
 /// What is seen with KAI's programs, and with ours.
-fn play_both(scenarios: &[Scenario], queues: &str) -> Result<[Vec<Sight>; 2], Failed> {
+fn play_both(scenarios: &[Scenario], before: &str) -> Result<[Vec<Sight>; 2], Failed> {
     let kai = env::current_exe()?.with_file_name("kai");
-    let theirs = on_cluster("golden-kai", scenarios, queues, |cluster, progress| Ok(cluster.start_peer(progress)?))?;
-    let ours = on_cluster("golden-ours", scenarios, queues, |cluster, _| ours::start(cluster, &kai))?;
+    let theirs = on_cluster("golden-kai", scenarios, before, |cluster, progress| Ok(cluster.start_peer(progress)?))?;
+    let ours = on_cluster("golden-ours", scenarios, before, |cluster, _| ours::start(cluster, &kai))?;
     Ok([theirs, ours])
 }
 
@@ -119,7 +119,7 @@ fn play_both(scenarios: &[Scenario], queues: &str) -> Result<[Vec<Sight>; 2], Fa
 fn on_cluster(
     name: &str,
     scenarios: &[Scenario],
-    queues: &str,
+    before: &str,
     start: impl FnOnce(&mut Cluster, &Progress) -> Result<(), Failed>,
 ) -> Result<Vec<Sight>, Failed> {
     let progress = Progress::start(name);
@@ -127,9 +127,9 @@ fn on_cluster(
     let operators = Operator::ALL.to_vec();
     let options = Options { name: name.to_owned(), base, nodes: NODES, gpus: GPUS, operators };
     let mut cluster = Cluster::start(&options, &progress)?;
-    cluster.kubectl().apply(BEFORE)?;
+    cluster.kubectl().apply(before)?;
     start(&mut cluster, &progress)?;
-    let played = play::all(&mut cluster, scenarios, queues, &progress);
+    let played = play::all(&mut cluster, scenarios, &progress);
     if played.is_err() {
         // Its logs are worth more than its silence.
         eprintln!("what {name} did is in {}", cluster.state().kubeconfig.with_file_name("*.log").display());
@@ -137,9 +137,6 @@ fn on_cluster(
     }
     played
 }
-
-/// Pods with GPUs are told to use it, and refused if it does not exist.
-const BEFORE: &str = "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}";
 
 fn keep(folder: &Path, side: &str, scenarios: &[Scenario], sights: &[Sight]) -> Result<(), Failed> {
     let folder = folder.join(side);

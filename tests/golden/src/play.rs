@@ -15,19 +15,13 @@ use crate::sight::{Seen, Sight};
 
 const GLANCE: Duration = Duration::from_millis(500);
 /// So many glances until a step counts as not reached: what came of it instead is compared.
-const PATIENCE: usize = 60;
+const PATIENCE: usize = 140;
 /// Both schedulers look once a second, and write down what they saw a moment later.
 const SETTLE: Duration = Duration::from_secs(4);
 
-pub(crate) fn all(
-    cluster: &mut Cluster,
-    scenarios: &[Scenario],
-    queues: &str,
-    progress: &Progress,
-) -> Result<Vec<Sight>, Failed> {
+pub(crate) fn all(cluster: &mut Cluster, scenarios: &[Scenario], progress: &Progress) -> Result<Vec<Sight>, Failed> {
     let kubectl = cluster.kubectl();
     await_webhooks(&kubectl)?;
-    kubectl.apply(queues)?;
     let dir = cluster.state().kubeconfig.parent().unwrap_or(Path::new(".")).to_owned();
     // What is gone before the end of a scenario is seen as well.
     let bind_requests = Watch::start(&kubectl, &dir, "bindrequests.scheduling.run.ai")?;

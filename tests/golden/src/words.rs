@@ -15,6 +15,8 @@ pub(crate) struct Words {
 
 const UUID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 const TIME: &str = "dddd-dd-ddTdd:dd:ddZ";
+/// Minutes since 1970, in names of what a CronJob starts.
+const MINUTE: &str = "-dddddddd";
 
 impl Words {
     /// Learns the words of these objects.
@@ -62,8 +64,10 @@ impl Words {
             let stand_in = self.others.entry(text[at..at + UUID.len()].to_owned()).or_insert(next);
             text.replace_range(at..at + UUID.len(), stand_in);
         }
-        while let Some(at) = find(&text, TIME) {
-            text.replace_range(at..at + TIME.len(), "(time)");
+        for (shape, stand_in) in [(TIME, "(time)"), (MINUTE, "-(minute)")] {
+            while let Some(at) = find(&text, shape) {
+                text.replace_range(at..at + shape.len(), stand_in);
+            }
         }
         text
     }
@@ -101,6 +105,7 @@ mod tests {
             ("batch-x7k2p", "batch-*"),
             ("node-0-be00", "(GPU group of 1)"),
             ("at 2026-01-02T03:04:05Z", "at (time)"),
+            ("pg-nightly-29914207-a", "pg-nightly-(minute)-a"),
             ("ffffffff-2d3a-4b5c-8d6e-7f8091a2b3c4", "(id 1)"),
             ("eeeeeeee-2d3a-4b5c-8d6e-7f8091a2b3c4", "(id 2)"),
             ("ffffffff-2d3a-4b5c-8d6e-7f8091a2b3c4", "(id 1)"),
