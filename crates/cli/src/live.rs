@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anstream::{AutoStream, ColorChoice};
 use kai_api::keys::{label, name};
 use kai_control::Key;
 use kai_control::scheduler::{Configured, Settings};
@@ -270,7 +271,8 @@ pub(crate) fn all_in_one(args: &RunAll) -> Result<(), Complaint> {
 }
 
 fn run(common: &CommonArgs, components: Vec<Component>) -> Result<(), Complaint> {
-    start_logs(if common.log_json { LogFormat::Json } else { LogFormat::Text }, &common.log_level);
+    let color = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
+    start_logs(if common.log_json { LogFormat::Json } else { LogFormat::Text { color } }, &common.log_level);
     let process = Process {
         kubeconfig: common.kubeconfig.clone(),
         listen: common.listen_address.0,

@@ -4,7 +4,9 @@ use tracing_subscriber::EnvFilter;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    Text,
+    Text {
+        color: bool,
+    },
     /// One JSON object a line.
     Json,
 }
@@ -15,7 +17,7 @@ pub fn start_logs(format: LogFormat, level: &str) {
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // The first caller wins; in tests there may be several.
     let _ = match format {
-        LogFormat::Text => logs.try_init(),
+        LogFormat::Text { color } => logs.with_ansi(color).try_init(),
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
     };
 }
