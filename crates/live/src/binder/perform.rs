@@ -59,6 +59,9 @@ impl Performer {
         self.done(effect).await.map_err(|error| match error {
             // It did not wait for the end.
             Error::Api(status) if status.code == 504 => Refusal::Unclear(status.message),
+            Error::Api(status) if status.code == 404 && matches!(effect, BindEffect::CreatePod(_)) => {
+                Refusal::Refused(format!("{}; `kai rbac | kubectl apply -f -` creates it", status.message))
+            }
             Error::Api(status) => Refusal::Refused(status.message),
             error => Refusal::Unclear(error.to_string()),
         })
