@@ -45,6 +45,7 @@ fn e2e_who_has_used_less_comes_first() {
     submit(&kubectl, "short", "younger");
     await_that("who has used less gets the GPU", || phase(&kubectl, "short") == "Running");
     assert!(run(&kubectl, "get pods --output=name").lines().eq(["pod/short"]), "the other has lost it");
+    assert!(said(&parts, "kai_usage_query_latency_milliseconds_count", "") > 0.0);
 
     cluster.stop_program("prometheus").unwrap_or_else(|fault| panic!("{fault}"));
     await_that("what is too old does not count", || usage(&parts, "older") == 0.0);
@@ -113,17 +114,16 @@ fn submit(kubectl: &Kubectl, name: &str, queue: &str) {
 }
 
 fn usage(parts: &Parts, queue: &str) -> f64 {
-    told(parts, "kai_queue_gpu_usage", queue)
+    said(parts, "kai_queue_gpu_usage", &format!("queue_metadata_name=\"{queue}\""))
 }
 
 fn fair_share(parts: &Parts, queue: &str) -> f64 {
-    told(parts, "kai_queue_fair_share_gpu", queue)
+    said(parts, "kai_queue_fair_share_gpu", &format!("queue_metadata_name=\"{queue}\""))
 }
 
-/// What the scheduler says of a queue; nothing, if it says nothing.
-fn told(parts: &Parts, metric: &str, queue: &str) -> f64 {
+/// A metric of the scheduler with this label; nothing, if it says nothing.
+fn said(parts: &Parts, metric: &str, label: &str) -> f64 {
     let metrics = parts.get("scheduler", "/metrics");
-    let of_queue = format!("queue_metadata_name=\"{queue}\"");
-    let line = metrics.lines().find(|line| line.starts_with(metric) && line.contains(&of_queue));
+    let line = metrics.lines().find(|line| line.starts_with(metric) && line.contains(label));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
 }

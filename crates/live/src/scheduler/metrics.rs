@@ -34,6 +34,7 @@ pub(super) struct Metrics {
     scheduled: Family<Labels, Gauge>,
     until_decided: Histogram,
     pub(super) until_asked: Histogram,
+    pub(super) until_told: Histogram,
     evicted_pods: Family<Labels, Counter>,
     /// Labels that speak of a group, as long as there is the group.
     evicted: BTreeMap<GroupKey, BTreeSet<Labels>>,
@@ -88,6 +89,7 @@ impl Metrics {
             scheduled: Family::default(),
             until_decided: histogram(),
             until_asked: histogram(),
+            until_told: histogram(),
             evicted_pods: Family::default(),
             evicted: BTreeMap::new(),
             queues: std::array::from_fn(|_| Family::default()),
@@ -113,6 +115,8 @@ impl Metrics {
             registry.register("task_scheduling_latency_milliseconds", decided, metrics.until_decided.clone());
             let asked = "Milliseconds that creating a bind request took";
             registry.register("task_bind_latency_milliseconds", asked, metrics.until_asked.clone());
+            let told = "Milliseconds that Prometheus took to answer a question about past usage";
+            registry.register("usage_query_latency_milliseconds", told, metrics.until_told.clone());
             let evicted = "Pods of a group that were evicted";
             registry.register("pod_group_evicted_pods", evicted, metrics.evicted_pods.clone());
             for ((name, help), family) in QUEUES.iter().zip(&metrics.queues) {

@@ -69,7 +69,7 @@ pub(crate) async fn run(
     let part = health.part();
     let metrics = Metrics::register(&health);
     let lease = options.lease.clone();
-    let past = Past::start(options.settings.usage.clone())?;
+    let past = Past::start(options.settings.usage.clone(), metrics.until_told.clone())?;
     let mut beside = tokio::task::JoinSet::new();
     if let Some(snapshots) = options.snapshots.clone() {
         beside.spawn(server::serve(client.clone(), snapshots, options.settings.clone(), past.last(), stop.clone()));

@@ -10,12 +10,14 @@ use kai_control::scheduler::usage::prometheus::{Answers, Connection, Queries, by
 use kai_engine::units::{Span, Timestamp};
 use kube::{Client, Config};
 use percent_encoding::percent_decode_str;
+use prometheus_client::metrics::histogram::Histogram;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
+use super::metrics::Stopwatch;
 use crate::{Fault, clock};
 
 /// The last answers, and when they came.
@@ -32,12 +34,12 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Starts to fetch, if the past counts.
-    pub(super) fn start(rule: Option<UsageRule>) -> Result<Self, Fault> {
+    /// Starts to fetch, if the past counts; measures how many milliseconds answers take.
+    pub(super) fn start(rule: Option<UsageRule>, latency: Histogram) -> Result<Self, Fault> {
         let (tell, known) = watch::channel(None);
         let mut fetching = JoinSet::new();
         if let Some(rule) = rule.clone() {
-            let prometheus = connect(&rule.source.connection)?;
+            let prometheus = Prometheus { client: connect(&rule.source.connection)?, latency };
             fetching.spawn(fetch_always(prometheus, rule, tell));
         }
         Ok(Self { rule, known, began: clock::now(), is_stale: false, _fetching: fetching })
@@ -62,6 +64,11 @@ impl Past {
         }
         Some(if self.is_stale { Usage::default() } else { usage.clone() })
     }
+}
+
+struct Prometheus {
+    client: Client,
+    latency: Histogram,
 }
 
 fn connect(connection: &Connection) -> Result<Client, Fault> {
@@ -97,12 +104,12 @@ fn config(url: &str) -> Result<Config, axum::http::Error> {
     Ok(config)
 }
 
-async fn fetch_always(prometheus: Client, rule: UsageRule, tell: watch::Sender<Known>) {
+async fn fetch_always(prometheus: Prometheus, rule: UsageRule, tell: watch::Sender<Known>) {
     let mut tick = tokio::time::interval(duration(rule.fetch_interval));
     loop {
         tick.tick().await;
         let now = clock::now();
-        match tokio::time::timeout(duration(rule.source.timeout), fetch(&prometheus, &rule, now)).await {
+        match tokio::time::timeout(duration(rule.source.timeout), prometheus.fetch(&rule, now)).await {
             Ok(Ok(usage)) => {
                 tracing::debug!(queues = usage.queues.len(), "past usage is known");
                 tell.send_replace(Some((usage, now)));
@@ -113,26 +120,33 @@ async fn fetch_always(prometheus: Client, rule: UsageRule, tell: watch::Sender<K
     }
 }
 
-async fn fetch(prometheus: &Client, rule: &UsageRule, now: Timestamp) -> Result<Usage, String> {
-    let Some(queries) = queries(rule, now) else { return Ok(Usage::default()) };
-    let mut answers: [Answers; 3] = Default::default();
-    for (answer, Queries { allocated, capacity }) in answers.iter_mut().zip(&queries) {
-        answer.allocated = by_queue(&ask(prometheus, allocated, now).await?)?;
-        answer.capacity = total(&ask(prometheus, capacity, now).await?)?;
+impl Prometheus {
+    async fn fetch(&self, rule: &UsageRule, now: Timestamp) -> Result<Usage, String> {
+        let Some(queries) = queries(rule, now) else { return Ok(Usage::default()) };
+        let mut answers: [Answers; 3] = Default::default();
+        for (answer, Queries { allocated, capacity }) in answers.iter_mut().zip(&queries) {
+            answer.allocated = by_queue(&self.ask(allocated, now).await?)?;
+            answer.capacity = total(&self.ask(capacity, now).await?)?;
+        }
+        Ok(usage(&answers))
     }
-    Ok(usage(&answers))
-}
 
-async fn ask(prometheus: &Client, query: &str, now: Timestamp) -> Result<Value, String> {
-    let seconds = (now.0 / 1_000_000).to_string();
-    let form =
-        form_urlencoded::Serializer::new(String::new()).extend_pairs([("query", query), ("time", &seconds)]).finish();
-    let request = Request::get(format!("/api/v1/query?{form}")).body(Vec::new()).map_err(|error| error.to_string())?;
-    // The client would log its own failures as errors, without saying of what.
-    match prometheus.request(request).with_subscriber(NoSubscriber::default()).await {
-        // Prometheus explains a refusal in an answer of the usual form; whoever stands before it may not.
-        Err(kube::Error::Api(refusal)) => serde_json::from_str(&refusal.message).map_err(|_| refusal.message),
-        answer => answer.map_err(|error| with_reasons(&error)),
+    async fn ask(&self, query: &str, now: Timestamp) -> Result<Value, String> {
+        let seconds = (now.0 / 1_000_000).to_string();
+        let form = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs([("query", query), ("time", &seconds)])
+            .finish();
+        let request =
+            Request::get(format!("/api/v1/query?{form}")).body(Vec::new()).map_err(|error| error.to_string())?;
+        let watch = Stopwatch::start();
+        // The client would log its own failures as errors, without saying of what.
+        let answer = self.client.request(request).with_subscriber(NoSubscriber::default()).await;
+        self.latency.observe(watch.milliseconds());
+        match answer {
+            // Prometheus explains a refusal in an answer of the usual form; whoever stands before it may not.
+            Err(kube::Error::Api(refusal)) => serde_json::from_str(&refusal.message).map_err(|_| refusal.message),
+            answer => answer.map_err(|error| with_reasons(&error)),
+        }
     }
 }
 
@@ -190,8 +204,8 @@ mod tests {
         };
         let place = listen(Router::new().route("/api/v1/query", axum::routing::get(let_in))).await;
         let ask = async |login: &str| {
-            let prometheus = connect(&Connection::Url(format!("http://{login}{place}"))).unwrap();
-            ask(&prometheus, "up", Timestamp(0)).await.map(|answer| total(&answer))
+            let client = connect(&Connection::Url(format!("http://{login}{place}"))).unwrap();
+            Prometheus { client, latency: latency() }.ask("up", Timestamp(0)).await.map(|answer| total(&answer))
         };
         assert_eq!(ask("kai:p%40ss@").await, Ok(Ok(0.0)));
         assert_eq!(ask("").await, Err("Unauthorized".to_owned()));
@@ -202,12 +216,20 @@ mod tests {
         let refuse = || async { (StatusCode::BAD_REQUEST, r#"{"status": "error", "error": "1:5: parse error"}"#) };
         let place = listen(Router::new().route("/api/v1/query", axum::routing::get(refuse))).await;
         let ask = async |place: &str| {
-            let prometheus = connect(&Connection::Url(format!("http://{place}"))).unwrap();
-            ask(&prometheus, "up)", Timestamp(0)).await.and_then(|answer| total(&answer)).unwrap_err()
+            let client = connect(&Connection::Url(format!("http://{place}"))).unwrap();
+            Prometheus { client, latency: latency() }
+                .ask("up)", Timestamp(0))
+                .await
+                .and_then(|answer| total(&answer))
+                .unwrap_err()
         };
         assert_eq!(ask(&place).await, "1:5: parse error");
         let told = ask("127.0.0.1:1").await;
         assert!(told.contains("refused"), "{told}");
+    }
+
+    fn latency() -> Histogram {
+        Histogram::new([])
     }
 
     /// Serves on loopback; returns where.
@@ -228,7 +250,7 @@ mod tests {
     async fn usage_is_fetched_and_too_old_usage_does_not_count() {
         let asked = Arc::default();
         let url = serve(Arc::clone(&asked)).await;
-        let mut past = Past::start(Some(rule(Connection::Url(url)))).unwrap();
+        let mut past = Past::start(Some(rule(Connection::Url(url))), latency()).unwrap();
         past.known.changed().await.unwrap();
         let now = clock::now();
         let quarter = BTreeMap::from([("a".to_owned(), [250_000; 3]), ("b".to_owned(), [0; 3])]);
@@ -241,16 +263,20 @@ mod tests {
     #[tokio::test]
     async fn the_first_cycle_waits_for_the_first_answer_but_not_for_ever() {
         let nobody = "http://127.0.0.1:1".to_owned();
-        let mut past = Past::start(Some(rule(Connection::Url(nobody)))).unwrap();
+        let mut past = Past::start(Some(rule(Connection::Url(nobody))), latency()).unwrap();
         let now = clock::now();
         assert_eq!(past.usage(now), None);
         assert_eq!(past.usage(now.plus(Span::seconds(61))), Some(Usage::default()));
-        assert_eq!(Past::start(None).unwrap().usage(now), Some(Usage::default()), "where the past does not count");
+        assert_eq!(
+            Past::start(None, latency()).unwrap().usage(now),
+            Some(Usage::default()),
+            "where the past does not count"
+        );
     }
 
     #[tokio::test]
     async fn mistakes_are_told_at_start() {
-        let wrong = |connection| Past::start(Some(rule(connection))).err().map(|fault| fault.to_string());
+        let wrong = |connection| Past::start(Some(rule(connection)), latency()).err().map(|fault| fault.to_string());
         let unsaid = "cannot learn past usage: it is not said where; set connectionString to the URL of Prometheus";
         assert_eq!(wrong(Connection::Unsaid).as_deref(), Some(unsaid));
         let unset = "cannot learn past usage: the environment variable KAI_TEST_UNSET is not set";
