@@ -34,6 +34,7 @@ pub mod volumes;
 
 pub use outcome::Outcome;
 pub use policy::Policy;
+pub use session::Effort;
 pub use snapshot::Snapshot;
 
 /// Runs one scheduling cycle.
@@ -46,8 +47,8 @@ pub fn cycle(snapshot: &Snapshot, policy: &Policy, now: units::Timestamp) -> Out
 pub enum Moment {
     /// Everything is ready for the first action.
     Opened,
-    /// An action has ended.
-    Acted(policy::Action),
+    /// An action has ended, and this is what it took.
+    Acted(policy::Action, Effort),
 }
 
 /// Runs one scheduling cycle and says how far it is: whoever has a clock can tell what each part takes.
@@ -67,7 +68,7 @@ pub fn watched_cycle(
             policy::Action::Preempt => actions::preempt::run(&mut session),
             policy::Action::EvictStale => actions::stale::run(&mut session),
         }
-        passed(Moment::Acted(*action));
+        passed(Moment::Acted(*action, std::mem::take(&mut session.effort)));
         if cfg!(debug_assertions) {
             session.ledger.assert_consistent();
         }

@@ -18,6 +18,17 @@ use crate::solve::index::Scratch;
 use crate::topology::{Rooms, Tree};
 use crate::units::{Timestamp, Triple};
 
+/// What an action has done, whatever came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Turns of jobs; a job may have several.
+    pub turns: u64,
+    /// Victim scenarios that were played.
+    pub played: u64,
+    /// Victim scenarios that could not work, and were not played.
+    pub spared: u64,
+}
+
 /// A cycle in progress.
 pub struct Session<'s> {
     /// The input.
@@ -60,6 +71,8 @@ pub struct Session<'s> {
     pub rooms: Rooms,
     /// Merit of nodes for groups and pod sets of the job being placed.
     pub(crate) merits: Vec<(Member, Arc<DomainMerit>)>,
+    /// What the current action has done so far.
+    pub(crate) effort: Effort,
     /// By job.
     reasons: Vec<Vec<Reason>>,
     decisions: Vec<Decision>,
@@ -89,6 +102,7 @@ impl<'s> Session<'s> {
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
             rooms: Rooms::default(),
             merits: Vec::new(),
+            effort: Effort::default(),
             reasons: vec![Vec::new(); snapshot.jobs.len()],
             decisions: Vec::new(),
         }

@@ -119,7 +119,7 @@ fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestam
     };
     let cycle = watched_cycle(world, settings, &recording.usage, now, |moment| match moment {
         Moment::Opened => cost.open += lap(),
-        Moment::Acted(action) => cost.actions.push((action_name(action), lap())),
+        Moment::Acted(action, _) => cost.actions.push((action_name(action), lap())),
     });
     cost.close = lap();
     (cycle, cost)

@@ -139,6 +139,7 @@ fn metrics_count_what_was_done(parts: &Parts) {
     assert_eq!(binds, Some("6"), "{metrics}");
     for counted in [
         r#"kai_podgroups_scheduled_by_action{action="allocate"}"#,
+        r#"kai_podgroups_acted_on_by_action{action="allocate"}"#,
         r#"kai_action_scheduling_latency_milliseconds{action="allocate"}"#,
         r#"kai_queue_fair_share_gpu{queue_name="team",queue_metadata_name="team",queue_display_name=""}"#,
         "kai_task_bind_latency_milliseconds_count",

@@ -45,6 +45,7 @@ fn e2e_who_has_used_less_comes_first() {
     submit(&kubectl, "short", "younger");
     await_that("who has used less gets the GPU", || phase(&kubectl, "short") == "Running");
     assert!(run(&kubectl, "get pods --output=name").lines().eq(["pod/short"]), "the other has lost it");
+    assert!(said(&parts, "kai_scenarios_simulation_by_action", r#"action="reclaim""#) > 0.0);
     assert!(said(&parts, "kai_usage_query_latency_milliseconds_count", "") > 0.0);
 
     cluster.stop_program("prometheus").unwrap_or_else(|fault| panic!("{fault}"));

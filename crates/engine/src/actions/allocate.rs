@@ -89,6 +89,7 @@ fn keep_claims(session: &mut Session<'_>) {
 
 /// Places the job's next pods and notes if that is its start.
 fn start(session: &mut Session<'_>, job: JobId, place: impl FnOnce(&mut Session<'_>, JobId) -> bool) -> bool {
+    session.effort.turns += 1;
     let held_before = gang::holds(&session.ledger, job);
     let placed = place(session, job);
     if placed && !held_before && gang::holds(&session.ledger, job) {
@@ -105,6 +106,7 @@ fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
     let refusals: Result<Vec<_>, Perhaps> = tree.jobs().map(|job| Ok((job, session.refusal(job)?))).collect();
     let is_over = refusals.is_ok();
     for (job, reason) in refusals.into_iter().flatten() {
+        session.effort.turns += 1;
         if let Some(reason) = reason {
             session.explain_once(job, reason);
         }

@@ -123,6 +123,7 @@ impl Turns<'_> {
         if chunk.is_empty() {
             return false;
         }
+        session.effort.turns += 1;
         let table = if action.shared_failures { None } else { session.snapshot.job(job).queue };
         if let Some(barred) = (action.barred)(session, job, &chunk) {
             explain(session, action, job, &chunk, SearchStop::Barred(barred.bar), None);
@@ -211,6 +212,8 @@ pub fn solve(
     let losses = (action.losses)(session, job);
     let problem = Problem { job, chunk, eligible: &eligible, nodes, losses: &losses, accept: &accept, budget };
     let report = search(session, &problem, scratch);
+    session.effort.played += u64::from(report.scenarios);
+    session.effort.spared += u64::from(report.spared);
     if report.stop.is_none() {
         let cause = Cause { action: action.action, beneficiary: Some(job), batch: report.batch, sides: None };
         let changes = session.ledger.changes_since(mark);

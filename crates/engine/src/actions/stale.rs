@@ -14,6 +14,7 @@ pub fn run(session: &mut Session<'_>) {
             session.stale_since[job.index()] = None;
             continue;
         }
+        session.effort.turns += 1;
         let since = *session.stale_since[job.index()].get_or_insert(session.now);
         let grace = session.snapshot.job(job).staleness_grace.unwrap_or(session.policy.staleness_grace);
         if grace.is_some_and(|grace| session.now.since(since) >= grace) {

@@ -80,12 +80,14 @@ pub struct Budget {
 }
 
 /// How a search ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// `None`: the job has its room, and the ledger shows it.
     pub stop: Option<SearchStop>,
     /// Victim scenarios tried.
     pub scenarios: u32,
+    /// Victim scenarios that were known not to work without trying.
+    pub spared: u32,
     /// Most pods that a scenario made room for.
     pub placed: u32,
     /// Steps used.
@@ -103,7 +105,7 @@ pub fn search<'p>(session: &mut Session<'_>, problem: &'p Problem<'p>, scratch: 
     let free: Vec<i64> = session.snapshot.nodes.ids().map(|node| gpus_free(&session.ledger, node)).collect();
     let mut search = Search {
         problem,
-        report: Report { stop: None, scenarios: 0, placed: 0, steps: 0, batch: 0, refused: Refusals::default() },
+        report: Report::default(),
         failed: BTreeSet::new(),
         everyone: None,
         index,
@@ -364,12 +366,14 @@ impl Search<'_> {
                 if self.report.steps >= self.allowed {
                     return Ok(Probe::Unsolved);
                 }
+                let tried = self.report.scenarios;
                 if gives_enough(&mut least, &gathered, &scenario, stays)
                     && let Some(earlier) = self.weigh(session, pending, volume, &mut least, &gathered, &scenario)
                     && let Some(solution) = self.play(session, pending, &gathered, &scenario, &earlier, generator)?
                 {
                     return Ok(Probe::Solved(solution));
                 }
+                self.report.spared += u32::from(self.report.scenarios == tried);
             }
             match victims.next(session, &mut self.order) {
                 Some(batch) => {

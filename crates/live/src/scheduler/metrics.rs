@@ -32,6 +32,9 @@ pub(super) struct Metrics {
     waiting: Gauge,
     /// Counted up like a counter, but counters get an ending that KAI's has not.
     scheduled: Family<Labels, Gauge>,
+    turns: Family<Labels, Gauge>,
+    played: Family<Labels, Gauge>,
+    spared: Family<Labels, Gauge>,
     until_decided: Histogram,
     pub(super) until_asked: Histogram,
     pub(super) until_told: Histogram,
@@ -87,6 +90,9 @@ impl Metrics {
             evictions: Counter::default(),
             waiting: Gauge::default(),
             scheduled: Family::default(),
+            turns: Family::default(),
+            played: Family::default(),
+            spared: Family::default(),
             until_decided: histogram(),
             until_asked: histogram(),
             until_told: histogram(),
@@ -111,6 +117,12 @@ impl Metrics {
             registry.register("podgroups_waiting", "Groups that the last cycle left waiting", metrics.waiting.clone());
             let scheduled = "Groups that got room, by the action that found or made it";
             registry.register("podgroups_scheduled_by_action", scheduled, metrics.scheduled.clone());
+            let turns = "Times that an action looked at a group";
+            registry.register("podgroups_acted_on_by_action", turns, metrics.turns.clone());
+            let played = "Sets of victims that were tried out for a group";
+            registry.register("scenarios_simulation_by_action", played, metrics.played.clone());
+            let spared = "Sets of victims that could not help, as was known without trying";
+            registry.register("scenarios_filtered_by_action", spared, metrics.spared.clone());
             let decided = "Milliseconds from the creation of a pod until a node was chosen for it";
             registry.register("task_scheduling_latency_milliseconds", decided, metrics.until_decided.clone());
             let asked = "Milliseconds that creating a bind request took";
@@ -139,9 +151,19 @@ impl Metrics {
         for (moment, at) in &watch.passed {
             let took = milliseconds(at.saturating_sub(before));
             match moment {
-                Moment::Opened => self.opening.set(took),
-                Moment::Acted(action) => self.actions.get_or_create(&of_action(action_name(*action))).set(took),
-            };
+                Moment::Opened => {
+                    self.opening.set(took);
+                }
+                Moment::Acted(action, effort) => {
+                    let labels = of_action(action_name(*action));
+                    self.actions.get_or_create(&labels).set(took);
+                    for (family, count) in
+                        [(&self.turns, effort.turns), (&self.played, effort.played), (&self.spared, effort.spared)]
+                    {
+                        family.get_or_create(&labels).inc_by(i64::try_from(count).unwrap_or(i64::MAX));
+                    }
+                }
+            }
             before = *at;
         }
         self.latency.set(watch.milliseconds());

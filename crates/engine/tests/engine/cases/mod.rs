@@ -4,6 +4,7 @@ mod bonds;
 mod claims;
 mod consolidate;
 mod devices;
+mod efforts;
 mod gangs;
 mod nodes;
 mod numa;

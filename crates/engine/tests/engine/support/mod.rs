@@ -31,6 +31,7 @@ pub(crate) use cluster::{
 pub(crate) use parse::parse;
 
 use expect_test::Expect;
+use kai_engine::{Effort, Moment, watched_cycle};
 
 /// Decisions of one cycle, and why jobs wait.
 pub(crate) fn decide(text: &str) -> String {
@@ -76,4 +77,17 @@ pub(crate) fn check_notes(text: &str, expected: Expect) {
 pub(crate) fn check_nominations(text: &str, expected: Expect) {
     let (world, outcome) = run(text);
     expected.assert_eq(&render::nominations(&world, &outcome));
+}
+
+/// Compares what each action has done, whatever came of it.
+#[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
+pub(crate) fn check_efforts(text: &str, expected: Expect) {
+    let world = World::of(&parse(text));
+    let mut lines = Vec::new();
+    watched_cycle(&world.snapshot, &world.policy, NOW, |moment| {
+        if let Moment::Acted(action, Effort { turns, played, spared }) = moment {
+            lines.push(format!("{}: {turns} turns, {played} played, {spared} spared", settings::action_word(action)));
+        }
+    });
+    expected.assert_eq(&lines.join("\n"));
 }

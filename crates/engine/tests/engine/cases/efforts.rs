@@ -1,0 +1,76 @@
+//! What actions have done is counted, for those who watch a scheduler at work.
+
+use expect_test::expect;
+
+use crate::support::check_efforts;
+
+/// Nothing is free. `next` gets back what its queue is owed, which takes both jobs of a node; `late` asks for more than
+/// anybody may take.
+#[test]
+fn turns_and_scenarios_are_counted_by_action() {
+    check_efforts(
+        "node n1 gpu=2
+         node n2 gpu=2
+         queue A quota=2
+         queue B quota=2
+         job b1 queue=B gpu=1 running=n1
+         job b2 queue=B gpu=1 running=n2
+         job b3 queue=B gpu=1 running=n1
+         job b4 queue=B gpu=1 running=n2
+         job next queue=A gpu=2
+         job late queue=A gpu=2",
+        expect![["
+            allocate: 2 turns, 0 played, 0 spared
+            consolidate: 2 turns, 0 played, 0 spared
+            reclaim: 2 turns, 1 played, 0 spared
+            preempt: 1 turns, 0 played, 0 spared
+            stale: 0 turns, 0 played, 0 spared"]],
+    );
+}
+
+/// Whoever is moved finds no room elsewhere; of one scenario that is known beforehand.
+#[test]
+fn scenarios_that_cannot_work_are_counted_as_well() {
+    check_efforts(
+        "policy actions=consolidate
+         node n1 gpu=3
+         node n2 gpu=3
+         node n3 gpu=3
+         queue A
+         job a1 queue=A gpu=2 running=n1
+         job a2 queue=A gpu=2 running=n2
+         job a3 queue=A gpu=2 running=n3
+         job next queue=A gpu=3",
+        expect!["consolidate: 1 turns, 5 played, 1 spared"],
+    );
+}
+
+#[test]
+fn a_job_that_fits_has_one_turn() {
+    check_efforts(
+        "node a gpu=1
+         queue A
+         job fits queue=A gpu=1",
+        expect![["
+            allocate: 1 turns, 0 played, 0 spared
+            consolidate: 0 turns, 0 played, 0 spared
+            reclaim: 0 turns, 0 played, 0 spared
+            preempt: 0 turns, 0 played, 0 spared
+            stale: 0 turns, 0 played, 0 spared"]],
+    );
+}
+
+#[test]
+fn a_stale_gang_has_its_turn() {
+    check_efforts(
+        "node a gpu=1
+         queue A
+         job half queue=A gpu=1 pods=2 running=a",
+        expect![["
+            allocate: 1 turns, 0 played, 0 spared
+            consolidate: 1 turns, 0 played, 0 spared
+            reclaim: 1 turns, 0 played, 0 spared
+            preempt: 1 turns, 0 played, 0 spared
+            stale: 1 turns, 0 played, 0 spared"]],
+    );
+}
