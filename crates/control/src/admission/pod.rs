@@ -47,6 +47,10 @@ pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) 
             "error: the namespace from the provided object {own} does not match the namespace {namespace}"
         )));
     }
+    if sharing(pod, namespace, rules).is_err() {
+        // It will be refused. With a runtime class from here, others might refuse it first, for a reason not its own.
+        return Ok(pod.clone());
+    }
     let mut pod = pod.clone();
     let target = if shares_gpu(&pod) && !list(&pod, "containers").is_empty() {
         Some(gpu_wiring::target(&pod).map_err(|problem| {

@@ -113,6 +113,13 @@ fn pods_of_other_schedulers_are_left_alone() {
     assert_eq!(mutate_pod(&pod, "lab", "abcdefg", &rules()).unwrap(), pod);
 }
 
+#[test]
+fn a_pod_that_will_be_refused_is_left_as_it_is() {
+    let pod = pod(&json!({"gpu-fraction": "0.5", "gpu-memory": "2000"}), &json!({}));
+    assert_eq!(mutate_pod(&pod, "lab", "abcdefg", &rules()).unwrap(), pod);
+    assert!(!validate_pod(&pod, "lab", &rules()).allowed());
+}
+
 fn mutated(pod: &Value, rules: &PodRules, want: &Expect) {
     let text = match mutate_pod(pod, "lab", "abcdefg", rules) {
         Ok(pod) => serde_json::to_string_pretty(&pod).unwrap(),
