@@ -151,6 +151,7 @@ impl Cluster {
             create(&kubectl, &manifests::list(operator.kinds()))?;
         }
         create(&kubectl, &manifests::priority_classes())?;
+        create(&kubectl, manifests::RUNTIME_CLASS)?;
         kubectl.run("wait --for=condition=Established crd --all --timeout=60s")?;
         progress.say("custom resources and priority classes are known");
         self.wait("kube-controller-manager", "its first service account", |kubectl| {

@@ -10,6 +10,10 @@ pub(crate) fn crds() -> String {
     kai_api::crds_yaml()
 }
 
+/// As NVIDIA's operator makes it: pods that share a GPU are told to use it, and refused if it does not exist.
+pub(crate) const RUNTIME_CLASS: &str =
+    "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}";
+
 pub(crate) fn priority_classes() -> String {
     let class = |(name, value): (&str, i32)| {
         json!({

@@ -13,7 +13,6 @@ use crate::kai::{Kai, cluster};
 fn e2e_admission_refuses_and_prepares() {
     let mut cluster = cluster("e2e-admission", 1, 8);
     let kubectl = cluster.kubectl();
-    apply(&kubectl, BEFORE);
     let port = free_port();
     let mut kai = start(&cluster, port, &[]);
     await_asked(&kubectl);
@@ -43,7 +42,6 @@ fn e2e_admission_refuses_and_prepares() {
 fn e2e_admission_certificates_are_renewed() {
     let cluster = cluster("e2e-certificates", 1, 8);
     let kubectl = cluster.kubectl();
-    apply(&kubectl, BEFORE);
     let port = free_port();
     let short = ["--certificate-validity", "24s"];
     // Two replicas, of which the API server knows one: whoever is faster renews.
@@ -68,13 +66,6 @@ fn e2e_admission_certificates_are_renewed() {
 }
 
 const SECRET: &str = "secret kai-admission-webhook-tls-secret --namespace kai-scheduler";
-
-const BEFORE: &str = "
-apiVersion: node.k8s.io/v1
-kind: RuntimeClass
-metadata: {name: nvidia}
-handler: nvidia
-";
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
