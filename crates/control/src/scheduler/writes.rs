@@ -93,11 +93,20 @@ pub struct Reporter {
 struct Told {
     reasons: Vec<&'static str>,
     at: Timestamp,
+    /// How often it was told the same reasons in other words.
+    again: u32,
 }
 
-/// So long the same reasons are not put into other words: every pod that starts anywhere changes the numbers in what all
-/// others are told.
+/// So long the same reasons are not put into other words, and twice as long each time they were: every pod that starts
+/// anywhere changes the numbers in what all others are told, and thousands may wait.
 const CALM: Span = Span::seconds(10);
+const CALM_MAX: Span = Span::seconds(300);
+
+impl Told {
+    fn calm(&self) -> Span {
+        Span(CALM.0 << self.again.min(10)).min(CALM_MAX)
+    }
+}
 
 impl Reporter {
     /// What is to be written after this cycle, most urgent first.
@@ -112,11 +121,15 @@ impl Reporter {
         for job in &cycle.pending {
             let reasons: Vec<&'static str> = job.reasons.iter().map(|words| words.code).collect();
             let last = before.get(&job.job).filter(|told| told.reasons == reasons);
-            let calm = last.is_some_and(|told| (Span(0)..CALM).contains(&now.since(told.at)));
+            let calm = last.is_some_and(|told| (Span(0)..told.calm()).contains(&now.since(told.at)));
             report.calm = calm;
             let changes = report.pending(job, &standing[&name_of(&job.job)]);
-            let at = last.map(|told| told.at).filter(|_| calm || !changes).unwrap_or(now);
-            self.told.insert(job.job.clone(), Told { reasons, at });
+            let (at, again) = match last {
+                Some(told) if calm || !changes => (told.at, told.again),
+                Some(told) => (now, told.again.saturating_add(1)),
+                None => (now, 0),
+            };
+            self.told.insert(job.job.clone(), Told { reasons, at, again });
         }
         for group in world.pod_groups.values() {
             let settled = standing.get(&name_of(&group.key)).is_none_or(|pods| !pods.pending && !pods.arriving);
@@ -563,6 +576,18 @@ mod tests {
         let later = told_after(10, &text(2));
         let marks = |write: &&Write| matches!(write, Write::SetUnschedulable { .. });
         assert_eq!(later.iter().filter(marks).count(), 1, "{later:?}");
+        // Next time it takes longer.
+        let (mut reporter, mut written, mut told) = (Reporter::default(), Vec::new(), Vec::new());
+        for second in 0..40_u32 {
+            let (settings, now) = (Settings::default(), NOW.plus(Span::seconds(second.into())));
+            let known = after(world(&text(1 + second % 2)), &written);
+            let writes = reporter.report(&known, &cycle(&known, &settings, &Usage::default(), now), &settings, now);
+            if !writes.is_empty() {
+                told.push(second);
+            }
+            written.extend(writes);
+        }
+        assert_eq!(told, [0, 11, 32]);
         // Another reason is told at once.
         let limited = text(1).replace("quota=2", "quota=2 limit=2");
         assert_ne!(told_after(0, &limited), []);
