@@ -119,7 +119,9 @@ impl Reporter {
         }
         let before = std::mem::take(&mut self.told);
         for job in &cycle.pending {
-            let reasons: Vec<&'static str> = job.reasons.iter().map(|words| words.code).collect();
+            let codes = job.reasons.iter().map(|words| words.code);
+            // Remarks come and go with what was tried.
+            let reasons: Vec<&'static str> = codes.filter(|code| *code != reason::UNSCHEDULABLE).collect();
             let last = before.get(&job.job).filter(|told| told.reasons == reasons);
             let calm = last.is_some_and(|told| (Span(0)..told.calm()).contains(&now.since(told.at)));
             report.calm = calm;
@@ -490,10 +492,12 @@ fn marked_reason(codes: impl Iterator<Item = &'static str>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
+    use std::sync::Arc;
 
     use expect_test::{Expect, expect};
 
     use super::*;
+    use crate::scheduler::effect::Words;
     use crate::scheduler::picture::{NOW, world};
     use crate::scheduler::{Usage, cycle};
 
@@ -588,6 +592,14 @@ mod tests {
             written.extend(writes);
         }
         assert_eq!(told, [0, 11, 32]);
+        // A remark is no other reason.
+        let mut reporter = Reporter::default();
+        let known = after(world(&text(1)), &report(&mut reporter, &world(&text(1))));
+        let (settings, now) = (Settings::default(), NOW.plus(Span::seconds(1)));
+        let mut remarked = cycle(&known, &settings, &Usage::default(), now);
+        let remark = Words { code: reason::UNSCHEDULABLE, message: "Nothing was tried.".to_owned() };
+        Arc::make_mut(&mut remarked.pending[0]).reasons.push(remark);
+        assert_eq!(reporter.report(&known, &remarked, &settings, now), []);
         // Another reason is told at once.
         let limited = text(1).replace("quota=2", "quota=2 limit=2");
         assert_ne!(told_after(0, &limited), []);
