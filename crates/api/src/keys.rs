@@ -26,6 +26,8 @@ pub mod label {
     pub const GPU_GROUP_PREFIX: &str = "runai-gpu-group/";
     /// Node of a BindRequest.
     pub const SELECTED_NODE: &str = "selected-node";
+    /// Number of requests in a BindRequest that holds several. Ours, not KAI's.
+    pub const BIND_BATCH: &str = "kai.scheduler/bind-batch";
     /// Component a pod belongs to; reservation and scaling pods are recognised by it.
     pub const APP: &str = "app";
     /// Pod a scaling pod stands for.
@@ -82,6 +84,8 @@ pub mod annotation {
     pub const MPS: &str = "mps";
     /// Start of the names of the config maps that tell a pod its GPU.
     pub const SHARED_GPU_CONFIG_MAP: &str = "runai/shared-gpu-configmap";
+    /// Start of the annotations that hold one request each in a BindRequest with several; a number follows. Ours.
+    pub const BIND_BATCH_PREFIX: &str = "bind-batch.kai.scheduler/";
     /// What a bound pod was given; see [`received`](super::received).
     pub const RECEIVED_RESOURCE_TYPE: &str = "received-resource-type";
     /// GPU a reservation pod found itself on.

@@ -78,6 +78,9 @@ pub(crate) struct SchedulerArgs {
     /// Delete pods instead of evicting them, whatever their disruption budgets say
     #[arg(long)]
     evict_by_delete: bool,
+    /// Ask for so many binds of one cycle and namespace in one BindRequest instead of one each; 0 never does
+    #[arg(long, default_value_t = Settings::default().batch_binds, value_name = "NUMBER")]
+    batch_binds: usize,
     /// Port of 127.0.0.1 where /get-snapshot answers with what `kai replay` reads; 0 is nowhere
     #[arg(long, default_value_t = 8081, value_name = "PORT")]
     plugin_server_port: u16,
@@ -355,6 +358,7 @@ impl SchedulerArgs {
             scheduler_name: common.scheduler_name.clone(),
             node_pool_label_key: self.nodepool_label_key.clone(),
             node_pool_value: shard,
+            batch_binds: self.batch_binds,
             ..settings
         };
         let snapshots = (self.plugin_server_port != 0)

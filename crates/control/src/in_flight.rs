@@ -83,6 +83,11 @@ impl InFlight {
     /// A watch shows an object.
     pub fn see(&mut self, mut object: Object) {
         match &mut object {
+            Object::BindRequest(request) if request.batch.is_some() => {
+                for held in request.batch.iter().flatten() {
+                    self.shown(held);
+                }
+            }
             Object::BindRequest(request) => {
                 if let Some(assumed) = self.binds.get_mut(&request.key)
                     && request.given_up()
@@ -198,6 +203,17 @@ impl InFlight {
         self.notes.retain(|_, assumed| !late(assumed.since));
     }
 
+    /// What was assumed of the pod stands in a batch now.
+    fn shown(&mut self, request: &BindRequest) {
+        let pod = PodKey::new(&request.key.namespace, &request.pod);
+        let ours = |Assumed { what: Bind { request: assumed, .. }, .. }: &Assumed<Bind>| {
+            assumed.pod_uid == request.pod_uid && assumed.node == request.node
+        };
+        if self.binds.get(&pod).is_some_and(ours) {
+            self.drop_bind(&pod);
+        }
+    }
+
     fn overlay_pod(&mut self, pod: &mut Pod) {
         let key = pod.key.clone();
         if let Some(Assumed { what: Bind { request, .. }, .. }) = self.binds.get(&key) {
@@ -304,6 +320,14 @@ mod tests {
         object(&json!({"kind": "BindRequest", "metadata": metadata, "spec": {"selectedNode": node}, "status": status}))
     }
 
+    fn batch(node: &str) -> Object {
+        let entry = json!({"uid": "u1", "spec": {"podName": "p", "selectedNode": node}}).to_string();
+        let (labels, entries) =
+            (json!({"kai.scheduler/bind-batch": "1"}), json!({"bind-batch.kai.scheduler/0": entry}));
+        let metadata = json!({"namespace": "n", "name": "batch", "labels": labels, "annotations": entries});
+        object(&json!({"kind": "BindRequest", "metadata": metadata}))
+    }
+
     fn key() -> Key {
         Key::new("n", "p")
     }
@@ -355,6 +379,19 @@ mod tests {
         assert!(known.is_empty());
         known.lose(&Ref::BindRequest(key()));
         assert_eq!(bound_to(&known), None, "the watch has shown it come and go");
+    }
+
+    #[test]
+    fn a_bind_that_is_asked_for_in_a_batch_counts_once() {
+        let mut known = with_pod();
+        known.assume(&bind("a"), NOW);
+        known.see(batch("b"));
+        assert!(!known.is_empty(), "that is somebody else's");
+        known.see(batch("a"));
+        assert!(known.is_empty());
+        assert_eq!(known.world().bind_requests.len(), 1);
+        known.lose(&Ref::BindRequest(Key::new("n", "batch")));
+        assert!(known.world().bind_requests.is_empty());
     }
 
     #[test]

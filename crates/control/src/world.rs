@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::bind_batch;
 use crate::objects::{
     BindRequest, ConfigMap, CsiDriver, CsiNode, DeviceClass, Namespace, Node, NodeResourceTopology, Object, Pod,
     PodGroup, PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageCapacity, StorageClass, Topology, Volume,
@@ -164,12 +165,35 @@ impl World {
                     self.own_groups.insert(pod, group.key.clone());
                 }
             }
+            Object::BindRequest(request) => {
+                if let Some(batch) = request.batch.take() {
+                    return self.apply_batch(&request.key, batch);
+                }
+            }
             _ => {}
         }
         self.put(object);
         if let Some(pod) = found {
             self.put(Object::Pod(Box::new(pod)));
         }
+    }
+
+    /// The requests in a batch stand in the table themselves.
+    fn apply_batch(&mut self, batch: &Key, requests: Vec<BindRequest>) {
+        for gone in self.batched(batch) {
+            if requests.iter().all(|request| request.key != gone) {
+                self.delete(&Ref::BindRequest(gone));
+            }
+        }
+        for request in requests {
+            self.put(Object::BindRequest(Box::new(request)));
+        }
+    }
+
+    /// Keys of the requests that are known of a batch.
+    fn batched(&self, batch: &Key) -> Vec<Key> {
+        let after = self.bind_requests.range(bind_batch::first(batch)..).map(|(key, _)| key);
+        after.take_while(|key| bind_batch::holds(batch, key)).cloned().collect()
     }
 
     fn put(&mut self, object: Object) {
@@ -208,6 +232,11 @@ impl World {
 
     /// Removes an object; `false` if there was none.
     pub fn delete(&mut self, which: &Ref) -> bool {
+        if let Ref::BindRequest(key) = which {
+            for request in self.batched(key) {
+                self.delete(&Ref::BindRequest(request));
+            }
+        }
         let before = match which {
             Ref::Node(name) => take(&mut self.nodes, name, Object::Node),
             Ref::Pod(key) => take(&mut self.pods, key, Object::Pod),
@@ -310,6 +339,28 @@ mod tests {
         let own = Some(GroupKey::new("n", "pg-p-u"));
         assert_eq!(group_of([pod("u"), group()]), own);
         assert_eq!(group_of([group(), pod("u")]), own);
+    }
+
+    #[test]
+    fn requests_in_a_batch_are_there_as_long_as_they_are_in_it() {
+        let batch = |pods: &[&str]| {
+            let entry = |pod: &&str| json!({"uid": "u", "spec": {"podName": pod, "selectedNode": "n1"}}).to_string();
+            let entries: BTreeMap<String, String> =
+                pods.iter().map(|pod| (format!("bind-batch.kai.scheduler/{pod}"), entry(pod))).collect();
+            let labels = json!({"kai.scheduler/bind-batch": "2"});
+            let metadata = json!({"namespace": "n", "name": "batch", "labels": labels, "annotations": entries});
+            Object::parse(&json!({"kind": "BindRequest", "metadata": metadata})).unwrap().unwrap()
+        };
+        let asked =
+            |world: &World| -> Vec<String> { world.bind_requests.values().map(|row| row.pod.clone()).collect() };
+        let mut world = World::default();
+        world.apply(batch(&["a", "b"]));
+        assert_eq!(asked(&world), ["a", "b"]);
+        world.apply(batch(&["b"]));
+        assert_eq!(asked(&world), ["b"]);
+        assert!(!world.delete(&Ref::BindRequest(Key::new("n", "batc"))));
+        world.delete(&Ref::BindRequest(Key::new("n", "batch")));
+        assert_eq!(asked(&world), [""; 0]);
     }
 
     #[test]

@@ -22,6 +22,9 @@ struct Args {
     /// Nodes of 8 GPUs
     #[arg(long, default_value_t = 500)]
     nodes: u32,
+    /// Run every part in a process of its own instead of all in one
+    #[arg(long, global = true)]
+    apart: bool,
     /// Pods of one GPU; by default as many as there are GPUs
     #[arg(long)]
     pods: Option<usize>,
@@ -55,11 +58,11 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Failed> {
     let kai = std::env::current_exe()?.with_file_name("kai");
     if let Some(Command::Ray { clusters, nodes }) = args.command {
-        print_ray(&ray::measure(&kai, nodes, clusters)?);
+        print_ray(&ray::measure(&kai, nodes, clusters, args.apart)?);
         return Ok(());
     }
     let pods = args.pods.unwrap_or(args.nodes as usize * 8);
-    print(&measure::measure(&kai, args.nodes, pods)?);
+    print(&measure::measure(&kai, args.nodes, pods, args.apart)?);
     Ok(())
 }
 

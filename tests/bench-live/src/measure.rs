@@ -16,7 +16,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchPara
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use test_cluster::{Cluster, Options, Progress};
+use test_cluster::{Cluster, Kubectl, Options, Progress};
 
 use crate::account::Account;
 
@@ -24,7 +24,8 @@ use crate::account::Account;
 pub(crate) const WORKERS: usize = 32;
 pub(crate) const GPUS: u32 = 8;
 const PATIENCE: Duration = Duration::from_mins(10);
-const PARTS: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
+const APART: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
+const TOGETHER: [&str; 1] = ["all-in-one"];
 
 pub(crate) type Failed = Box<dyn Error>;
 
@@ -54,17 +55,17 @@ pub(crate) struct Report {
 }
 
 /// Starts a cluster and measures; `kai` is the program.
-pub(crate) fn measure(kai: &Path, nodes: u32, pods: usize) -> Result<Report, Failed> {
+pub(crate) fn measure(kai: &Path, nodes: u32, pods: usize, apart: bool) -> Result<Report, Failed> {
     let base = std::env::temp_dir().join("kai-bench");
     fs::create_dir_all(&base)?;
     let options = Options { name: "live".to_owned(), base: base.clone(), nodes, gpus: GPUS, operators: Vec::new() };
     let progress = Progress::start("live");
     let cluster = Cluster::start(&options, &progress)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(run(kai, &cluster, &progress, pods))
+    runtime.block_on(run(kai, &cluster, &progress, pods, apart))
 }
 
-async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -> Result<Report, Failed> {
+async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize, apart: bool) -> Result<Report, Failed> {
     let kubeconfig = &cluster.state().kubeconfig;
     let client = connect(kubeconfig).await?;
     let api: Api<Pod> = Api::namespaced(client.clone(), "default");
@@ -80,6 +81,7 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("{count} bare pods created in {created:.1?} and bound in {bound:.1?}"));
     remove(&api).await?;
+    await_quiet(&cluster.kubectl()).await?;
 
     let started = Instant::now();
     create(&api, count, "full", "nobody", "first").await?;
@@ -92,8 +94,9 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize) -
     Api::<kai_api::PodGroup>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
     Api::<kai_api::BindRequest>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
 
+    await_quiet(&cluster.kubectl()).await?;
     cluster.kubectl().apply(&queues(count))?;
-    let parts = Parts::start(kai, kubeconfig)?;
+    let parts = Parts::start(kai, kubeconfig, apart)?;
     processes.extend(parts.ids());
     let before = Account::read(&cluster.kubectl(), &processes)?;
     let started = Instant::now();
@@ -226,6 +229,24 @@ async fn remove(api: &Api<Pod>) -> Result<(), Failed> {
     await_pods(api, "", "no pod is left", <[Pod]>::is_empty).await
 }
 
+/// Simulated nodes go on deleting pods that are gone: what comes next should not be held up by that.
+pub(crate) async fn await_quiet(kubectl: &Kubectl) -> Result<(), Failed> {
+    let started = Instant::now();
+    let mut before = Account::read(kubectl, &[])?;
+    while started.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = Account::read(kubectl, &[])?;
+        let deletes = |account: &Account| -> u64 {
+            account.calls.iter().filter(|(call, _)| call.starts_with("DELETE ")).map(|(_, count)| count).sum()
+        };
+        if deletes(&now) == deletes(&before) {
+            return Ok(());
+        }
+        before = now;
+    }
+    Err(format!("{PATIENCE:?} later what is gone is still being deleted").into())
+}
+
 async fn bind_all(api: &Api<Pod>, count: usize, kind: &str) -> Result<(), Failed> {
     let params = PostParams::default();
     let calls = (0..count).map(|number| {
@@ -284,18 +305,14 @@ async fn await_rest(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
         pods.iter().all(|pod| phase(pod).as_deref() == Some("Running"))
     })
     .await?;
-    let requests: Api<kai_api::BindRequest> = Api::namespaced(api.clone().into_client(), "default");
-    let started = Instant::now();
-    while started.elapsed() < PATIENCE {
-        let listed = requests.list(&ListParams::default().match_any()).await?;
-        let done =
-            |request: &kai_api::BindRequest| request.status.as_ref().is_some_and(|status| status.phase == "Succeeded");
-        if listed.items.iter().filter(|request| done(request)).count() == count {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    Err(format!("{PATIENCE:?} later requests are still said to be open").into())
+    await_pods(api, "bench=ours", "everything is said about all pods", |pods| pods.iter().all(is_described)).await
+}
+
+/// Whether it is linked to its group, and told that it is bound.
+fn is_described(pod: &Pod) -> bool {
+    let linked = pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("pod-group-name"));
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    linked && conditions.any(|condition| condition.type_ == "PodBound" && condition.status == "True")
 }
 
 /// Looks at pods with such labels, from the API server's cache, until it holds.
@@ -325,13 +342,14 @@ pub(crate) fn is_told(pod: &Pod) -> bool {
     conditions.any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
 }
 
-/// All parts as processes; they end with the value.
+/// All parts, in one process or in one each; they end with the value.
 pub(crate) struct Parts(Vec<(&'static str, Child)>);
 
 impl Parts {
-    pub(crate) fn start(kai: &Path, kubeconfig: &Path) -> Result<Self, Failed> {
+    pub(crate) fn start(kai: &Path, kubeconfig: &Path, apart: bool) -> Result<Self, Failed> {
         let mut parts = Self(Vec::new());
-        for part in PARTS {
+        let names: &[&'static str] = if apart { &APART } else { &TOGETHER };
+        for part in names.iter().copied() {
             let log: PathBuf = kubeconfig.with_file_name(format!("{part}.log"));
             let mut command = Command::new(kai);
             command.arg(part).arg("--kubeconfig").arg(kubeconfig);

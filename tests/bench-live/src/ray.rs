@@ -15,10 +15,10 @@ use kai_api::PodGroup;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
-use test_cluster::{Cluster, Kubectl, Operator, Options, Progress};
+use test_cluster::{Cluster, Operator, Options, Progress};
 
 use crate::account::Account;
-use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, connect, is_bound, is_told, processes_of};
+use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, await_quiet, connect, is_bound, is_told, processes_of};
 
 /// Of each cluster: a head without GPUs, and workers with one each.
 const WORKER_PODS: usize = 7;
@@ -44,16 +44,22 @@ pub(crate) struct Report {
     pub(crate) memory: BTreeMap<&'static str, u64>,
 }
 
-pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize) -> Result<Report, Failed> {
+pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize, apart: bool) -> Result<Report, Failed> {
     let base = std::env::temp_dir().join("kai-bench");
     fs::create_dir_all(&base)?;
     let options = Options { name: "ray".to_owned(), base, nodes, gpus: GPUS, operators: vec![Operator::Kuberay] };
     let progress = Progress::start("ray");
     let cluster = Cluster::start(&options, &progress)?;
-    tokio::runtime::Runtime::new()?.block_on(run(kai, &cluster, &progress, clusters))
+    tokio::runtime::Runtime::new()?.block_on(run(kai, &cluster, &progress, clusters, apart))
 }
 
-async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, clusters: usize) -> Result<Report, Failed> {
+async fn run(
+    kai: &Path,
+    cluster: &Cluster,
+    progress: &Progress,
+    clusters: usize,
+    apart: bool,
+) -> Result<Report, Failed> {
     let client = connect(&cluster.state().kubeconfig).await?;
     let bench = Bench {
         pods: Api::namespaced(client.clone(), "default"),
@@ -67,11 +73,11 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, clusters: usize
     let bare = bench.bare(&model, clusters, nodes).await?;
     let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     bench.clear().await?;
-    bench.await_quiet(&cluster.kubectl()).await?;
+    await_quiet(&cluster.kubectl()).await?;
     progress.say(format!("{} bare pods created and bound in {bare:.1?}", clusters * PODS));
 
     cluster.kubectl().apply(QUEUES)?;
-    let parts = Parts::start(kai, &cluster.state().kubeconfig)?;
+    let parts = Parts::start(kai, &cluster.state().kubeconfig, apart)?;
     processes.extend(parts.ids());
     let mut memory = BTreeMap::new();
     let before = Account::read(&cluster.kubectl(), &processes)?;
@@ -86,10 +92,11 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, clusters: usize
         }
     };
     let gangs = bench.await_settled(clusters, note_memory).await?;
+    progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
+    bench.await_groups(clusters).await?;
     let settled = started.elapsed();
     let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-    progress.say(format!("all bound or told why they wait after {settled:.1?}"));
-    bench.check_groups(clusters).await?;
+    progress.say(format!("all pod groups are as they should be after {settled:.1?}"));
     let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
     let waiting = clusters - bound;
     Ok(Report { clusters, bare, created, settled, bound, waiting, bare_bill, bill, memory })
@@ -171,24 +178,6 @@ impl Bench {
         await_pods(&self.pods, "", "no pod is left", <[Pod]>::is_empty).await
     }
 
-    /// Simulated nodes go on deleting pods that are gone: what comes next should not be held up by that.
-    async fn await_quiet(&self, kubectl: &Kubectl) -> Result<(), Failed> {
-        let started = Instant::now();
-        let mut before = Account::read(kubectl, &[])?;
-        while started.elapsed() < PATIENCE {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            let now = Account::read(kubectl, &[])?;
-            let deletes = |account: &Account| -> u64 {
-                account.calls.iter().filter(|(call, _)| call.starts_with("DELETE pods")).map(|(_, count)| count).sum()
-            };
-            if deletes(&now) == deletes(&before) {
-                return Ok(());
-            }
-            before = now;
-        }
-        Err(format!("{PATIENCE:?} later pods that are gone are still being deleted").into())
-    }
-
     /// What the API server can do at best: the same pods, created and bound by one client.
     async fn bare(&self, model: &[Pod], clusters: usize, nodes: usize) -> Result<Duration, Failed> {
         let pods = (0..clusters * PODS).map(|number| {
@@ -261,24 +250,34 @@ impl Bench {
     }
 
     /// One for each cluster, and each as it should be.
-    async fn check_groups(&self, clusters: usize) -> Result<(), Failed> {
+    async fn await_groups(&self, clusters: usize) -> Result<(), Failed> {
         let groups: Api<PodGroup> = Api::namespaced(self.client.clone(), "default");
-        let groups = groups.list(&ListParams::default()).await?.items;
-        let right = |group: &&PodGroup| {
-            let spec = json!(group.spec);
-            let leaves = json!([{"name": "headgroup", "minMember": 1}, {"name": "gpu", "minMember": WORKER_PODS}]);
-            let owner = group.metadata.owner_references.iter().flatten().next();
-            owner.is_some_and(|owner| owner.kind == "RayCluster" && owner.name.starts_with("ray-"))
-                && (&spec["minMember"], &spec["queue"], &spec["subGroups"]) == (&json!(PODS), &json!("ray"), &leaves)
-        };
-        if let Some(wrong) = groups.iter().find(|group| !right(group)) {
-            return Err(format!("a pod group is not as it should be: {}", json!(wrong)).into());
+        let started = Instant::now();
+        loop {
+            let found = groups.list(&ListParams::default()).await?.items;
+            match check_groups(&found, clusters) {
+                Err(_) if started.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(500)).await,
+                done => return Ok(done?),
+            }
         }
-        if groups.len() != clusters {
-            return Err(format!("{} pod groups for {clusters} RayClusters", groups.len()).into());
-        }
-        Ok(())
     }
+}
+
+fn check_groups(groups: &[PodGroup], clusters: usize) -> Result<(), String> {
+    let right = |group: &&PodGroup| {
+        let spec = json!(group.spec);
+        let leaves = json!([{"name": "headgroup", "minMember": 1}, {"name": "gpu", "minMember": WORKER_PODS}]);
+        let owner = group.metadata.owner_references.iter().flatten().next();
+        owner.is_some_and(|owner| owner.kind == "RayCluster" && owner.name.starts_with("ray-"))
+            && (&spec["minMember"], &spec["queue"], &spec["subGroups"]) == (&json!(PODS), &json!("ray"), &leaves)
+    };
+    if let Some(wrong) = groups.iter().find(|group| !right(group)) {
+        return Err(format!("a pod group is not as it should be: {}", json!(wrong)));
+    }
+    if groups.len() != clusters {
+        return Err(format!("{} pod groups for {clusters} RayClusters", groups.len()));
+    }
+    Ok(())
 }
 
 const CREATE: PostParams = PostParams { dry_run: false, field_manager: None };

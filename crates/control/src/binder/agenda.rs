@@ -4,6 +4,7 @@
 //! never two for the same request, and never two that create or delete the same pod: calls may arrive in another order
 //! than they were made, and a reservation that is created after it was deleted holds its GPU for nobody.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -11,6 +12,7 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use super::{BindEffect, Binder, Plan, Settings};
+use crate::bind_batch;
 use crate::calendar::Calendar;
 use crate::world::{Key, PodKey};
 
@@ -73,10 +75,15 @@ pub const SYNC_PERIOD: Span = Span::seconds(30);
 /// Before the rest is written of a bind that is done.
 const PAUSE: Span = Span::seconds(1);
 
+/// So long a batch is kept after the last of its requests was carried out.
+const TIDY: Span = Span::seconds(20);
+
 /// The binder, and what it is about to do.
 #[derive(Debug, Default)]
 pub struct Agenda {
     binder: Binder,
+    /// Batches of requests, and since when all of each is done.
+    batches: BTreeMap<Key, Option<Timestamp>>,
     /// When to look at requests.
     calendar: Calendar,
     /// Requests whose attempt was written to have ended, and the version it was about: a watch may not show it yet.
@@ -109,6 +116,7 @@ impl Agenda {
     /// A watch shows an object.
     pub fn see(&mut self, kind: Followed, value: &Value, now: Timestamp) -> Result<(), String> {
         match kind {
+            Followed::Requests if bind_batch::is_batch(value) => self.see_batch(value, now)?,
             Followed::Requests => {
                 let request = self.binder.apply_request(value)?;
                 self.calendar.look_at(request, now);
@@ -134,6 +142,11 @@ impl Agenda {
     pub fn lose(&mut self, kind: Followed, key: &Key, now: Timestamp) {
         match kind {
             Followed::Requests => {
+                if self.batches.remove(key).is_some() {
+                    for request in self.binder.requests_in(key) {
+                        self.lose(kind, &request, now);
+                    }
+                }
                 self.touched.extend(self.binder.delete_request(key));
                 self.calendar.forget(key);
                 self.over.remove(key);
@@ -148,6 +161,38 @@ impl Agenda {
             Followed::VolumeClaims => self.binder.delete_volume_claim(key),
             Followed::Volumes => self.binder.delete_volume(&key.name),
             Followed::StorageClasses => self.binder.delete_storage_class(&key.name),
+        }
+    }
+
+    fn see_batch(&mut self, value: &Value, now: Timestamp) -> Result<(), String> {
+        let batch = Key::of(value);
+        let mut gone: BTreeSet<Key> = self.binder.requests_in(&batch).into_iter().collect();
+        for request in bind_batch::unpack(value) {
+            let request = self.binder.apply_request(&request)?;
+            if !gone.remove(&request) {
+                self.calendar.look_at(request, now);
+            }
+        }
+        for request in gone {
+            self.lose(Followed::Requests, &request, now);
+        }
+        if let Entry::Vacant(new) = self.batches.entry(batch) {
+            self.calendar.look_at(new.key().clone(), now.plus(TIDY));
+            new.insert(None);
+        }
+        Ok(())
+    }
+
+    /// Removes a batch of which everything is done for a while: others may not have seen yet that it is.
+    fn tidy(&mut self, batch: Key, now: Timestamp, jobs: &mut Vec<Job>) {
+        let settled = self.binder.requests_in(&batch).iter().all(|request| self.binder.is_settled(request));
+        let Some(since) = self.batches.get_mut(&batch) else { return };
+        // A clock that was set back begins anew.
+        let known = since.filter(|since| settled && *since <= now);
+        *since = settled.then(|| known.unwrap_or(now));
+        self.calendar.look_at(batch.clone(), now.plus(TIDY));
+        if known.is_some_and(|since| now.since(since) >= TIDY) {
+            self.start(None, vec![BindEffect::DeleteRequest(batch)], true, jobs);
         }
     }
 
@@ -190,6 +235,10 @@ impl Agenda {
             self.start_plan(request, plan, true, &mut jobs);
         }
         while let Some(request) = self.calendar.take(now) {
+            if self.batches.contains_key(&request) {
+                self.tidy(request, now, &mut jobs);
+                continue;
+            }
             let seen = self.binder.version(&request);
             if seen.is_some() && self.over.get(&request).map(String::as_str) == seen {
                 // Until a watch shows it, what is done would be planned once more.

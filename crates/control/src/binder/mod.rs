@@ -33,6 +33,7 @@ use kai_api::keys::name;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
+use crate::bind_batch;
 use crate::objects::{Node, StorageClass, Volume, VolumeClaim};
 use crate::world::{Key, PodKey};
 
@@ -89,6 +90,8 @@ impl Default for Settings {
 pub struct Binder {
     pub settings: Settings,
     requests: BTreeMap<Key, RequestRow>,
+    /// Requests by pod: one that stands alone has its name, but there may be more in batches.
+    of_pod: BTreeMap<PodKey, BTreeSet<Key>>,
     pods: BTreeMap<PodKey, PodRow>,
     nodes: BTreeMap<String, Node>,
     /// Pods and requests by node.
@@ -153,7 +156,8 @@ pub enum BindEffect {
         annotations: BTreeMap<String, String>,
     },
     /// How far the request has come. Refused if it changed since this version was seen: it may be another one by now.
-    /// That it is gone is as good as done.
+    /// That it is gone is as good as done. One in a batch has nowhere to say that it succeeded, and is taken out if it
+    /// failed.
     SetPhase {
         request: Key,
         version: String,
@@ -191,6 +195,7 @@ impl Binder {
         let key = row.order.key.clone();
         self.forget_request(&key);
         self.to_node.entry(row.order.node.clone()).or_default().insert(key.clone());
+        self.of_pod.entry(row.pod()).or_default().insert(key.clone());
         for group in &row.order.gpu_groups {
             self.to_group.entry(group.clone()).or_default().insert(key.clone());
         }
@@ -206,6 +211,7 @@ impl Binder {
     fn forget_request(&mut self, key: &Key) -> Option<RequestRow> {
         let old = self.requests.remove(key)?;
         leave(&mut self.to_node, &old.order.node, key);
+        leave(&mut self.of_pod, &old.pod(), key);
         for group in &old.order.gpu_groups {
             leave(&mut self.to_group, group, key);
         }
@@ -256,9 +262,9 @@ impl Binder {
         self.nodes.remove(name);
     }
 
-    /// Requests that wait for this pod or shared GPU to change. They go by the names of their pods.
+    /// Requests that wait for this pod or shared GPU to change.
     pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> BTreeSet<Key> {
-        let own = self.requests.get(pod).into_iter();
+        let own = self.of_pod.get(pod).into_iter().flatten().filter_map(|key| self.requests.get(key));
         own.chain(groups.iter().flat_map(|group| self.requests_for(group)))
             .filter(|row| row.open())
             .map(|row| row.order.key.clone())
@@ -273,6 +279,17 @@ impl Binder {
     /// All shared GPUs that anybody names.
     pub fn groups(&self) -> BTreeSet<String> {
         self.members.keys().chain(self.asked.keys()).cloned().collect()
+    }
+
+    /// Requests of a batch.
+    fn requests_in(&self, batch: &Key) -> Vec<Key> {
+        let after = self.requests.range(bind_batch::first(batch)..).map(|(key, _)| key);
+        after.take_while(|key| bind_batch::holds(batch, key)).cloned().collect()
+    }
+
+    /// Whether nothing is to be done about the request any more: its pod has a node, or is none.
+    fn is_settled(&self, request: &Key) -> bool {
+        self.requests.get(request).is_none_or(|row| self.on_its_way(row).is_none())
     }
 
     /// The version in which a request was seen that is not carried out yet.
@@ -293,7 +310,11 @@ impl Binder {
 }
 
 /// Takes a name out of a set, and the set away with its last name.
-fn leave(sets: &mut BTreeMap<String, BTreeSet<Key>>, of: &str, key: &Key) {
+fn leave<K, Q>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &Q, key: &Key)
+where
+    K: Ord + std::borrow::Borrow<Q>,
+    Q: Ord + ?Sized,
+{
     if let Some(set) = sets.get_mut(of) {
         set.remove(key);
         if set.is_empty() {

@@ -11,7 +11,6 @@ use kai_engine::units::compat;
 use super::Binder;
 use super::rows::{PodRow, RequestRow};
 use crate::objects::{Node, Resources, Sharing};
-use crate::world::PodKey;
 
 /// What pods hold on a node.
 #[derive(Default)]
@@ -92,7 +91,7 @@ impl Binder {
 
     /// The pod of a request, while it may have got its node without our knowing.
     pub(super) fn on_its_way(&self, request: &RequestRow) -> Option<&PodRow> {
-        let pod = self.pods.get(&PodKey::new(&request.order.key.namespace, &request.order.pod))?;
+        let pod = self.pods.get(&request.pod())?;
         let same = request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         (same && pod.node.is_none() && pod.lives() && !request.deleting && !request.order.given_up()).then_some(pod)
     }

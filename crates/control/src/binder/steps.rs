@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rows::{PodRow, RequestRow, Unbound};
 use super::{BindEffect, Binder, Plan};
 use crate::gpu_wiring;
-use crate::world::{Key, PodKey};
+use crate::world::Key;
 
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
 const POD_PATIENCE: Span = Span::seconds(10);
@@ -55,7 +55,7 @@ impl Binder {
     }
 
     fn steps(&self, request: &RequestRow, now: Timestamp) -> Result<Vec<BindEffect>, Stop> {
-        let pod_key = PodKey::new(&request.order.key.namespace, &request.order.pod);
+        let pod_key = request.pod();
         let same = |pod: &&PodRow| request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         let Some(pod) = self.pods.get(&pod_key).filter(same) else {
             let patience = Timestamp(request.created.0 + POD_PATIENCE.0);
@@ -198,7 +198,7 @@ impl Binder {
     /// Ends an attempt and counts it. `why` is what an effect was answered.
     pub fn failed(&self, key: &Key, why: &str, now: Timestamp) -> Plan {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
-        let pod_key = PodKey::new(&request.order.key.namespace, &request.order.pod);
+        let pod_key = request.pod();
         let mut effects = Vec::new();
         // One that never found its GPU would only fail the next attempt too.
         for group in &request.order.gpu_groups {

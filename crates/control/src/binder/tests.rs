@@ -581,3 +581,106 @@ fn the_next_attempt_keeps_its_pause_whatever_is_seen_meanwhile() {
     assert_eq!(attempts(NOW.plus(Span(999_999))), 0);
     assert_eq!(attempts(NOW.plus(Span::seconds(1))), 1);
 }
+
+fn plain_pod(name: &str, node: Option<&str>) -> Value {
+    json!({
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "lab", "uid": format!("uid-of-{name}")},
+        "spec": {"nodeName": node, "containers": [{"name": "main"}]},
+        "status": {"phase": "Pending"},
+    })
+}
+
+/// A batch with a request for each pod, from number 0.
+fn batch_of(requests: &[(&str, &str)]) -> Value {
+    let entries: BTreeMap<String, String> = requests
+        .iter()
+        .enumerate()
+        .map(|(number, (pod, node))| {
+            let entry = json!({"uid": format!("uid-of-{pod}"), "spec": {"podName": pod, "selectedNode": node}});
+            (format!("bind-batch.kai.scheduler/{number}"), entry.to_string())
+        })
+        .collect();
+    let labels = json!({"kai.scheduler/bind-batch": requests.len().to_string()});
+    let metadata = json!({"namespace": "lab", "name": "batch-1", "uid": "u", "labels": labels, "annotations": entries});
+    json!({"kind": "BindRequest", "metadata": metadata})
+}
+
+/// What a job wants, and whether all of it was done.
+fn finish(agenda: &mut Agenda, job: Job, refused: Option<Refusal>) {
+    let done = if refused.is_some() { 0 } else { job.effects.len() };
+    let refused = refused.map(|refusal| (0, refusal)).into_iter().collect();
+    agenda.ended(Ended { job, done, refused }, NOW);
+}
+
+fn with_batch(requests: &[(&str, &str)]) -> Agenda {
+    let mut cluster = Cluster::default();
+    cluster.put(json!({"kind": "Node", "metadata": {"name": "n1"}}));
+    for (pod, _) in requests {
+        cluster.put(plain_pod(pod, None));
+    }
+    let mut agenda = agenda(&cluster);
+    agenda.see(Followed::Requests, &batch_of(requests), NOW).unwrap();
+    agenda
+}
+
+fn deletes_batch(jobs: &[Job]) -> bool {
+    let batch = BindEffect::DeleteRequest(Key::new("lab", "batch-1"));
+    jobs.iter().any(|job| job.effects.contains(&batch))
+}
+
+#[test]
+fn a_batch_is_carried_out_and_goes_when_all_of_it_was_done_for_a_while() {
+    let mut agenda = with_batch(&[("a", "n1"), ("b", "n1")]);
+    let jobs = agenda.jobs(NOW);
+    let bound: Vec<&str> = jobs
+        .iter()
+        .flat_map(|job| &job.effects)
+        .filter_map(|effect| match effect {
+            BindEffect::Bind { pod, .. } => Some(pod.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(bound, ["a", "b"]);
+    for job in jobs {
+        finish(&mut agenda, job, None);
+    }
+    let after = |seconds: i64| NOW.plus(Span::seconds(seconds));
+    agenda.see(Followed::Pods, &plain_pod("a", Some("n1")), NOW).unwrap();
+    assert!(!deletes_batch(&agenda.jobs(after(100))), "no watch has shown yet that the other one is bound");
+    agenda.see(Followed::Pods, &plain_pod("b", Some("n1")), after(100)).unwrap();
+    assert!(!deletes_batch(&agenda.jobs(after(120))), "others may not know yet");
+    assert!(deletes_batch(&agenda.jobs(after(140))));
+    agenda.lose(Followed::Requests, &Key::new("lab", "batch-1"), after(141));
+    assert_eq!((agenda.open(), agenda.jobs(after(200))), (0, Vec::new()));
+}
+
+#[test]
+fn what_cannot_be_bound_is_taken_out_of_its_batch() {
+    let mut agenda = with_batch(&[("a", "n1"), ("b", "gone")]);
+    let failed = |job: &Job| match &job.effects[..] {
+        [BindEffect::SetPhase { request, phase: "Failed", .. }, BindEffect::Tell { bound: false, .. }] => {
+            Some(request.name.clone())
+        }
+        _ => None,
+    };
+    let jobs = agenda.jobs(NOW);
+    assert_eq!(jobs.iter().filter_map(failed).collect::<Vec<_>>(), ["batch-1/1"]);
+    for job in jobs {
+        let refused = failed(&job).is_none().then(|| Refusal::Refused("no".to_owned()));
+        finish(&mut agenda, job, refused);
+    }
+    assert_eq!(agenda.jobs(NOW).iter().filter_map(failed).collect::<Vec<_>>(), ["batch-1/0"], "no second attempt");
+}
+
+#[test]
+fn two_requests_for_one_pod_both_come_to_an_end() {
+    let mut agenda = with_batch(&[("a", "n1"), ("a", "n1")]);
+    let jobs = agenda.jobs(NOW);
+    assert_eq!(jobs.len(), 2);
+    for job in jobs {
+        finish(&mut agenda, job, None);
+    }
+    agenda.see(Followed::Pods, &plain_pod("a", Some("n1")), NOW).unwrap();
+    assert_eq!(agenda.jobs(NOW), []);
+}

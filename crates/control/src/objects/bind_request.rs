@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::reader::Reader;
 use super::{ClaimAllocation, Malformed, Pod, ZoneAmount};
+use crate::bind_batch;
 use crate::world::Key;
 
 /// What matters of a `BindRequest`.
@@ -24,6 +25,8 @@ pub struct BindRequest {
     pub phase: BindPhase,
     pub failed_attempts: u32,
     pub backoff_limit: Option<u32>,
+    /// Requests that it holds. A batch asks for nothing itself.
+    pub batch: Option<Vec<BindRequest>>,
 }
 
 /// How far a bind has come.
@@ -37,6 +40,13 @@ pub enum BindPhase {
 
 impl BindRequest {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        let batch = bind_batch::is_batch(value)
+            .then(|| bind_batch::unpack(value).iter().map(Self::parse_single).collect())
+            .transpose()?;
+        Ok(Self { batch, ..Self::parse_single(value)? })
+    }
+
+    fn parse_single(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
         let (spec, status) = (root.field("spec"), root.field("status"));
         let name = root.object_name()?;
@@ -61,6 +71,7 @@ impl BindRequest {
             },
             failed_attempts: status.field("failedAttempts").count()?.unwrap_or(0),
             backoff_limit: spec.field("backoffLimit").count()?,
+            batch: None,
         })
     }
 

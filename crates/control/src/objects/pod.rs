@@ -36,6 +36,8 @@ pub struct Pod {
     pub nominated_node: Option<String>,
     /// What its owner was last told about why it waits.
     pub unschedulable: Option<String>,
+    /// The binder could not bind it when it last tried.
+    pub bind_failed: bool,
     pub priority_class: Option<String>,
     pub priority: Option<i32>,
     pub request: Request,
@@ -119,6 +121,7 @@ impl Pod {
             node: spec.field("nodeName").name()?,
             nominated_node: status.field("nominatedNodeName").name()?,
             unschedulable: unschedulable(&status)?,
+            bind_failed: bind_failed(&status)?,
             priority_class: spec.field("priorityClassName").name()?,
             priority: spec.field("priority").int32()?,
             containers: if request.resources.devices().is_empty() { Vec::new() } else { container_names(&spec)? },
@@ -206,6 +209,15 @@ fn unschedulable(status: &Reader<'_>) -> Result<Option<String>, Malformed> {
         }
     }
     Ok(None)
+}
+
+fn bind_failed(status: &Reader<'_>) -> Result<bool, Malformed> {
+    for condition in status.field("conditions").items()? {
+        if condition.field("type").text()? == Some(reason::POD_BOUND) {
+            return Ok(condition.field("status").text()? == Some("False"));
+        }
+    }
+    Ok(false)
 }
 
 /// What `kubectl apply` leaves behind: the whole object once more, of no use here.

@@ -1,6 +1,7 @@
 //! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, raises the outcome.
 
 mod amounts;
+mod bursts;
 pub mod config;
 mod effect;
 mod gpu_groups;

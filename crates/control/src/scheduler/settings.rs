@@ -35,6 +35,8 @@ pub struct Settings {
     pub usage: Option<UsageRule>,
     /// NUMA zones are looked at, and how.
     pub numa: Option<NumaSettings>,
+    /// So many binds of a cycle are asked for in one object; 0 is never.
+    pub batch_binds: usize,
 }
 
 /// How NUMA zones are looked at.
@@ -81,6 +83,7 @@ impl Default for Settings {
             task_order: TaskOrder::default(),
             usage: None,
             numa: None,
+            batch_binds: 16,
         }
     }
 }

@@ -15,11 +15,13 @@ use kai_api::{
 use kai_engine::policy::Action;
 use kai_engine::units::{Span, Timestamp};
 
+use super::bursts::{self, request_key};
 use super::effect::{
     ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, PendingJob, QueueView, Received, ResourceType,
 };
 use super::queue_details;
 use super::settings::Settings;
+use crate::in_flight::Asked;
 use crate::objects::reader::write_time;
 use crate::objects::{Phase, PodGroup};
 use crate::world::{GroupKey, Key, PodKey, World};
@@ -28,6 +30,12 @@ use crate::world::{GroupKey, Key, PodKey, World};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     CreateBindRequest(Box<BindRequest>),
+    /// One object with the requests of all these pods.
+    CreateBindBatch {
+        batch: Box<BindRequest>,
+        pods: Vec<PodKey>,
+    },
+    /// By itself or out of its batch.
     DeleteBindRequest(Key),
     /// Put the pod into the shard that bound it.
     LabelPod {
@@ -62,6 +70,20 @@ pub enum Write {
         message: String,
     },
     Emit(Event),
+}
+
+impl Write {
+    /// What is no longer to be assumed if it was not written.
+    pub fn asked(&self) -> Vec<Asked> {
+        match self {
+            Self::CreateBindRequest(request) => request_key(request).map(Asked::Bind).into_iter().collect(),
+            Self::CreateBindBatch { pods, .. } => pods.iter().cloned().map(Asked::Bind).collect(),
+            Self::Evict { pod, .. } => vec![Asked::Eviction(pod.clone())],
+            Self::Nominate { pod, .. } => vec![Asked::Nomination(pod.clone())],
+            Self::NoteGroup { group, .. } => vec![Asked::Note(group.clone())],
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Something worth telling whoever looks at an object.
@@ -140,6 +162,7 @@ impl Reporter {
             }
         }
         let Report { mut writes, events, .. } = report;
+        writes = bursts::batched(writes, world, settings, now);
         writes.extend(self.news(events).into_iter().map(Write::Emit));
         writes
     }
@@ -403,13 +426,15 @@ impl<'w> Standing<'w> {
         if groups.is_empty() {
             return groups;
         }
+        let asked: BTreeSet<(&str, &str)> =
+            world.bind_requests.values().map(|request| (&*request.key.namespace, &*request.pod)).collect();
         for pod in world.pods.values() {
             let lives = matches!(pod.phase, Phase::Pending | Phase::Running) && pod.deletion.is_none();
             let Some(name) = pod.group_name().filter(|_| lives) else { continue };
             let Some(group) = groups.get_mut(&(pod.key.namespace.as_str(), name)) else { continue };
             if pod.node.is_some() {
                 group.running = true;
-            } else if world.bind_requests.contains_key(&pod.key) {
+            } else if asked.contains(&name_of(&pod.key)) {
                 group.arriving = true;
             } else if !pod.gated && !placed.contains(&pod.key) {
                 group.waiting.push(&pod.key);

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kai_api::BindRequest;
-use kai_api::keys::reason;
+use kai_api::keys::{phase, reason};
 use kai_control::Key;
+use kai_control::bind_batch;
 use kai_control::binder::{BindEffect, Ended, Refusal, relabelled};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
@@ -107,6 +108,12 @@ impl Performer {
                 self.claim_devices(claim, pod, uid, allocation).await
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.bind(pod, uid, node, annotations).await,
+            BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::place(request) => {
+                if *phase == phase::SUCCEEDED {
+                    return Ok(());
+                }
+                gone_is_fine(self.merge::<BindRequest>(&batch, &bind_batch::without(&place)).await)
+            }
             BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {
                 // What there is not is left out, as KAI does.
                 let reason = Some(reason).filter(|reason| !reason.is_empty());

@@ -293,8 +293,8 @@ impl Shell {
                 write => deeds.entry(perform::target(&write)).or_default().push(write),
             }
         }
-        for about in deeds.keys() {
-            self.performer.withdraw(about);
+        for write in deeds.values().flatten() {
+            self.performer.withdraw(write);
         }
         for (about, words) in words {
             self.performer.post(about, words);
@@ -307,8 +307,8 @@ impl Shell {
                     if let Err(why) = performer.perform(&write).await {
                         tracing::warn!(?write, why, "not done");
                         // Nor is what was to follow. The loop may have ended.
-                        for undone in std::iter::once(write).chain(writes) {
-                            let _ = perform::asked(&undone).map(|asked| refuse.send(News::Refused(asked)));
+                        for asked in std::iter::once(write).chain(writes).flat_map(|undone| undone.asked()) {
+                            let _ = refuse.send(News::Refused(asked));
                         }
                         break;
                     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::keys::reason;
 use kai_api::{BindRequest, PodGroup};
-use kai_control::in_flight::Asked;
+use kai_control::bind_batch;
 use kai_control::scheduler::{About, Event, Write};
 use kai_control::world::Key;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, Preconditions};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::SchedulerOptions;
 use super::metrics::Stopwatch;
 use crate::events::{Events, Note, reference};
-use crate::writer::{DELETE, PATCH, POST, Writer, code, gone_is_fine};
+use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already, gone_is_fine};
 
 /// When others write the same object at the same time.
 const ATTEMPTS: u32 = 5;
@@ -38,6 +38,8 @@ pub(super) struct Performer {
 /// What a write is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
+    /// Of bind requests.
+    Batch(Key),
     Pod(Key),
     Group(Key),
     /// Times on a group, which are no matter of its conditions.
@@ -48,6 +50,7 @@ pub(super) enum Target {
 pub(super) fn target(write: &Write) -> Target {
     match write {
         Write::CreateBindRequest(request) => Target::Pod(key_of(request)),
+        Write::CreateBindBatch { batch, .. } => Target::Batch(key_of(batch)),
         Write::DeleteBindRequest(pod)
         | Write::LabelPod { pod, .. }
         | Write::Evict { pod, .. }
@@ -63,17 +66,6 @@ pub(super) fn target(write: &Write) -> Target {
 /// Whether it only says or notes something: nobody waits for it, and the next cycle would say it again.
 pub(super) fn is_word(write: &Write) -> bool {
     matches!(write, Write::NoteGroup { .. } | Write::SetGroupConditions { .. } | Write::SetUnschedulable { .. })
-}
-
-/// What is no longer to be assumed if it was not written.
-pub(super) fn asked(write: &Write) -> Option<Asked> {
-    match write {
-        Write::CreateBindRequest(request) => Some(Asked::Bind(key_of(request))),
-        Write::Evict { pod, .. } => Some(Asked::Eviction(pod.clone())),
-        Write::Nominate { pod, .. } => Some(Asked::Nomination(pod.clone())),
-        Write::NoteGroup { group, .. } => Some(Asked::Note(group.clone())),
-        _ => None,
-    }
 }
 
 impl Performer {
@@ -99,9 +91,14 @@ impl Performer {
         });
     }
 
-    /// What waited to be told about it does not hold any more.
-    pub(super) fn withdraw(&self, about: &Target) {
-        self.board().get_mut(about).into_iter().for_each(Vec::clear);
+    /// What waited to be told about the same object does not hold any more.
+    pub(super) fn withdraw(&self, deed: &Write) {
+        let mut board = self.board();
+        let mut clear = |about: &Target| board.get_mut(about).into_iter().for_each(Vec::clear);
+        clear(&target(deed));
+        if let Write::CreateBindBatch { pods, .. } = deed {
+            pods.iter().for_each(|pod| clear(&Target::Pod(pod.clone())));
+        }
     }
 
     fn board(&self) -> MutexGuard<'_, BTreeMap<Target, Vec<Write>>> {
@@ -121,6 +118,10 @@ impl Performer {
     pub(super) async fn perform(&self, write: &Write) -> Result<(), String> {
         let done = match write {
             Write::CreateBindRequest(request) => return self.bind(request).await,
+            Write::CreateBindBatch { batch, pods } => return self.bind_all(batch, pods).await,
+            Write::DeleteBindRequest(request) if let Some((batch, annotation)) = bind_batch::place(request) => {
+                self.patch::<BindRequest>(&self.writer, &batch, &bind_batch::without(&annotation)).await
+            }
             Write::DeleteBindRequest(request) => {
                 tracing::info!(%request, "deleting a bind request that failed");
                 let api: Api<BindRequest> = self.api(request);
@@ -192,6 +193,20 @@ impl Performer {
             }
         }
         tracing::info!(pod = %key, node, "bind requested");
+        Ok(())
+    }
+
+    async fn bind_all(&self, batch: &BindRequest, pods: &[Key]) -> Result<(), String> {
+        let key = key_of(batch);
+        let api: Api<BindRequest> = self.api(&key);
+        let watch = Stopwatch::start();
+        match self.writer.call(|| api.create(&POST, batch)).await {
+            Ok(_) => self.until_asked.observe(watch.milliseconds()),
+            // Nobody else makes one of this name.
+            Err(error) if exists_already(&error) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        tracing::info!(batch = %key, pods = pods.len(), "binds requested");
         Ok(())
     }
 

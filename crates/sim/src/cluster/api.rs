@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use kai_api::keys::{annotation, name, reason};
+use kai_api::keys::{annotation, name, phase, reason};
+use kai_control::bind_batch;
 use kai_control::binder::{BindEffect, relabelled};
 use kai_control::grouper::GroupEffect;
 use kai_control::scheduler::Write;
@@ -38,6 +39,10 @@ impl fmt::Display for Call {
             Self::Schedule(Write::CreateBindRequest(request)) => {
                 let (name, spec) = (request.metadata.name.as_deref().unwrap_or_default(), &request.spec);
                 format!("CreateBindRequest {name} to {} {:?}", spec.selected_node, spec.selected_gpu_groups)
+            }
+            Self::Schedule(Write::CreateBindBatch { batch, pods }) => {
+                let pods: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+                format!("CreateBindBatch {} of {}", batch.metadata.name.as_deref().unwrap_or_default(), pods.join(" "))
             }
             Self::Bind(BindEffect::CreatePod(pod)) => {
                 let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -93,7 +98,19 @@ impl Cluster {
                 let value = serde_json::to_value(request).unwrap_or_default();
                 return self.request_bind(value);
             }
-            Write::DeleteBindRequest(request) => self.remove(&request_id(request)),
+            Write::CreateBindBatch { batch, .. } => {
+                let value = serde_json::to_value(batch).unwrap_or_default();
+                let id = id_of(Kind::BindRequest, &value);
+                if self.store.get(&id).is_none() {
+                    self.create(id, value);
+                }
+            }
+            Write::DeleteBindRequest(request) => match bind_batch::place(request) {
+                Some((batch, place)) => {
+                    self.edit(&request_id(&batch), |value| merge(value, &bind_batch::without(&place)))
+                }
+                None => self.remove(&request_id(request)),
+            },
             Write::LabelPod { pod, key, value } => {
                 self.edit(&pod_id(pod), |pod| set(pod, &["metadata", "labels"], key, json!(value)));
             }
@@ -186,6 +203,11 @@ impl Cluster {
                 self.reserve(&claim, allocation, &json!({"resource": "pods", "name": pod.name, "uid": uid}));
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.assign(pod, uid, node, annotations)?,
+            BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::place(request) => {
+                if *phase != phase::SUCCEEDED {
+                    self.edit(&request_id(&batch), |value| merge(value, &bind_batch::without(&place)));
+                }
+            }
             BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {
                 let status = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
                 let id = request_id(request);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kai_control::Object;
-use kai_control::in_flight::{Asked, InFlight};
+use kai_control::in_flight::InFlight;
 use kai_control::scheduler::{About, Cycle, Event, Reporter, Scheduler, Settings, Usage, Write};
 use kai_control::world::Key;
 use kai_engine::units::{Span, Timestamp};
@@ -95,10 +95,8 @@ impl Part for SchedulerPart {
         if !end.refused.is_empty() {
             // As of those behind it in the row, nothing is known to have been done.
             for call in &end.task.calls[end.done..] {
-                if let Call::Schedule(write) = call
-                    && let Some(asked) = asked(write)
-                {
-                    self.known.refused(&asked);
+                if let Call::Schedule(write) = call {
+                    write.asked().iter().for_each(|asked| self.known.refused(asked));
                 }
             }
             self.news = true;
@@ -125,6 +123,7 @@ fn read(value: &Value) -> Option<Object> {
 fn target(write: &Write) -> (bool, Key) {
     match write {
         Write::CreateBindRequest(request) => (false, request_key(request)),
+        Write::CreateBindBatch { batch, .. } => (false, request_key(batch)),
         Write::DeleteBindRequest(pod)
         | Write::LabelPod { pod, .. }
         | Write::Evict { pod, .. }
@@ -134,17 +133,6 @@ fn target(write: &Write) -> (bool, Key) {
         Write::NoteGroup { group, .. }
         | Write::SetGroupConditions { group, .. }
         | Write::Emit(Event { about: About::PodGroup(group, _), .. }) => (true, group.clone()),
-    }
-}
-
-/// What is no longer to be assumed if it was not written.
-fn asked(write: &Write) -> Option<Asked> {
-    match write {
-        Write::CreateBindRequest(request) => Some(Asked::Bind(request_key(request))),
-        Write::Evict { pod, .. } => Some(Asked::Eviction(pod.clone())),
-        Write::Nominate { pod, .. } => Some(Asked::Nomination(pod.clone())),
-        Write::NoteGroup { group, .. } => Some(Asked::Note(group.clone())),
-        _ => None,
     }
 }
 
