@@ -12,19 +12,23 @@ pub(crate) struct Pace {
     burst: u32,
     /// When the next call would be due if there were no bursts.
     next: Mutex<Option<Instant>>,
-    deeds: Mutex<Deeds>,
+    deeds: Arc<Deeds>,
 }
 
+/// What is under way in a process: words of one component wait for deeds of all, which need the same API server.
 #[derive(Debug, Default)]
-struct Deeds {
-    under_way: usize,
+pub(crate) struct Deeds(Mutex<UnderWay>);
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    count: usize,
     /// When the last one ended.
     ended: Option<Instant>,
 }
 
 /// A deed under way.
 #[derive(Debug)]
-pub(crate) struct Deed(Arc<Pace>);
+pub(crate) struct Deed(Arc<Deeds>);
 
 /// After so long without deeds there will be none for a while.
 const CALM: Duration = Duration::from_millis(250);
@@ -42,16 +46,16 @@ pub(crate) enum Hurry {
 }
 
 impl Pace {
-    pub(crate) fn new(per_second: f64, burst: u32) -> Self {
+    pub(crate) fn new(per_second: f64, burst: u32, deeds: Arc<Deeds>) -> Self {
         let limited = per_second.is_finite() && per_second > 0.0;
         let gap = limited.then(|| Duration::from_secs_f64(1.0 / per_second));
-        Self { gap, burst: burst.max(1), next: Mutex::new(None), deeds: Mutex::default() }
+        Self { gap, burst: burst.max(1), next: Mutex::new(None), deeds }
     }
 
     /// Words wait for its end, which is when the value is dropped.
-    pub(crate) fn begin_deed(self: &Arc<Self>) -> Deed {
-        lock(&self.deeds).under_way += 1;
-        Deed(Arc::clone(self))
+    pub(crate) fn begin_deed(&self) -> Deed {
+        lock(&self.deeds.0).count += 1;
+        Deed(Arc::clone(&self.deeds))
     }
 
     /// Waits for one's turn.
@@ -75,8 +79,8 @@ impl Pace {
 
     /// How long to wait before asking again; nothing if it is calm, or if one has waited long enough.
     fn calm_in(&self, now: Instant, patient_until: Instant) -> Option<Duration> {
-        let deeds = lock(&self.deeds);
-        let calm_at = if deeds.under_way > 0 { now + CALM } else { deeds.ended? + CALM };
+        let deeds = lock(&self.deeds.0);
+        let calm_at = if deeds.count > 0 { now + CALM } else { deeds.ended? + CALM };
         Some(calm_at.min(patient_until).saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
@@ -100,8 +104,8 @@ impl Pace {
 
 impl Drop for Deed {
     fn drop(&mut self) {
-        let mut deeds = lock(&self.0.deeds);
-        deeds.under_way -= 1;
+        let mut deeds = lock(&self.0.0);
+        deeds.count -= 1;
         deeds.ended = Some(Instant::now());
     }
 }
@@ -115,12 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_wait_for_the_end_of_deeds_but_not_for_ever() {
-        let pace = Arc::new(Pace::new(0.0, 1));
+    fn words_wait_for_the_end_of_all_deeds_of_a_process_but_not_for_ever() {
+        let deeds = Arc::new(Deeds::default());
+        let (other, pace) = (Pace::new(0.0, 1, Arc::clone(&deeds)), Pace::new(0.0, 1, deeds));
         let now = Instant::now();
         let late = now + PATIENCE;
         assert_eq!(pace.calm_in(now, late), None);
-        let deed = pace.begin_deed();
+        let deed = other.begin_deed();
         assert_eq!(pace.calm_in(now, late), Some(CALM));
         assert_eq!(pace.calm_in(late, late), None, "it has waited long enough");
         drop(deed);
@@ -134,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_the_pace() {
-        let pace = Pace::new(10.0, 3);
+        let pace = Pace::new(10.0, 3, Arc::default());
         let now = Instant::now();
         assert_eq!(waits(&pace, 5, now), [0, 0, 0, 100, 200]);
         let later = now + Duration::from_secs(1);
@@ -143,7 +148,7 @@ mod tests {
 
     #[test]
     fn whoever_has_time_leaves_a_part_of_the_burst() {
-        let pace = Pace::new(10.0, 8);
+        let pace = Pace::new(10.0, 8, Arc::default());
         let now = Instant::now();
         let spare: Vec<(bool, u128)> =
             (0..7).map(|_| pace.book(Hurry::Spare, now)).map(|(booked, wait)| (booked, wait.as_millis())).collect();
@@ -154,7 +159,7 @@ mod tests {
 
     #[test]
     fn no_pace_is_no_limit() {
-        let pace = Pace::new(0.0, 1);
+        let pace = Pace::new(0.0, 1, Arc::default());
         assert_eq!(waits(&pace, 1000, Instant::now()), [0; 1000]);
     }
 }

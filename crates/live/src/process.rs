@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::pace::Deeds;
 use crate::{
     AdmissionOptions, BinderOptions, Fault, GrouperOptions, Health, NodeScaleOptions, Pace, SchedulerOptions,
     StatusOptions, admission, binder, client, grouper, node_scale, scheduler, status,
@@ -53,9 +54,10 @@ impl Process {
         let client = client::connect(self.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();
         let health = Health::new(&self.metrics_namespace);
+        let deeds = Arc::new(Deeds::default());
         let mut parts = JoinSet::new();
         for component in self.components {
-            let pace = Arc::new(Pace::new(self.qps, self.burst));
+            let pace = Arc::new(Pace::new(self.qps, self.burst, Arc::clone(&deeds)));
             let (client, health, stop) = (client.clone(), health.clone(), stop.clone());
             match component {
                 Component::Scheduler(options) => parts.spawn(scheduler::run(client, *options, pace, health, stop)),
