@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Admission(RunAdmission),
     /// Let cluster autoscalers see pods that share GPUs and find no node
     Nodescaleadjuster(RunNodeScale),
-    /// All of these in one process, for small clusters and for trying things out
+    /// All of these in one process, which watches the cluster once for all of them
     AllInOne(Box<RunAll>),
 }
 

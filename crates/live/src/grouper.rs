@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::events::{Events, Note, reference};
 use crate::health::Part;
 use crate::raw::{Contents, Raw};
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Condition, Seen, Watched, Watches, follow};
 use crate::writer::{PATCH, POST, Writer, code, exists_already};
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 
@@ -49,6 +49,7 @@ const WARNING: &str = "PodGrouperWarning";
 /// Groups pods until stopped.
 pub(crate) async fn run(
     client: Client,
+    watches: Watches,
     options: GrouperOptions,
     pace: Arc<Pace>,
     health: Health,
@@ -68,7 +69,7 @@ pub(crate) async fn run(
         kinds: Arc::default(),
         part,
     };
-    lease::lead(client, lease, stop.clone(), shell.run(stop)).await?;
+    lease::lead(client, lease, stop.clone(), shell.run(watches, stop)).await?;
     tracing::info!("pod grouper has ended");
     Ok(())
 }
@@ -86,13 +87,13 @@ struct Shell {
 }
 
 impl Shell {
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, watches: Watches, stop: CancellationToken) {
         // Few: pods are large until they have been looked at.
         let (out, mut news) = mpsc::channel(64);
-        let mut watches = tokio::task::JoinSet::new();
+        let mut followed = tokio::task::JoinSet::new();
         for kind in KINDS {
-            let client = self.writer.client.clone();
-            watches.spawn(follow(client, self.watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
+            followed
+                .spawn(follow(watches.clone(), self.watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
         }
         // Never full: there are no more ends than steps.
         let (finish, mut finished) = mpsc::unbounded_channel();
@@ -116,19 +117,16 @@ impl Shell {
                 }
             }
         }
-        drop(watches);
+        drop(followed);
         self.writer.drain().await;
     }
 
     fn watched(&self, kind: Followed) -> Watched {
         match kind {
-            Followed::Pods => Watched::with::<Pod>(format!("spec.schedulerName={}", self.scheduler_name)),
+            Followed::Pods => Watched::with::<Pod>(Condition::scheduler(&self.scheduler_name)),
             Followed::Groups => Watched::all::<PodGroup>(),
             Followed::PriorityClasses => Watched::all::<PriorityClass>(),
-            Followed::Declarations => {
-                let Key { namespace, name } = &self.declarations;
-                Watched::with::<ConfigMap>(format!("metadata.namespace={namespace},metadata.name={name}"))
-            }
+            Followed::Declarations => Watched::with::<ConfigMap>(Condition::named(&self.declarations)),
         }
     }
 
@@ -142,14 +140,14 @@ impl Shell {
 
     fn take(&mut self, news: News) {
         match news {
-            News::Seen(kind, Seen::Applied(value)) => self.see(kind, value),
+            News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
             News::Seen(kind, Seen::Deleted(key)) => self.agenda.lose(kind, &key, clock::now()),
             News::Seen(kind, Seen::Listed { all, gone }) => {
                 self.agenda.relisted(kind);
                 for key in &gone {
                     self.agenda.lose(kind, key, clock::now());
                 }
-                for value in all {
+                for value in &all {
                     self.see(kind, value);
                 }
                 self.unseen.remove(&kind);
@@ -163,8 +161,8 @@ impl Shell {
         }
     }
 
-    fn see(&mut self, kind: Followed, value: Value) {
-        let (key, uid) = (Key::of(&value), value["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+    fn see(&mut self, kind: Followed, value: &Value) {
+        let (key, uid) = (Key::of(value), value["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
         for complaint in self.agenda.see(kind, value, clock::now()) {
             tracing::warn!("{complaint}");
             self.warn("ConfigMap", &key, &uid, complaint.to_string());

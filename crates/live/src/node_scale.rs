@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Condition, Seen, Watched, Watches, follow};
 use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already};
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 
@@ -45,6 +45,7 @@ const IDLE: Duration = Duration::from_mins(1);
 /// Adjusts until stopped.
 pub(crate) async fn run(
     client: Client,
+    watches: Watches,
     options: NodeScaleOptions,
     pace: Arc<Pace>,
     health: Health,
@@ -62,7 +63,7 @@ pub(crate) async fn run(
         part: health.part(),
     };
     // Boxed: it holds calls to the API server, which are large.
-    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(stop))).await?;
+    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(watches, stop))).await?;
     tracing::info!("node-scale adjuster has ended");
     Ok(())
 }
@@ -80,16 +81,16 @@ struct Shell {
 }
 
 impl Shell {
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, watches: Watches, stop: CancellationToken) {
         let (out, mut news) = mpsc::channel(1024);
-        let mut watches = tokio::task::JoinSet::new();
+        let mut followed = tokio::task::JoinSet::new();
         for kind in KINDS {
-            let fields = match kind {
-                Kind::Pods => format!("spec.schedulerName={}", self.scheduler_name),
-                Kind::StandIns => format!("metadata.namespace={}", self.settings.namespace),
+            let condition = match kind {
+                Kind::Pods => Condition::scheduler(&self.scheduler_name),
+                Kind::StandIns => Condition::namespace(&self.settings.namespace),
             };
-            let (client, out) = (self.writer.client.clone(), out.clone());
-            watches.spawn(follow(client, Watched::with::<Pod>(fields), out, move |seen| (kind, seen)));
+            let watched = Watched::with::<Pod>(condition);
+            followed.spawn(follow(watches.clone(), watched, out.clone(), move |seen| (kind, seen)));
         }
         let mut pause = IDLE;
         loop {
@@ -106,7 +107,7 @@ impl Shell {
                 pause = self.look().await;
             }
         }
-        drop(watches);
+        drop(followed);
         self.writer.drain().await;
     }
 
@@ -117,7 +118,7 @@ impl Shell {
         };
         match seen {
             Seen::Applied(value) => {
-                known.insert(Key::of(&value), value);
+                known.insert(Key::of(&value), Arc::unwrap_or_clone(value));
             }
             Seen::Deleted(key) => {
                 known.remove(&key);
@@ -126,7 +127,7 @@ impl Shell {
                 for key in &gone {
                     known.remove(key);
                 }
-                known.extend(all.into_iter().map(|value| (Key::of(&value), value)));
+                known.extend(all.into_iter().map(|value| (Key::of(&value), Arc::unwrap_or_clone(value))));
                 self.unseen.remove(&kind);
                 if self.unseen.is_empty() && !self.part.is_ready() {
                     self.part.ready();

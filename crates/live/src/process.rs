@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::pace::Deeds;
+use crate::watch::Watches;
 use crate::{
     AdmissionOptions, BinderOptions, Fault, GrouperOptions, Health, NodeScaleOptions, Pace, SchedulerOptions,
     StatusOptions, admission, binder, client, grouper, node_scale, scheduler, status,
@@ -54,19 +55,30 @@ impl Process {
         let client = client::connect(self.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();
         let health = Health::new(&self.metrics_namespace);
+        let watches = Watches::new(client.clone(), self.components.len() > 1);
         let deeds = Arc::new(Deeds::default());
         let mut parts = JoinSet::new();
         for component in self.components {
             let pace = Arc::new(Pace::new(self.qps, self.burst, Arc::clone(&deeds)));
-            let (client, health, stop) = (client.clone(), health.clone(), stop.clone());
+            let (client, watches, health, stop) = (client.clone(), watches.clone(), health.clone(), stop.clone());
             match component {
-                Component::Scheduler(options) => parts.spawn(scheduler::run(client, *options, pace, health, stop)),
-                Component::Binder(options) => parts.spawn(binder::run(client, *options, pace, health, stop)),
-                Component::Grouper(options) => parts.spawn(grouper::run(client, *options, pace, health, stop)),
-                Component::Groups(options) => parts.spawn(status::run_groups(client, *options, pace, health, stop)),
-                Component::Queues(options) => parts.spawn(status::run_queues(client, *options, pace, health, stop)),
-                Component::Admission(options) => parts.spawn(admission::run(client, *options, pace, health, stop)),
-                Component::NodeScale(options) => parts.spawn(node_scale::run(client, *options, pace, health, stop)),
+                Component::Scheduler(options) => {
+                    parts.spawn(scheduler::run(client, watches, *options, pace, health, stop))
+                }
+                Component::Binder(options) => parts.spawn(binder::run(client, watches, *options, pace, health, stop)),
+                Component::Grouper(options) => parts.spawn(grouper::run(client, watches, *options, pace, health, stop)),
+                Component::Groups(options) => {
+                    parts.spawn(status::run_groups(client, watches, *options, pace, health, stop))
+                }
+                Component::Queues(options) => {
+                    parts.spawn(status::run_queues(client, watches, *options, pace, health, stop))
+                }
+                Component::Admission(options) => {
+                    parts.spawn(admission::run(client, watches, *options, pace, health, stop))
+                }
+                Component::NodeScale(options) => {
+                    parts.spawn(node_scale::run(client, watches, *options, pace, health, stop))
+                }
             };
         }
         if let Some(address) = self.listen {

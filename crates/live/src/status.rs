@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::health::Part;
 use crate::raw::Raw;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Condition, Seen, Watched, Watches, follow};
 use crate::writer::{PATCH, Writer, gone_is_fine};
 use crate::{Fault, Health, LeaseOptions, Pace, kinds, lease};
 use metrics::QueueMetrics;
@@ -57,13 +57,14 @@ const FLOOD_MAX: u32 = 40;
 /// Keeps the status of pod groups until stopped.
 pub(crate) async fn run_groups(
     client: Client,
+    watches: Watches,
     options: StatusOptions,
     pace: Arc<Pace>,
     health: Health,
     stop: CancellationToken,
 ) -> Result<(), Fault> {
     let mut watched = vec![
-        Watched::with::<Pod>(format!("spec.schedulerName={}", options.scheduler_name)),
+        Watched::with::<Pod>(Condition::scheduler(&options.scheduler_name)),
         Watched::all::<PodGroup>(),
         Watched::all::<Node>(),
         Watched::all::<PriorityClass>(),
@@ -74,7 +75,7 @@ pub(crate) async fn run_groups(
     }
     let tally = GroupTally::default();
     let shell = Shell::new::<PodGroup>(client.clone(), tally, watched, &options, pace, health.part());
-    lease::lead(client, options.lease, stop.clone(), shell.run(stop, |_| {})).await?;
+    lease::lead(client, options.lease, stop.clone(), shell.run(watches, stop, |_| {})).await?;
     tracing::info!("podgroupcontroller has ended");
     Ok(())
 }
@@ -82,6 +83,7 @@ pub(crate) async fn run_groups(
 /// Keeps the status and the metrics of queues until stopped.
 pub(crate) async fn run_queues(
     client: Client,
+    watches: Watches,
     options: StatusOptions,
     pace: Arc<Pace>,
     health: Health,
@@ -92,7 +94,7 @@ pub(crate) async fn run_queues(
     let tally = QueueTally::default();
     let shell = Shell::new::<Queue>(client.clone(), tally, watched, &options, pace, health.part());
     let tell = move |tally: &QueueTally| metrics.tell(tally);
-    lease::lead(client, options.lease, stop.clone(), shell.run(stop, tell)).await?;
+    lease::lead(client, options.lease, stop.clone(), shell.run(watches, stop, tell)).await?;
     tracing::info!("queuecontroller has ended");
     Ok(())
 }
@@ -148,11 +150,11 @@ impl<T: Tally> Shell<T> {
         }
     }
 
-    async fn run(mut self, stop: CancellationToken, tell: impl Fn(&T)) {
+    async fn run(mut self, watches: Watches, stop: CancellationToken, tell: impl Fn(&T)) {
         let (out, mut news) = mpsc::channel(1024);
-        let mut watches = tokio::task::JoinSet::new();
+        let mut followed = tokio::task::JoinSet::new();
         for (place, watched) in self.watched.iter().cloned().enumerate() {
-            watches.spawn(follow(self.client.clone(), watched, out.clone(), move |seen| News::Seen(place, seen)));
+            followed.spawn(follow(watches.clone(), watched, out.clone(), move |seen| News::Seen(place, seen)));
         }
         let (finish, mut finished) = mpsc::unbounded_channel();
         let mut tick = tokio::time::interval(PERIOD);
@@ -170,7 +172,7 @@ impl<T: Tally> Shell<T> {
                 }
             }
         }
-        drop(watches);
+        drop(followed);
         self.writer.drain().await;
     }
 

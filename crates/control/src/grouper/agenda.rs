@@ -125,8 +125,8 @@ impl Agenda {
     }
 
     /// A watch shows an object. Complaints are about declarations, which are left out.
-    pub fn see(&mut self, kind: Followed, value: Value, now: Timestamp) -> Vec<GroupError> {
-        let key = Key::of(&value);
+    pub fn see(&mut self, kind: Followed, value: &Value, now: Timestamp) -> Vec<GroupError> {
+        let key = Key::of(value);
         match kind {
             Followed::Pods => {
                 let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -137,12 +137,12 @@ impl Agenda {
                 }
                 self.known.pods.insert(key, pod);
             }
-            Followed::Groups => self.known.see_group(key, value),
+            Followed::Groups => self.known.see_group(key, value.clone()),
             Followed::PriorityClasses => {
                 self.known.classes.insert(key.name);
             }
             Followed::Declarations => {
-                let (declared, complaints) = DeclaredKinds::from_config_map(&value);
+                let (declared, complaints) = DeclaredKinds::from_config_map(value);
                 self.declare(declared, now);
                 return complaints;
             }
@@ -336,7 +336,7 @@ mod tests {
 
     fn following(pod: Value) -> Agenda {
         let mut agenda = Agenda::new(Settings::default());
-        agenda.see(Followed::Pods, pod, NOW);
+        agenda.see(Followed::Pods, &pod, NOW);
         agenda
     }
 
@@ -376,11 +376,11 @@ mod tests {
         let steps = agenda.steps(NOW);
         let [Step::Write(Job { effects, .. })] = &steps[..] else { panic!("{steps:?}") };
         let [GroupEffect::CreatePodGroup(group)] = &effects[..] else { panic!("{effects:?}") };
-        agenda.see(Followed::Groups, json!(group), NOW);
+        agenda.see(Followed::Groups, &json!(group), NOW);
         let mut bound = pod(&json!([]));
         bound["metadata"]["annotations"] = json!({"received-resource-type": "Regular"});
         bound["spec"]["nodeName"] = json!("n");
-        agenda.see(Followed::Pods, bound, NOW);
+        agenda.see(Followed::Pods, &bound, NOW);
         agenda.ended(key(), Written::Done, NOW);
         assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
     }

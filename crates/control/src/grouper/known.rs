@@ -38,23 +38,15 @@ pub(super) struct KnownPod {
 }
 
 impl KnownPod {
-    pub(super) fn of(mut pod: Value) -> Self {
-        if let Some(fields) = pod.as_object_mut() {
-            fields.remove("status");
-        }
-        if let Some(spec) = pod["spec"].as_object_mut() {
-            for field in ["containers", "initContainers", "ephemeralContainers", "volumes"] {
-                spec.remove(field);
-            }
-        }
-        if let Some(metadata) = pod["metadata"].as_object_mut() {
-            // Changes with everything else.
-            metadata.remove("resourceVersion");
-        }
+    pub(super) fn of(pod: &Value) -> Self {
+        let mut kept = without(pod, &["status", "spec", "metadata"]);
+        kept["spec"] = without(&pod["spec"], &["containers", "initContainers", "ephemeralContainers", "volumes"]);
+        // The version changes with everything else.
+        kept["metadata"] = without(&pod["metadata"], &["resourceVersion"]);
         let metadata = &pod["metadata"];
         let labels = metadata["labels"].as_object().into_iter().flatten();
         Self {
-            text: pod.to_string().into(),
+            text: kept.to_string().into(),
             labels: labels
                 .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
                 .collect(),
@@ -71,6 +63,12 @@ impl KnownPod {
     fn has(&self, key: &str, value: &str) -> bool {
         self.labels.iter().any(|(own, set)| **own == *key && **set == *value)
     }
+}
+
+/// A copy of an object without these fields, of which nothing is copied.
+fn without(object: &Value, fields: &[&str]) -> Value {
+    let kept = object.as_object().into_iter().flatten().filter(|(field, _)| !fields.contains(&field.as_str()));
+    Value::Object(kept.map(|(field, value)| (field.clone(), value.clone())).collect())
 }
 
 impl Known {
@@ -182,13 +180,13 @@ mod tests {
             "spec": {"schedulerName": "kai-scheduler"},
             "status": {"phase": "Pending"},
         });
-        let before = KnownPod::of(pod.clone());
+        let before = KnownPod::of(&pod);
         assert!(before.has("app", "web") && !before.has("app", "db") && !before.placed);
         pod["metadata"]["resourceVersion"] = json!("2");
         pod["status"]["phase"] = json!("Running");
-        assert_eq!(KnownPod::of(pod.clone()), before);
+        assert_eq!(KnownPod::of(&pod), before);
         pod["metadata"]["annotations"] = json!({"pod-group-name": "pg-a"});
-        let linked = KnownPod::of(pod);
+        let linked = KnownPod::of(&pod);
         assert_ne!(linked, before);
         assert_eq!(linked.group.as_deref(), Some("pg-a"));
         assert_eq!(linked.value()["spec"]["schedulerName"], "kai-scheduler");

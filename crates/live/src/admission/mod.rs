@@ -28,6 +28,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Part;
+use crate::watch::Watches;
 use crate::writer::Writer;
 use crate::{Fault, Health, Pace};
 use keeper::{Certificates, Keeper};
@@ -55,6 +56,7 @@ const FIELD_MANAGER: &str = "kai-admission";
 /// Answers until stopped.
 pub(crate) async fn run(
     client: Client,
+    watches: Watches,
     options: AdmissionOptions,
     pace: Arc<Pace>,
     health: Health,
@@ -88,7 +90,7 @@ pub(crate) async fn run(
     // Only the server comes to an end.
     tokio::select! {
         ended = server.serve(routes) => ended.map_err(cannot_listen)?,
-        () = reviewer.watch() => {}
+        () = reviewer.watch(watches) => {}
         () = registrar.run(certificates) => {}
         () = end => {}
     }

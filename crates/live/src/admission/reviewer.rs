@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 use crate::Health;
 use crate::raw::{Contents, Raw};
 use crate::scheduler::read;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Condition, Seen, Watched, Watches, follow};
 use crate::writer::Writer;
 
 /// What is asked, by the path on which it is asked.
@@ -101,15 +101,14 @@ impl Reviewer {
     }
 
     /// Follows what may run in a queue.
-    pub(super) async fn watch(&self) {
+    pub(super) async fn watch(&self, watches: Watches) {
         let (out, mut news) = mpsc::channel(1024);
-        let mut watches = tokio::task::JoinSet::new();
-        let working =
-            format!("spec.schedulerName={},status.phase!=Failed,status.phase!=Succeeded", self.rules.scheduler);
+        let mut followed = tokio::task::JoinSet::new();
+        let working = Condition::working(&self.rules.scheduler);
         let mut unseen = BTreeSet::new();
         for (kind, watched) in [("Pod", Watched::with::<Pod>(working)), ("PodGroup", Watched::all::<PodGroup>())] {
             unseen.insert(kind);
-            watches.spawn(follow(self.writer.client.clone(), watched, out.clone(), move |seen| (kind, seen)));
+            followed.spawn(follow(watches.clone(), watched, out.clone(), move |seen| (kind, seen)));
         }
         while let Some((kind, seen)) = news.recv().await {
             let listed = matches!(seen, Seen::Listed { .. });

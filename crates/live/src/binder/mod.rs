@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Seen, Watched, Watches, follow};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
 use perform::Performer;
@@ -48,6 +48,7 @@ enum News {
 /// Binds until stopped.
 pub(crate) async fn run(
     client: Client,
+    watches: Watches,
     options: BinderOptions,
     pace: Arc<Pace>,
     health: Health,
@@ -57,20 +58,14 @@ pub(crate) async fn run(
     let BinderOptions { settings, workers, lease } = options;
     let writer = Writer::new(client.clone(), pace, workers);
     let events = Events::new(&writer, "binder");
-    let shell = Shell {
-        client: client.clone(),
-        agenda: Agenda::new(settings),
-        unseen: KINDS.into(),
-        performer: Performer::new(writer, events),
-        part,
-    };
-    lease::lead(client, lease, stop.clone(), shell.run(stop)).await?;
+    let shell =
+        Shell { agenda: Agenda::new(settings), unseen: KINDS.into(), performer: Performer::new(writer, events), part };
+    lease::lead(client, lease, stop.clone(), shell.run(watches, stop)).await?;
     tracing::info!("binder has ended");
     Ok(())
 }
 
 struct Shell {
-    client: Client,
     agenda: Agenda,
     unseen: BTreeSet<Followed>,
     performer: Performer,
@@ -89,11 +84,11 @@ fn watched(kind: Followed) -> Watched {
 }
 
 impl Shell {
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, watches: Watches, stop: CancellationToken) {
         let (out, mut news) = mpsc::channel(1024);
-        let mut watches = tokio::task::JoinSet::new();
+        let mut followed = tokio::task::JoinSet::new();
         for kind in KINDS {
-            watches.spawn(follow(self.client.clone(), watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
+            followed.spawn(follow(watches.clone(), watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
         }
         // Never full: there are no more ends than jobs.
         let (finish, mut finished) = mpsc::unbounded_channel();
@@ -119,7 +114,7 @@ impl Shell {
                 }
             }
         }
-        drop(watches);
+        drop(followed);
         self.performer.writer.drain().await;
     }
 

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::health::Part;
-use crate::watch::{Seen, Watched, follow};
+use crate::watch::{Condition, Seen, Watched, Watches, follow};
 use crate::writer::Writer;
 use crate::{Fault, Health, LeaseOptions, Pace, clock, kinds, lease};
 use looks::Looks;
@@ -61,6 +61,7 @@ enum News {
 /// Schedules until stopped.
 pub(crate) async fn run(
     client: Client,
+    watches: Watches,
     options: SchedulerOptions,
     pace: Arc<Pace>,
     health: Health,
@@ -75,7 +76,7 @@ pub(crate) async fn run(
         beside.spawn(server::serve(client.clone(), snapshots, options.settings.clone(), past.last(), stop.clone()));
     }
     let shell = Shell::new(client.clone(), options, pace, part, metrics, past);
-    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(stop))).await?;
+    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(watches, stop))).await?;
     tracing::info!("scheduler has ended");
     Ok(())
 }
@@ -106,8 +107,8 @@ type Kind = Arc<str>;
 
 /// Pods of other schedulers, too: they take up room. Those that have failed are as good as gone.
 fn watched(resource: ApiResource) -> Watched {
-    let fields = (resource.kind == "Pod").then(|| "status.phase!=Failed".to_owned());
-    Watched { resource, fields }
+    let condition = if resource.kind == "Pod" { Condition::not_failed() } else { Condition::default() };
+    Watched { resource, condition }
 }
 
 /// Kinds to follow: all but those that this cluster does not have.
@@ -153,9 +154,9 @@ impl Shell {
         }
     }
 
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, watches: Watches, stop: CancellationToken) {
         let (out, mut news) = mpsc::channel(1024);
-        let mut watches = tokio::task::JoinSet::new();
+        let mut followed = tokio::task::JoinSet::new();
         let served = tokio::select! {
             () = stop.cancelled() => return,
             served = served(&self.client) => served,
@@ -164,7 +165,7 @@ impl Shell {
             let kind: Kind = resource.kind.as_str().into();
             self.unseen.insert(Arc::clone(&kind));
             let news = move |seen| News::Seen(Arc::clone(&kind), seen);
-            watches.spawn(follow(self.client.clone(), watched(resource), out.clone(), news));
+            followed.spawn(follow(watches.clone(), watched(resource), out.clone(), news));
         }
         // Never full: refusals are fewer than effects, and effects wait for slots.
         let (refuse, mut refused) = mpsc::unbounded_channel();
@@ -189,7 +190,7 @@ impl Shell {
                 }
             }
         }
-        drop(watches);
+        drop(followed);
         self.performer.writer.drain().await;
     }
 

@@ -35,7 +35,7 @@ impl Part for GrouperPart {
     }
 
     fn applied(&mut self, id: &Id, value: &Rc<Value>, clock: Clock) {
-        self.0.see(followed(id.kind), (**value).clone(), clock.wall);
+        self.0.see(followed(id.kind), value, clock.wall);
     }
 
     fn deleted(&mut self, id: &Id, clock: Clock) {
