@@ -4,9 +4,11 @@
 //! stored one, and the pod is linked to it. Level-triggered: asking again about a grouped pod changes nothing.
 
 mod agenda;
+mod draft;
 mod known;
 
 pub use agenda::{Agenda, Followed, Job, Reading, Step, Written};
+pub use draft::{Draft, Link};
 
 use std::collections::BTreeMap;
 

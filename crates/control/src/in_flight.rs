@@ -6,10 +6,13 @@
 //!   watch: it is gone ────────▶ lose ───┤
 //!   a cycle's effect, sent ───▶ assume ─┼──▶ World: what was seen, with what is in flight on top
 //!   the API server refused ───▶ refused ┤
-//!   no echo for too long ─────▶ expire ─┘
+//!   no echo for too long ─────▶ expire ─┤
+//!   the grouper will write ───▶ draft ──┘
 //! ```
 //!
 //! An assumption ends when the watch shows it, when it was refused, or when it is too old. Then the watch is right.
+
+mod drafts;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +21,7 @@ use kai_engine::units::{Span, Timestamp};
 use crate::objects::{BindPhase, BindRequest, Object, Pod, PodGroup};
 use crate::scheduler::Effect;
 use crate::world::{GroupKey, Key, PodKey, Ref, World};
+use drafts::Drafts;
 
 /// What is known of the cluster, with what is in flight counted as done.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +34,7 @@ pub struct InFlight {
     /// Uid of the pod and its node.
     nominations: BTreeMap<PodKey, Assumed<(String, Option<String>)>>,
     notes: BTreeMap<GroupKey, Assumed<Times>>,
+    drafts: Drafts,
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +80,7 @@ impl InFlight {
         &mut self.world
     }
 
-    /// Whether anything waits for its echo.
+    /// Whether anything waits for its echo. Drafts do not: whoever made them sees to them.
     pub fn is_empty(&self) -> bool {
         self.binds.is_empty() && self.evictions.is_empty() && self.nominations.is_empty() && self.notes.is_empty()
     }
@@ -100,8 +105,12 @@ impl InFlight {
             Object::Pod(pod) => {
                 self.overlay_pod(pod);
                 self.overlay_nomination(pod);
+                self.overlay_link(pod);
             }
-            Object::PodGroup(group) => self.overlay_group(group),
+            Object::PodGroup(group) => {
+                self.overlay_draft(group);
+                self.overlay_group(group);
+            }
             _ => {}
         }
         self.world.apply(object);
@@ -111,12 +120,14 @@ impl InFlight {
     pub fn lose(&mut self, which: &Ref) {
         match which {
             Ref::Pod(key) => {
+                self.lose_drafts_of(key);
                 self.evictions.remove(key);
                 self.nominations.remove(key);
                 if self.binds.remove(key).is_some() {
                     self.world.delete(&Ref::BindRequest(key.clone()));
                 }
             }
+            Ref::PodGroup(key) if self.keeps_draft(key) => return,
             Ref::PodGroup(key) => {
                 self.notes.remove(key);
             }
@@ -200,7 +211,7 @@ impl InFlight {
             self.drop_eviction(&pod);
         }
         self.nominations.retain(|_, assumed| !late(assumed.since));
-        self.notes.retain(|_, assumed| !late(assumed.since));
+        self.notes.retain(|group, assumed| !late(assumed.since) || self.drafts.is_unwritten(group));
     }
 
     /// What was assumed of the pod stands in a batch now.

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::{RwLock, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use crate::drafts::Outbox;
 use crate::events::{Events, Note, reference};
 use crate::health::Part;
 use crate::raw::{Contents, Raw};
@@ -43,6 +44,9 @@ enum News {
     Written(Key, Written),
 }
 
+/// So long what nobody waits for makes way for what lets pods start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Reason of events.
 const WARNING: &str = "PodGrouperWarning";
 
@@ -51,6 +55,7 @@ pub(crate) async fn run(
     client: Client,
     watches: Watches,
     options: GrouperOptions,
+    drafts: Option<Outbox>,
     pace: Arc<Pace>,
     health: Health,
     stop: CancellationToken,
@@ -67,6 +72,7 @@ pub(crate) async fn run(
         declarations,
         unseen: KINDS.into(),
         kinds: Arc::default(),
+        drafts,
         part,
     };
     lease::lead(client, lease, stop.clone(), shell.run(watches, stop)).await?;
@@ -83,6 +89,8 @@ struct Shell {
     declarations: Key,
     unseen: BTreeSet<Followed>,
     kinds: Arc<Kinds>,
+    /// To the scheduler of this process, if it has one. Dropped when we no longer lead.
+    drafts: Option<Outbox>,
     part: Part,
 }
 
@@ -112,6 +120,7 @@ impl Shell {
                 self.take(seen);
             }
             if self.part.is_ready() {
+                self.agenda.drafts(self.drafts.as_ref().is_some_and(Outbox::is_emptied));
                 for step in self.agenda.steps(clock::now()) {
                     self.perform(step, finish.clone());
                 }
@@ -143,7 +152,7 @@ impl Shell {
             News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
             News::Seen(kind, Seen::Deleted(key)) => self.agenda.lose(kind, &key, clock::now()),
             News::Seen(kind, Seen::Listed { all, gone }) => {
-                self.agenda.relisted(kind);
+                self.agenda.relisted(kind, clock::now());
                 for key in &gone {
                     self.agenda.lose(kind, key, clock::now());
                 }
@@ -179,11 +188,17 @@ impl Shell {
                     let _ = finish.send(News::Read(object, reading));
                 });
             }
+            // Before it is written: whatever a watch shows of it comes later.
+            Step::Draft(draft) => {
+                if let Some(drafts) = &self.drafts {
+                    drafts.put(draft);
+                }
+            }
             Step::Write(Job { pod, effects, patient, notes }) => {
                 for note in &notes {
                     tracing::info!(%pod, ?note, "passed over");
                 }
-                let writer = if patient { &self.words } else { &self.writer }.clone();
+                let writer = if patient { self.words.patient_for(PATIENCE) } else { self.writer.clone() };
                 let calls = writer.clone();
                 writer.spawn(async move {
                     let mut written = Written::Done;

@@ -13,6 +13,7 @@ mod admission;
 mod binder;
 mod client;
 mod clock;
+mod drafts;
 mod events;
 mod fault;
 mod grouper;

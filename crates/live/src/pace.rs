@@ -43,6 +43,14 @@ pub(crate) enum Hurry {
     /// When no deeds are under way, within reason, and only while a part of a burst is left for others: words must not
     /// hold up deeds.
     Spare,
+    /// The same, by somebody who waits for that until then at most.
+    SpareUntil(Instant),
+}
+
+impl Hurry {
+    pub(crate) fn spare_for(patience: Duration) -> Self {
+        Self::SpareUntil(Instant::now() + patience)
+    }
 }
 
 impl Pace {
@@ -60,8 +68,12 @@ impl Pace {
 
     /// Waits for one's turn.
     pub(crate) async fn turn(&self, hurry: Hurry) {
-        if hurry == Hurry::Spare {
-            let patient_until = Instant::now() + PATIENCE;
+        let patient_until = match hurry {
+            Hurry::Now => None,
+            Hurry::Spare => Some(Instant::now() + PATIENCE),
+            Hurry::SpareUntil(until) => Some(until),
+        };
+        if let Some(patient_until) = patient_until {
             while let Some(wait) = self.calm_in(Instant::now(), patient_until) {
                 tokio::time::sleep(wait).await;
             }
@@ -91,7 +103,7 @@ impl Pace {
         // Turns not taken are kept, up to a burst of them.
         let oldest = now.checked_sub(gap * (self.burst - 1)).unwrap_or(now);
         let due = next.unwrap_or(oldest).max(oldest);
-        if hurry == Hurry::Spare {
+        if hurry != Hurry::Now {
             let wait = (due + gap * (self.burst / 4)).saturating_duration_since(now);
             if !wait.is_zero() {
                 return (false, wait);

@@ -12,7 +12,7 @@ use crate::pace::Deeds;
 use crate::watch::Watches;
 use crate::{
     AdmissionOptions, BinderOptions, Fault, GrouperOptions, Health, NodeScaleOptions, Pace, SchedulerOptions,
-    StatusOptions, admission, binder, client, grouper, node_scale, scheduler, status,
+    StatusOptions, admission, binder, client, drafts, grouper, node_scale, scheduler, status,
 };
 
 /// What a process does and with what.
@@ -58,15 +58,18 @@ impl Process {
         let watches = Watches::new(client.clone(), self.components.len() > 1);
         let deeds = Arc::new(Deeds::default());
         let mut parts = JoinSet::new();
+        let (mut outbox, mut inbox) = draft_boxes(&self.components).unzip();
         for component in self.components {
             let pace = Arc::new(Pace::new(self.qps, self.burst, Arc::clone(&deeds)));
             let (client, watches, health, stop) = (client.clone(), watches.clone(), health.clone(), stop.clone());
             match component {
                 Component::Scheduler(options) => {
-                    parts.spawn(scheduler::run(client, watches, *options, pace, health, stop))
+                    parts.spawn(scheduler::run(client, watches, *options, inbox.take(), pace, health, stop))
                 }
                 Component::Binder(options) => parts.spawn(binder::run(client, watches, *options, pace, health, stop)),
-                Component::Grouper(options) => parts.spawn(grouper::run(client, watches, *options, pace, health, stop)),
+                Component::Grouper(options) => {
+                    parts.spawn(grouper::run(client, watches, *options, outbox.take(), pace, health, stop))
+                }
                 Component::Groups(options) => {
                     parts.spawn(status::run_groups(client, watches, *options, pace, health, stop))
                 }
@@ -94,6 +97,16 @@ impl Process {
         }
         first
     }
+}
+
+/// For a grouper and the one scheduler that takes all pods it groups, if that is here.
+fn draft_boxes(components: &[Component]) -> Option<(drafts::Outbox, drafts::Inbox)> {
+    let takes_all = |component: &Component| match component {
+        Component::Scheduler(options) => options.settings.node_pool_value.is_none(),
+        _ => false,
+    };
+    let groups = components.iter().any(|component| matches!(component, Component::Grouper(_)));
+    (groups && components.iter().any(takes_all)).then(drafts::boxes)
 }
 
 async fn told_to_end() -> Result<(), Fault> {

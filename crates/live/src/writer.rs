@@ -58,6 +58,11 @@ impl Writer {
         self.spare(EXPLANATION_SLOTS)
     }
 
+    /// The same slots for words that wait so long from now on, for a slot or for the end of deeds.
+    pub(crate) fn patient_for(&self, patience: Duration) -> Self {
+        Self { hurry: Hurry::spare_for(patience), ..self.clone() }
+    }
+
     fn spare(&self, slots: usize) -> Self {
         Self { hurry: Hurry::Spare, slots: Arc::new(Semaphore::new(slots)), ..self.clone() }
     }

@@ -73,7 +73,7 @@ fn random_stories_end_well_whatever_goes_wrong() {
     let failed: Vec<u64> = failed.into_iter().map(|(seed, _)| seed).collect();
     assert_eq!(failed, Vec::<u64>::new(), "these seeds failed");
     // A fault that never happens proves nothing.
-    for event in ["bind", "clock", "crash", "evict", "finish", "lost", "scale", "unanswered"] {
+    for event in ["bind", "clock", "crash", "draft", "evict", "finish", "lost", "scale", "unanswered"] {
         assert!(seeds < SEEDS || seen.contains_key(event), "no story has a {event}");
     }
 }

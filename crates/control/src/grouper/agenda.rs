@@ -10,7 +10,7 @@ use kai_workloads::{DeclaredKinds, GroupError, Note, ObjectRef, Settings};
 use serde_json::Value;
 
 use super::known::{Known, KnownPod, View};
-use super::{Answer, GroupEffect, reconcile};
+use super::{Answer, Draft, GroupEffect, reconcile};
 use crate::calendar::Calendar;
 use crate::world::{Key, PodKey};
 
@@ -29,6 +29,8 @@ pub enum Followed {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Read(ObjectRef),
+    /// Tell whoever takes drafts.
+    Draft(Draft),
     Write(Job),
     /// Tell the owner of a pod why it has no group for now.
     Complain {
@@ -94,7 +96,12 @@ pub struct Agenda {
     reading: BTreeMap<ObjectRef, BTreeSet<PodKey>>,
     /// Pods whose link waits for the end of a job that writes their group.
     unlinked: BTreeSet<PodKey>,
-    complaints: Vec<Step>,
+    /// Whether somebody takes drafts, and need not wait until they are written.
+    drafts: bool,
+    /// What takes back the drafts of jobs under way, by the pod.
+    drafted: BTreeMap<PodKey, Vec<Draft>>,
+    /// What is to be said: complaints, and drafts taken back.
+    said: Vec<Step>,
 }
 
 impl Agenda {
@@ -107,8 +114,15 @@ impl Agenda {
             looks: BTreeMap::new(),
             reading: BTreeMap::new(),
             unlinked: BTreeSet::new(),
-            complaints: Vec::new(),
+            drafts: false,
+            drafted: BTreeMap::new(),
+            said: Vec::new(),
         }
+    }
+
+    /// Whether somebody takes drafts from now on. What is drafted can be written later.
+    pub fn drafts(&mut self, taken: bool) {
+        self.drafts = taken;
     }
 
     /// Pods that are known.
@@ -117,10 +131,10 @@ impl Agenda {
     }
 
     /// A watch starts over and is about to show everything there is.
-    pub fn relisted(&mut self, kind: Followed) {
+    pub fn relisted(&mut self, kind: Followed, now: Timestamp) {
         if kind == Followed::Groups {
             // Those that exist are among them.
-            self.known.forget_assumed();
+            self.forget_assumed(now);
         }
     }
 
@@ -159,6 +173,9 @@ impl Agenda {
                 self.failures.remove(key);
                 self.looks.remove(key);
                 self.unlinked.remove(key);
+                if self.drafts {
+                    self.said.push(Step::Draft(Draft::NoLink(key.clone())));
+                }
             }
             Followed::Groups => {
                 self.known.groups.remove(key);
@@ -194,12 +211,18 @@ impl Agenda {
     /// A job has come to its end.
     pub fn ended(&mut self, pod: PodKey, written: Written, now: Timestamp) {
         self.calendar.end(&pod);
+        let drafted = self.drafted.remove(&pod).unwrap_or_default();
+        if matches!(written, Written::NotCreated | Written::Failed(_)) {
+            self.said.extend(drafted.iter().cloned().map(Step::Draft));
+        }
         match written {
             Written::Done if self.unlinked.remove(&pod) => self.calendar.look_at(pod, now),
             Written::Done => self.done(pod, now),
+            // What was drafted is still wanted, and nobody waits for it.
+            Written::Outrun if !drafted.is_empty() => self.calendar.look_at(pod, now.plus(PAUSE)),
             Written::Outrun => self.calendar.look_at(pod, now.plus(MOMENT)),
             Written::NotCreated => {
-                self.known.forget_assumed();
+                self.forget_assumed(now);
                 self.calendar.look_at(pod, now.plus(MOMENT));
             }
             Written::Failed(why) => self.fail(pod, why, now),
@@ -208,18 +231,18 @@ impl Agenda {
 
     /// When there will be something to do even if nothing is seen.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.complaints.is_empty() { self.calendar.next() } else { Some(now) }
+        if self.said.is_empty() { self.calendar.next() } else { Some(now) }
     }
 
     /// What to do now. Everything it follows must have been listed: a group that was not listed yet is not a missing one.
     pub fn steps(&mut self, now: Timestamp) -> Vec<Step> {
         // One from the future was made before the clock was set back.
         self.known.read.retain(|_, (_, at)| (Span(0)..=READING_LIFE).contains(&now.since(*at)));
-        let mut steps = Vec::new();
+        let mut steps = std::mem::take(&mut self.said);
         while let Some(pod) = self.calendar.take(now) {
             self.group(pod, now, &mut steps);
         }
-        steps.append(&mut self.complaints);
+        steps.append(&mut self.said);
         steps
     }
 
@@ -252,12 +275,15 @@ impl Agenda {
             return;
         }
         match answer {
-            Ok(answer) => self.write(pod, answer, now, steps),
+            Ok(answer) => {
+                let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
+                self.write(pod, uid, answer, now, steps);
+            }
             Err(ungrouped) => self.fail(pod, ungrouped.to_string(), now),
         }
     }
 
-    fn write(&mut self, pod: PodKey, answer: Answer, now: Timestamp, steps: &mut Vec<Step>) {
+    fn write(&mut self, pod: PodKey, uid: &str, answer: Answer, now: Timestamp, steps: &mut Vec<Step>) {
         let Answer { mut effects, link_can_wait, notes } = answer;
         if effects.is_empty() {
             self.done(pod, now);
@@ -265,13 +291,18 @@ impl Agenda {
         }
         let creates = |effect: &GroupEffect| matches!(effect, GroupEffect::CreatePodGroup(_));
         let links = |effect: &GroupEffect| matches!(effect, GroupEffect::LinkPod { .. });
-        let patient = link_can_wait && !effects.iter().any(creates);
+        let mut patient = link_can_wait && !effects.iter().any(creates);
         if link_can_wait {
             // Such a group is written once: as soon as its pod is linked, nobody asks any more.
             effects.retain(if patient { links } else { creates });
         }
         if link_can_wait && !patient {
             self.unlinked.insert(pod.clone());
+        }
+        if !patient && let Some(drafts) = self.draft(&pod, uid, &effects, now) {
+            patient = true;
+            self.drafted.insert(pod.clone(), drafts.iter().map(Draft::withdrawal).collect());
+            steps.extend(drafts.into_iter().map(Step::Draft));
         }
         for effect in &effects {
             if let GroupEffect::CreatePodGroup(group) = effect {
@@ -281,6 +312,21 @@ impl Agenda {
         }
         self.calendar.begin(pod.clone());
         steps.push(Step::Write(Job { pod, effects, patient, notes }));
+    }
+
+    /// All that is to be written, as drafts, if they are any good.
+    fn draft(&self, pod: &PodKey, uid: &str, effects: &[GroupEffect], now: Timestamp) -> Option<Vec<Draft>> {
+        // Others see to pods of node pools.
+        let elsewhere = |known: &KnownPod| known.carries(&self.settings.node_pool_label_key);
+        if !self.drafts || self.known.pods.get(pod).is_none_or(elsewhere) {
+            return None;
+        }
+        // Where something could not be written, nothing is taken for granted.
+        let failed = self.failures.range(Key::new(&pod.namespace, "")..).next();
+        if failed.is_some_and(|(failed, _)| failed.namespace == pod.namespace) {
+            return None;
+        }
+        effects.iter().map(|effect| Draft::of(effect, uid, now)).collect()
     }
 
     /// Its group is as it should be, for now.
@@ -296,7 +342,22 @@ impl Agenda {
         self.calendar.look_at_last(pod, now.plus(pause));
     }
 
+    /// Groups on their way may not arrive. Pods that wait are looked at again anyway.
+    fn forget_assumed(&mut self, now: Timestamp) {
+        let forgotten = self.known.forget_assumed();
+        if forgotten.is_empty() {
+            return;
+        }
+        for (pod, known) in self.known.pods.iter().filter(|(_, known)| known.placed) {
+            let group = known.group.as_deref().map(|name| Key::new(&pod.namespace, name));
+            if group.is_some_and(|group| forgotten.contains(&group)) {
+                self.calendar.look_at_last(pod.clone(), now.plus(MOMENT));
+            }
+        }
+    }
+
     fn fail(&mut self, pod: PodKey, why: String, now: Timestamp) {
+        self.forget_assumed(now);
         let Some(known) = self.known.pods.get(&pod) else { return };
         let (attempts, told) = self.failures.entry(pod.clone()).or_default();
         *attempts = attempts.saturating_add(1);
@@ -304,9 +365,8 @@ impl Agenda {
         if *told != why {
             told.clone_from(&why);
             let uid = known.value()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-            self.complaints.push(Step::Complain { pod: pod.clone(), uid, why });
+            self.said.push(Step::Complain { pod: pod.clone(), uid, why });
         }
-        self.known.forget_assumed();
         self.calendar.look_at(pod, now.plus(pause));
     }
 }
@@ -349,6 +409,9 @@ mod tests {
         };
         let step = |step: Step| match step {
             Step::Read(object) => format!("read {}", object.name),
+            Step::Draft(Draft::Group(group)) => format!("draft {}", group.key.name),
+            Step::Draft(Draft::Link(link)) => format!("draft link to {}", link.group.unwrap_or_default()),
+            Step::Draft(other) => format!("{other:?}"),
             Step::Write(job) => {
                 let effects: Vec<&str> = job.effects.iter().map(effect).collect();
                 format!("{}{}", effects.join(" "), if job.patient { " some time" } else { "" })
@@ -408,5 +471,105 @@ mod tests {
         agenda.ended(key(), Written::Failed("no".to_owned()), later);
         assert_eq!(drawn(&mut agenda, later), [""; 0]);
         assert_eq!(agenda.next(later), Some(later.plus(Span(2 * PAUSE.0))));
+    }
+
+    /// With somebody who takes drafts, and the owner of the pod read.
+    fn drafting() -> Agenda {
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
+        let mut agenda = following(pod(&json!([owner])));
+        agenda.drafts(true);
+        assert_eq!(drawn(&mut agenda, NOW), ["read j"]);
+        read_job(&mut agenda, NOW);
+        agenda
+    }
+
+    fn read_job(agenda: &mut Agenda, now: Timestamp) {
+        let job =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "lab", "uid": "o"}});
+        agenda.was_read(ObjectRef::new("batch/v1", "Job", "lab", "j"), Reading::Found(Box::new(job)), now);
+    }
+
+    #[test]
+    fn what_is_drafted_can_be_written_later() {
+        let mut agenda = drafting();
+        assert_eq!(drawn(&mut agenda, NOW), ["draft pg-j-o", "draft link to pg-j-o", "create link some time"]);
+        agenda.ended(key(), Written::Done, NOW);
+        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
+        agenda.lose(Followed::Pods, &key(), NOW);
+        assert_eq!(drawn(&mut agenda, NOW), [r#"NoLink(Key { namespace: "lab", name: "p" })"#]);
+    }
+
+    #[test]
+    fn the_draft_of_an_own_group_links_its_pod() {
+        let mut agenda = following(pod(&json!([])));
+        agenda.drafts(true);
+        assert_eq!(drawn(&mut agenda, NOW), ["draft pg-p-u", "create some time"]);
+        agenda.ended(key(), Written::Done, NOW);
+        assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
+    }
+
+    #[test]
+    fn a_draft_is_what_will_be_read() {
+        let mut agenda = following(pod(&json!([])));
+        agenda.drafts(true);
+        let steps = agenda.steps(NOW.plus(Span(700_000)));
+        let [Step::Draft(Draft::Group(draft)), Step::Write(Job { effects, .. })] = &steps[..] else {
+            panic!("{steps:?}")
+        };
+        let [GroupEffect::CreatePodGroup(group)] = &effects[..] else { panic!("{effects:?}") };
+        let mut stored = json!(group);
+        stored["metadata"]["creationTimestamp"] = json!("1970-01-01T00:16:40Z");
+        assert_eq!(crate::objects::PodGroup::parse(&stored).as_ref(), Ok(&**draft));
+    }
+
+    #[test]
+    fn drafts_that_could_not_be_written_are_taken_back_and_not_made_again() {
+        let mut agenda = drafting();
+        agenda.steps(NOW);
+        agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
+        let taken_back = [
+            r#"NoGroup(Key { namespace: "lab", name: "pg-j-o" })"#,
+            r#"NoLink(Key { namespace: "lab", name: "p" })"#,
+            "no",
+        ];
+        assert_eq!(drawn(&mut agenda, NOW), taken_back);
+        assert_eq!(drawn(&mut agenda, NOW.plus(PAUSE)), ["create link"], "somebody waits for it now");
+        agenda.ended(key(), Written::Done, NOW);
+        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
+    }
+
+    #[test]
+    fn drafts_of_what_others_were_faster_to_write_stay_until_the_next_look() {
+        let mut agenda = drafting();
+        agenda.steps(NOW);
+        agenda.ended(key(), Written::Outrun, NOW);
+        assert_eq!((drawn(&mut agenda, NOW), agenda.next(NOW)), (vec![], Some(NOW.plus(PAUSE))));
+    }
+
+    #[test]
+    fn nobody_takes_drafts_of_pods_in_node_pools() {
+        let mut pooled = pod(&json!([]));
+        pooled["metadata"]["labels"] = json!({"kai.scheduler/node-pool": "blue"});
+        let mut agenda = following(pooled);
+        agenda.drafts(true);
+        assert_eq!(drawn(&mut agenda, NOW), ["create"]);
+    }
+
+    #[test]
+    fn a_pod_that_runs_gets_a_group_that_others_failed_to_create() {
+        let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"}]);
+        let mut agenda = drafting();
+        agenda.steps(NOW);
+        let mut placed = pod(&owner);
+        placed["metadata"]["name"] = json!("q");
+        placed["metadata"]["annotations"] = json!({"pod-group-name": "pg-j-o"});
+        placed["spec"]["nodeName"] = json!("n");
+        agenda.see(Followed::Pods, placed, NOW);
+        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
+        agenda.lose(Followed::Pods, &key(), NOW);
+        agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
+        agenda.steps(NOW);
+        let soon = NOW.plus(MOMENT);
+        assert_eq!(drawn(&mut agenda, soon), ["draft pg-j-o", "create some time"]);
     }
 }

@@ -60,6 +60,10 @@ impl KnownPod {
         serde_json::from_str(&self.text).expect("it was written here")
     }
 
+    pub(super) fn carries(&self, label: &str) -> bool {
+        self.labels.iter().any(|(own, _)| **own == *label)
+    }
+
     fn has(&self, key: &str, value: &str) -> bool {
         self.labels.iter().any(|(own, set)| **own == *key && **set == *value)
     }
@@ -78,8 +82,8 @@ impl Known {
     }
 
     /// One of them may be what failed; those that exist will be found to.
-    pub(super) fn forget_assumed(&mut self) {
-        self.assumed.clear();
+    pub(super) fn forget_assumed(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.assumed).into_keys().collect()
     }
 
     pub(super) fn see_group(&mut self, key: Key, group: Value) {

@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kai_control::grouper::Draft;
 use kai_control::in_flight::{Asked, InFlight};
 use kai_control::objects::Object;
 use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Usage, Write};
@@ -23,6 +24,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::drafts::Inbox;
 use crate::events::Events;
 use crate::health::Part;
 use crate::watch::{Condition, Seen, Watched, Watches, follow};
@@ -63,6 +65,7 @@ pub(crate) async fn run(
     client: Client,
     watches: Watches,
     options: SchedulerOptions,
+    drafts: Option<Inbox>,
     pace: Arc<Pace>,
     health: Health,
     stop: CancellationToken,
@@ -75,7 +78,8 @@ pub(crate) async fn run(
     if let Some(snapshots) = options.snapshots.clone() {
         beside.spawn(server::serve(client.clone(), snapshots, options.settings.clone(), past.last(), stop.clone()));
     }
-    let shell = Shell::new(client.clone(), options, pace, part, metrics, past);
+    let mut shell = Shell::new(client.clone(), options, pace, part, metrics, past);
+    shell.drafts = drafts;
     Box::pin(lease::lead(client, lease, stop.clone(), shell.run(watches, stop))).await?;
     tracing::info!("scheduler has ended");
     Ok(())
@@ -85,6 +89,8 @@ struct Shell {
     client: Client,
     options: SchedulerOptions,
     known: InFlight,
+    /// From the grouper of this process, if it has one.
+    drafts: Option<Inbox>,
     scheduler: Scheduler,
     /// Kinds that no watch has shown yet.
     unseen: BTreeSet<Kind>,
@@ -142,6 +148,7 @@ impl Shell {
             client,
             options,
             known: InFlight::default(),
+            drafts: None,
             unseen: BTreeSet::new(),
             reporter: Reporter::default(),
             complaints: BTreeSet::new(),
@@ -170,6 +177,9 @@ impl Shell {
         // Never full: refusals are fewer than effects, and effects wait for slots.
         let (refuse, mut refused) = mpsc::unbounded_channel();
         let mut looks = Looks::new(self.options.period);
+        if let Some(drafts) = &self.drafts {
+            drafts.open();
+        }
         loop {
             // In this order: a flood of news must not keep the scheduler from scheduling.
             tokio::select! {
@@ -181,6 +191,7 @@ impl Shell {
                     looks.end();
                 }
                 Some(done) = refused.recv() => self.take(done),
+                draft = next_draft(&mut self.drafts) => self.take_draft(draft),
                 Some(seen) = news.recv() => {
                     self.take(seen);
                     // All that is there already, so that a cycle sees as much as it can.
@@ -194,7 +205,16 @@ impl Shell {
         self.performer.writer.drain().await;
     }
 
+    fn take_draft(&mut self, draft: Draft) {
+        self.known.draft(draft);
+        self.news = true;
+    }
+
     fn take(&mut self, news: News) {
+        // First: what is drafted is drafted before a watch can show it.
+        while let Some(draft) = self.drafts.as_mut().and_then(Inbox::try_next) {
+            self.take_draft(draft);
+        }
         match news {
             News::Seen(kind, Seen::Applied(value)) => self.see(&kind, &value),
             News::Seen(kind, Seen::Deleted(key)) => self.forget(&kind, key),
@@ -260,6 +280,7 @@ impl Shell {
         for effect in &done.effects {
             self.known.assume(effect, now);
         }
+        let writes = self.known.hold(writes, now);
         self.write(writes, refuse);
         self.last = done;
         self.usage = usage;
@@ -316,6 +337,13 @@ impl Shell {
                 }
             });
         }
+    }
+}
+
+async fn next_draft(drafts: &mut Option<Inbox>) -> Draft {
+    match drafts {
+        Some(drafts) => drafts.next().await,
+        None => std::future::pending().await,
     }
 }
 

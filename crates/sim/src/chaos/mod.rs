@@ -18,6 +18,7 @@ mod truths;
 
 use std::collections::BTreeMap;
 
+use kai_control::grouper::Draft;
 use kai_control::scheduler::Settings;
 use kai_engine::units::{Span, Timestamp};
 
@@ -161,6 +162,9 @@ impl<'t> Storm<'t> {
             self.processes.push(Process::new(role));
             self.add(self.start, Event::Start { process: self.processes.len() - 1 });
         }
+        if self.trouble.paired {
+            self.pair(0, 2);
+        }
         let calm = self.start.plus(self.trouble.lasts());
         for (at, fault) in self.trouble.plan(self.processes.len(), 0) {
             let at = self.start.plus(at);
@@ -170,6 +174,10 @@ impl<'t> Storm<'t> {
                 trouble::Fault::Second { process, lasts } => {
                     self.processes.push(Process::new(self.processes[process].role));
                     let second = self.processes.len() - 1;
+                    if let Some(partner) = self.processes[process].partner {
+                        self.processes.push(Process::new(self.processes[partner].role));
+                        self.pair(second, second + 1);
+                    }
                     self.add(at, Event::Start { process: second });
                     // It does not come back.
                     self.add(at.plus(lasts).min(calm), Event::Crash { process: second, down: Span(i64::MAX) });
@@ -178,6 +186,12 @@ impl<'t> Storm<'t> {
         }
         self.add(calm, Event::Calm);
         self.add(self.start.plus(SWEEP_PERIOD), Event::Sweep);
+    }
+
+    /// Two controllers in one process.
+    fn pair(&mut self, one: usize, other: usize) {
+        self.processes[one].partner = Some(other);
+        self.processes[other].partner = Some(one);
     }
 
     fn run(&mut self, plan: &Plan) -> Result<(), Violation> {
@@ -250,16 +264,26 @@ impl<'t> Storm<'t> {
                 self.note(|| format!("{process} crashes"));
                 self.count("crash");
                 self.processes[process].crash();
+                if let Some(partner) = self.processes[process].partner {
+                    self.processes[partner].crash();
+                }
                 if down.0 != i64::MAX {
                     self.add(now.plus(down), Event::Start { process });
                 }
             }
-            Event::Start { process } => self.start_process(process),
+            Event::Start { process } => {
+                self.start_process(process);
+                if let Some(partner) = self.processes[process].partner {
+                    self.start_process(partner);
+                }
+            }
             Event::SetClock { process, ahead } => {
                 self.note(|| format!("{process} is {} µs ahead", ahead.0));
                 self.count("clock");
-                self.processes[process].ahead = ahead;
-                self.act(process);
+                for one in self.processes[process].partner.into_iter().chain([process]) {
+                    self.processes[one].ahead = ahead;
+                    self.act(one);
+                }
             }
             Event::Sweep => {
                 self.cluster.sweep();
@@ -285,7 +309,9 @@ impl<'t> Storm<'t> {
         let part: Box<dyn Part> = match role {
             Role::Scheduler => Box::new(SchedulerPart::new(self.settings.clone())),
             Role::Binder => Box::new(BinderPart::new()),
-            Role::Grouper => Box::new(GrouperPart::new(self.grouper.clone())),
+            Role::Grouper => {
+                Box::new(GrouperPart::new(self.grouper.clone(), self.processes[process].partner.is_some()))
+            }
             Role::GroupStatuses => Box::new(StatusPart::of_groups()),
             Role::QueueStatuses => Box::new(StatusPart::of_queues()),
         };
@@ -306,18 +332,32 @@ impl<'t> Storm<'t> {
         let life = *life;
         let tasks = part.act(api, clock);
         let next = part.next(clock);
+        let drafts = part.drafts();
         for task in tasks {
             self.note(|| format!("{process} wants {task}"));
-            let id = self.entries;
+            let (id, patient) = (self.entries, task.patient);
             self.tasks.insert(id, UnderWay { process, life, task, at: 0, attempt: 0, refused: BTreeMap::new() });
+            let patience = if patient { self.trouble.patience() } else { Span(0) };
             let delay = self.trouble.call_delay(now);
-            self.add(now.plus(delay), Event::Call(id));
+            self.add(now.plus(patience).plus(delay), Event::Call(id));
         }
+        self.hand_over(process, drafts);
         if let Some(at) = next
             && self.processes[process].may_sleep_until(at.max(now.plus(Span(1))))
         {
             self.add(at.max(now.plus(Span(1))), Event::Wake { process, life });
         }
+    }
+
+    /// Shows drafts to the other controller of the process.
+    fn hand_over(&mut self, process: usize, drafts: Vec<Draft>) {
+        let Some(partner) = self.processes[process].partner.filter(|_| !drafts.is_empty()) else { return };
+        self.note(|| format!("{process} drafts {drafts:?}").chars().take(400).collect());
+        self.count("draft");
+        if let Some(part) = &mut self.processes[partner].part {
+            part.take(drafts);
+        }
+        self.act(partner);
     }
 
     /// The next call of a task reaches the API server, if it does.

@@ -22,6 +22,8 @@ pub(super) enum Role {
 
 pub(super) struct Process {
     pub(super) role: Role,
+    /// The other controller that lives and dies with this one, with watches of its own. It is handed drafts.
+    pub(super) partner: Option<usize>,
     /// Nothing while it is down.
     pub(super) part: Option<Box<dyn Part>>,
     /// Counts starts: what an earlier life asked for is not for the next one.
@@ -45,7 +47,7 @@ struct Watch {
 
 impl Process {
     pub(super) fn new(role: Role) -> Self {
-        Self { role, part: None, life: 0, ahead: Span(0), watches: BTreeMap::new(), wakes: None }
+        Self { role, partner: None, part: None, life: 0, ahead: Span(0), watches: BTreeMap::new(), wakes: None }
     }
 
     pub(super) fn begin(&mut self, part: Box<dyn Part>) {

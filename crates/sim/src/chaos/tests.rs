@@ -32,8 +32,13 @@ spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limit
 ";
 
 fn at_rest() -> (Cluster, Settings, Moment) {
+    at_rest_after(false)
+}
+
+/// With grouper and scheduler in one process or in two.
+fn at_rest_after(paired: bool) -> (Cluster, Settings, Moment) {
     let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
-    let mut storm = Storm::new(&plan, Trouble::none(start_time(&plan)), 0, None).expect("usable");
+    let mut storm = Storm::new(&plan, Trouble::none(start_time(&plan), paired), 0, None).expect("usable");
     storm.run(&plan).expect("comes to rest");
     let Storm { cluster, settings, moment, .. } = storm;
     (cluster, settings, moment)
@@ -75,6 +80,36 @@ fn an_undamaged_cluster_breaks_nothing() {
     let (cluster, ..) = at_rest();
     let on_node = |name: &str| cluster.store.get(&pod(name)).is_some_and(|pod| pod["spec"]["nodeName"] == "a");
     assert_eq!(["half-0", "half-1", "whole-0", "large"].map(on_node), [true, true, true, false]);
+}
+
+#[test]
+fn pods_start_before_anything_is_written_about_them() {
+    let (cluster, settings, _) = at_rest_after(true);
+    check_rest(&cluster, &settings, Span(0)).expect("all is written in the end");
+    let when = |kind: Kind, wanted: &dyn Fn(&Id, &Value) -> bool| {
+        let mut log = cluster.store.log(kind).iter();
+        log.position(|change| change.value.as_ref().is_some_and(|value| wanted(&change.id, value)))
+    };
+    let bound = when(Kind::Pod, &|id, pod| id.name == "whole-0" && pod["spec"]["nodeName"] == "a");
+    let linked =
+        when(Kind::Pod, &|id, pod| id.name == "whole-0" && !pod["metadata"]["annotations"]["pod-group-name"].is_null());
+    assert!(bound.is_some() && bound < linked, "bound at {bound:?}, linked at {linked:?}");
+    let group = cluster.store.get(&find(&cluster, Kind::PodGroup, "pg-whole")).expect("it exists");
+    let started = &group["metadata"]["annotations"]["kai.scheduler/last-start-timestamp"];
+    assert!(started.is_string(), "when it started was noted before the group was written: {started}");
+    let waiting = cluster.store.get(&find(&cluster, Kind::PodGroup, "pg-large")).expect("it exists");
+    assert_ne!(waiting["status"]["schedulingConditions"], json!([]));
+}
+
+#[test]
+fn a_pod_without_link_or_group_is_found() {
+    let truth = "every pod is linked to its group";
+    assert_eq!(broken_by(|cluster| set(cluster, &pod("whole-0"), "/metadata/annotations", json!({}))), truth);
+    let lost = broken_by(|cluster| {
+        let group = find(cluster, Kind::PodGroup, "pg-whole");
+        drop(cluster.store.remove(&group));
+    });
+    assert_eq!(lost, truth);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub(super) struct Trouble {
     lasts: Span,
     /// Percent of calls that go wrong.
     lossy: u32,
+    /// Whether grouper and scheduler are one process.
+    pub(super) paired: bool,
 }
 
 /// Pauses between attempts, as the live shell makes them.
@@ -47,7 +49,8 @@ impl Trouble {
     pub(super) fn new(seed: u64, start: Timestamp) -> Self {
         // A stream that stories do not use.
         let dice = Pcg32::new(seed, 5);
-        let mut trouble = Self { dice, until: start, lasts: Span(0), lossy: 0 };
+        let paired = Pcg32::new(seed, 6).next_u32().is_multiple_of(2);
+        let mut trouble = Self { dice, until: start, lasts: Span(0), lossy: 0, paired };
         trouble.lasts = Span::seconds(i64::from(trouble.between(20, 120)));
         trouble.until = start.plus(trouble.lasts);
         trouble.lossy = [0, 5, 20, 40][trouble.between(0, 3) as usize];
@@ -56,8 +59,8 @@ impl Trouble {
 
     /// A run in which nothing goes wrong.
     #[cfg(test)]
-    pub(super) fn none(start: Timestamp) -> Self {
-        Self { dice: Pcg32::new(0, 5), until: start, lasts: Span(0), lossy: 0 }
+    pub(super) fn none(start: Timestamp, paired: bool) -> Self {
+        Self { dice: Pcg32::new(0, 5), until: start, lasts: Span(0), lossy: 0, paired }
     }
 
     /// How long things go wrong.
@@ -105,6 +108,11 @@ impl Trouble {
     /// How long a call or its answer is under way.
     pub(super) fn call_delay(&mut self, now: Timestamp) -> Span {
         if self.strikes(now, 8) { self.span(20, 3_000) } else { self.span(1, 20) }
+    }
+
+    /// How long a call waits for others that are more urgent.
+    pub(super) fn patience(&mut self) -> Span {
+        self.span(0, 3_000)
     }
 
     pub(super) fn fate(&mut self, now: Timestamp) -> Fate {

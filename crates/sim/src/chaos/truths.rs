@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_api::keys::{name, reason};
+use kai_api::keys::{annotation, name, reason};
 use kai_api::{PodGroupResources, QueueStatus};
 use kai_control::groups::{self, ClaimedGpus, PodUse, Surroundings};
 use kai_control::objects::{BindPhase, Phase, Pod, PodGroup, PriorityClass, Queue};
@@ -61,7 +61,8 @@ struct Rest<'a> {
 
 type Checker = fn(&Rest<'_>) -> Vec<String>;
 
-const TRUTHS: [(&str, Checker); 6] = [
+const TRUTHS: [(&str, Checker); 7] = [
+    ("every pod is linked to its group", links),
     ("no bind request is left undone", requests),
     ("shared GPUs are reserved, and only those", reservations),
     ("gangs are whole or wait", gangs),
@@ -83,6 +84,27 @@ pub(super) fn check_rest(cluster: &Cluster, settings: &Settings, at: Span) -> Re
         }
     }
     Ok(())
+}
+
+/// What was drafted has been written: every pod says its group, and that exists.
+fn links(rest: &Rest<'_>) -> Vec<String> {
+    let store = &rest.cluster.store;
+    let lives = |pod: &Pod| {
+        let over = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
+        pod.scheduler == rest.settings.scheduler_name && !over && pod.deletion.is_none()
+    };
+    let mut wrong = Vec::new();
+    // As stored: our World links some pods by itself.
+    for (id, value) in store.of_kind(Kind::Pod).filter(|(_, value)| Pod::parse(value).is_ok_and(|pod| lives(&pod))) {
+        match value["metadata"]["annotations"][annotation::POD_GROUP_NAME].as_str() {
+            None => wrong.push(format!("{id} has no link")),
+            Some(group) if store.get(&Id::namespaced(Kind::PodGroup, &*id.namespace, group)).is_none() => {
+                wrong.push(format!("{id} is linked to {group}, which does not exist"));
+            }
+            Some(_) => {}
+        }
+    }
+    wrong
 }
 
 /// Every request has been carried out, for the pod it was made for.

@@ -54,12 +54,13 @@ impl Part for BinderPart {
             about: request.unwrap_or_default(),
             calls: effects.into_iter().map(Call::Bind).collect(),
             stubborn,
+            patient: false,
         };
         self.agenda.jobs(clock.wall).into_iter().map(task).collect()
     }
 
     fn finished(&mut self, end: End, clock: Clock) {
-        let End { task: Task { about, calls, stubborn }, done, refused } = end;
+        let End { task: Task { about, calls, stubborn, .. }, done, refused } = end;
         let effect = |call| match call {
             Call::Bind(effect) => effect,
             other => unreachable!("the binder does not call {other}"),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kai_control::grouper::{Agenda, Followed, Job, Reading, Step, Written};
+use kai_control::grouper::{Agenda, Draft, Followed, Job, Reading, Step, Written};
 use kai_engine::units::Timestamp;
 use kai_workloads::{Related as _, Settings};
 use serde_json::Value;
@@ -13,11 +13,17 @@ use crate::manifest::{Id, Kind};
 
 const KINDS: [Kind; 3] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass];
 
-pub(in crate::chaos) struct GrouperPart(Agenda);
+pub(in crate::chaos) struct GrouperPart {
+    agenda: Agenda,
+    drafts: Vec<Draft>,
+}
 
 impl GrouperPart {
-    pub(in crate::chaos) fn new(settings: Settings) -> Self {
-        Self(Agenda::new(settings))
+    /// With a scheduler in the same process or without.
+    pub(in crate::chaos) fn new(settings: Settings, paired: bool) -> Self {
+        let mut agenda = Agenda::new(settings);
+        agenda.drafts(paired);
+        Self { agenda, drafts: Vec::new() }
     }
 }
 
@@ -35,16 +41,16 @@ impl Part for GrouperPart {
     }
 
     fn applied(&mut self, id: &Id, value: &Rc<Value>, clock: Clock) {
-        self.0.see(followed(id.kind), value, clock.wall);
+        self.agenda.see(followed(id.kind), value, clock.wall);
     }
 
     fn deleted(&mut self, id: &Id, clock: Clock) {
-        self.0.lose(followed(id.kind), &key_of(id), clock.wall);
+        self.agenda.lose(followed(id.kind), &key_of(id), clock.wall);
     }
 
     fn relisted(&mut self, all: &[(Id, Rc<Value>)], gone: &[Id], clock: Clock) {
         if let Some(id) = all.iter().map(|(id, _)| id).chain(gone).next() {
-            self.0.relisted(followed(id.kind));
+            self.agenda.relisted(followed(id.kind), clock.wall);
         }
         for id in gone {
             self.deleted(id, clock);
@@ -58,7 +64,7 @@ impl Part for GrouperPart {
         let mut tasks = Vec::new();
         loop {
             let mut read = false;
-            for step in self.0.steps(clock.wall) {
+            for step in self.agenda.steps(clock.wall) {
                 match step {
                     Step::Read(object) => {
                         let reading = match api.map(|api| api.object(&object)) {
@@ -66,13 +72,15 @@ impl Part for GrouperPart {
                             Some(None) => Reading::Missing,
                             None => Reading::Failed("no answer".to_owned()),
                         };
-                        self.0.was_read(object, reading, clock.wall);
+                        self.agenda.was_read(object, reading, clock.wall);
                         read = true;
                     }
-                    Step::Write(Job { pod, effects, .. }) => tasks.push(Task {
+                    Step::Draft(draft) => self.drafts.push(draft),
+                    Step::Write(Job { pod, effects, patient, .. }) => tasks.push(Task {
                         about: pod,
                         calls: effects.into_iter().map(Call::Group).collect(),
                         stubborn: false,
+                        patient,
                     }),
                     Step::Complain { .. } => {}
                 }
@@ -90,10 +98,14 @@ impl Part for GrouperPart {
             Some(Refusal::Failed(why)) => Written::Failed(why),
             Some(Refusal::Unanswered) => Written::Failed("no answer".to_owned()),
         };
-        self.0.ended(end.task.about, written, clock.wall);
+        self.agenda.ended(end.task.about, written, clock.wall);
+    }
+
+    fn drafts(&mut self) -> Vec<Draft> {
+        std::mem::take(&mut self.drafts)
     }
 
     fn next(&self, clock: Clock) -> Option<Timestamp> {
-        self.0.next(clock.wall).map(|at| clock.steady.plus(at.since(clock.wall)))
+        self.agenda.next(clock.wall).map(|at| clock.steady.plus(at.since(clock.wall)))
     }
 }

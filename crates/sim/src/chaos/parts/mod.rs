@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
+use kai_control::grouper::Draft;
 use kai_control::world::Key;
 use kai_engine::units::Timestamp;
 use serde_json::Value;
@@ -31,6 +32,8 @@ pub(super) struct Task {
     pub(super) calls: Vec<Call>,
     /// Whether to go on after a call that failed.
     pub(super) stubborn: bool,
+    /// Whether it may wait for others.
+    pub(super) patient: bool,
 }
 
 impl fmt::Display for Task {
@@ -86,6 +89,14 @@ pub(super) trait Part {
 
     /// When to act even if nothing is seen, by its timers.
     fn next(&self, clock: Clock) -> Option<Timestamp>;
+
+    /// What it has for the other controller of its process since this was last asked.
+    fn drafts(&mut self) -> Vec<Draft> {
+        Vec::new()
+    }
+
+    /// The other controller of its process has drafts.
+    fn take(&mut self, _: Vec<Draft>) {}
 }
 
 fn key_of(id: &Id) -> Key {

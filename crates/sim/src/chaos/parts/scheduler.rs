@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kai_control::Object;
+use kai_control::grouper::Draft;
 use kai_control::in_flight::InFlight;
 use kai_control::scheduler::{About, Cycle, Event, Reporter, Scheduler, Settings, Usage, Write};
 use kai_control::world::Key;
@@ -82,13 +83,14 @@ impl Part for SchedulerPart {
         for effect in &done.effects {
             self.known.assume(effect, now);
         }
+        let writes = self.known.hold(writes, now);
         self.last = done;
         let mut tasks: BTreeMap<(bool, Key), Vec<Call>> = BTreeMap::new();
         // Events are sent beside everything else, and nobody waits for them.
         for write in writes.into_iter().filter(|write| !matches!(write, Write::Emit(_))) {
             tasks.entry(target(&write)).or_default().push(Call::Schedule(write));
         }
-        tasks.into_iter().map(|((_, about), calls)| Task { about, calls, stubborn: false }).collect()
+        tasks.into_iter().map(|((_, about), calls)| Task { about, calls, stubborn: false, patient: false }).collect()
     }
 
     fn finished(&mut self, end: End, _: Clock) {
@@ -101,6 +103,13 @@ impl Part for SchedulerPart {
             }
             self.news = true;
         }
+    }
+
+    fn take(&mut self, drafts: Vec<Draft>) {
+        for draft in drafts {
+            self.known.draft(draft);
+        }
+        self.news = true;
     }
 
     fn next(&self, clock: Clock) -> Option<Timestamp> {

@@ -59,7 +59,7 @@ impl<T: Tally> Part for StatusPart<T> {
         let corrections = self.tally.corrections().into_iter();
         let task = |(about, patch): (kai_control::Key, Value)| {
             let object = Id::namespaced(self.target, &*about.namespace, &*about.name);
-            Task { about, calls: vec![Call::PatchStatus { object, patch }], stubborn: false }
+            Task { about, calls: vec![Call::PatchStatus { object, patch }], stubborn: false, patient: false }
         };
         corrections.map(task).collect()
     }
