@@ -22,6 +22,10 @@ use clap::Parser;
 
 use args::{Args, Command};
 
+/// Objects come and go by the thousand, on all threads: a quarter of the CPU time went into memory with the system's.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let Args { color, command } = Args::parse();
     color.write_global();
