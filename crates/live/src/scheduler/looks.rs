@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// News come in bursts, and a gang that is there as a whole is decided about once.
 const GAP_MIN: Duration = Duration::from_millis(100);
 /// Cycles use one in so many parts of the time, at most.
-const SHARE: u32 = 10;
+const SHARE: u32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Looks {
@@ -47,7 +47,7 @@ mod tests {
             looks.took = Duration::from_millis(took);
             looks.next(news).duration_since(looks.begun).as_millis()
         };
-        assert_eq!((waits(5, true), waits(30, true), waits(400, true)), (100, 300, 1000));
+        assert_eq!((waits(5, true), waits(30, true), waits(400, true)), (100, 600, 1000));
         assert_eq!(waits(5, false), 1000);
     }
 
