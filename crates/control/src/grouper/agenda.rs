@@ -394,9 +394,9 @@ mod tests {
         Key::new("lab", "p")
     }
 
-    fn following(pod: Value) -> Agenda {
+    fn following(pod: &Value) -> Agenda {
         let mut agenda = Agenda::new(Settings::default());
-        agenda.see(Followed::Pods, &pod, NOW);
+        agenda.see(Followed::Pods, pod, NOW);
         agenda
     }
 
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_the_link_to_the_own_group() {
-        let mut agenda = following(pod(&json!([])));
+        let mut agenda = following(&pod(&json!([])));
         assert_eq!(drawn(&mut agenda, NOW), ["create"]);
         assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
         agenda.ended(key(), Written::Done, NOW);
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_group_of_one_pod_is_not_written_again_when_the_pod_is_bound() {
-        let mut agenda = following(pod(&json!([])));
+        let mut agenda = following(&pod(&json!([])));
         let steps = agenda.steps(NOW);
         let [Step::Write(Job { effects, .. })] = &steps[..] else { panic!("{steps:?}") };
         let [GroupEffect::CreatePodGroup(group)] = &effects[..] else { panic!("{effects:?}") };
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn owners_are_read_once_and_the_link_is_needed() {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
-        let mut agenda = following(pod(&json!([owner])));
+        let mut agenda = following(&pod(&json!([owner])));
         assert_eq!(drawn(&mut agenda, NOW), ["read j"]);
         let job =
             json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "lab", "uid": "o"}});
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn failures_are_told_once_and_tried_again_more_and_more_seldom() {
-        let mut agenda = following(pod(&json!([])));
+        let mut agenda = following(&pod(&json!([])));
         assert_eq!(drawn(&mut agenda, NOW), ["create"]);
         agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
         assert_eq!(drawn(&mut agenda, NOW), ["no"]);
@@ -476,7 +476,7 @@ mod tests {
     /// With somebody who takes drafts, and the owner of the pod read.
     fn drafting() -> Agenda {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
-        let mut agenda = following(pod(&json!([owner])));
+        let mut agenda = following(&pod(&json!([owner])));
         agenda.drafts(true);
         assert_eq!(drawn(&mut agenda, NOW), ["read j"]);
         read_job(&mut agenda, NOW);
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn the_draft_of_an_own_group_links_its_pod() {
-        let mut agenda = following(pod(&json!([])));
+        let mut agenda = following(&pod(&json!([])));
         agenda.drafts(true);
         assert_eq!(drawn(&mut agenda, NOW), ["draft pg-p-u", "create some time"]);
         agenda.ended(key(), Written::Done, NOW);
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn a_draft_is_what_will_be_read() {
-        let mut agenda = following(pod(&json!([])));
+        let mut agenda = following(&pod(&json!([])));
         agenda.drafts(true);
         let steps = agenda.steps(NOW.plus(Span(700_000)));
         let [Step::Draft(Draft::Group(draft)), Step::Write(Job { effects, .. })] = &steps[..] else {
@@ -550,7 +550,7 @@ mod tests {
     fn nobody_takes_drafts_of_pods_in_node_pools() {
         let mut pooled = pod(&json!([]));
         pooled["metadata"]["labels"] = json!({"kai.scheduler/node-pool": "blue"});
-        let mut agenda = following(pooled);
+        let mut agenda = following(&pooled);
         agenda.drafts(true);
         assert_eq!(drawn(&mut agenda, NOW), ["create"]);
     }
@@ -564,7 +564,7 @@ mod tests {
         placed["metadata"]["name"] = json!("q");
         placed["metadata"]["annotations"] = json!({"pod-group-name": "pg-j-o"});
         placed["spec"]["nodeName"] = json!("n");
-        agenda.see(Followed::Pods, placed, NOW);
+        agenda.see(Followed::Pods, &placed, NOW);
         assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
         agenda.lose(Followed::Pods, &key(), NOW);
         agenda.ended(key(), Written::Failed("no".to_owned()), NOW);

@@ -97,7 +97,9 @@ impl Performer {
         let mut clear = |about: &Target| board.get_mut(about).into_iter().for_each(Vec::clear);
         clear(&target(deed));
         if let Write::CreateBindBatch { pods, .. } = deed {
-            pods.iter().for_each(|pod| clear(&Target::Pod(pod.clone())));
+            for pod in pods {
+                clear(&Target::Pod(pod.clone()));
+            }
         }
     }
 

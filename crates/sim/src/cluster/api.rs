@@ -107,7 +107,7 @@ impl Cluster {
             }
             Write::DeleteBindRequest(request) => match bind_batch::place(request) {
                 Some((batch, place)) => {
-                    self.edit(&request_id(&batch), |value| merge(value, &bind_batch::without(&place)))
+                    self.edit(&request_id(&batch), |value| merge(value, &bind_batch::without(&place)));
                 }
                 None => self.remove(&request_id(request)),
             },
