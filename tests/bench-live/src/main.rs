@@ -71,7 +71,7 @@ fn print(report: &Report) {
         pods,
         bare_binds,
         bare_pods,
-        described_pods,
+        backlog,
         pods_per_second,
         rest,
         unschedulable,
@@ -83,10 +83,15 @@ fn print(report: &Report) {
     println!("| {pods} pods of one GPU | |\n|---|--:|");
     println!("| bare binds | {bare_binds:.0} a second |");
     println!("| created and bound bare | {bare_pods:.0} pods a second |");
+    let of = |part: f64, whole: f64| 100.0 * part / whole;
     println!(
-        "| created and bound bare, with a pod group and a bind request each | {described_pods:.0} pods a second |"
+        "| waiting when kai starts, bound by kai | {backlog:.0} pods a second, {:.0} % of bare binds |",
+        of(*backlog, *bare_binds)
     );
-    println!("| created and bound by kai | {pods_per_second:.0} pods a second |");
+    println!(
+        "| created and bound by kai | {pods_per_second:.0} pods a second, {:.0} % of bare |",
+        of(*pods_per_second, *bare_pods)
+    );
     println!("| all run and all is said about them after | {:.1} s |", rest.as_secs_f64());
     println!("| a gang of 10 is told that there is no room | {:.1} s |", unschedulable.as_secs_f64());
     println!("| one GPU is reclaimed | {:.1} s |", reclaim.as_secs_f64());
@@ -103,9 +108,11 @@ fn print_bills(bare: &Account, bill: &Account, pods: usize) {
         println!("| {process} | {:.1} | {:.1} |", bare.unwrap_or_default().as_secs_f64(), time.as_secs_f64());
     }
     println!("| all together | {:.1} | {:.1} |", bare.cpu_seconds(), bill.cpu_seconds());
-    println!("\n| calls with kai at work | a pod |\n|---|--:|");
+    println!("\n| calls a pod | bare | by kai |\n|---|--:|--:|");
     for (call, count) in bill.calls.iter().filter(|(_, count)| **count * 100 >= pods as u64) {
-        println!("| {call} | {:.2} |", *count as f64 / pods as f64);
+        let a_pod = |count: u64| count as f64 / pods as f64;
+        let bare = bare.calls.get(call).copied().unwrap_or(0);
+        println!("| {call} | {:.2} | {:.2} |", a_pod(bare), a_pod(*count));
     }
 }
 

@@ -37,9 +37,9 @@ pub(crate) struct Report {
     pub(crate) bare_binds: f64,
     /// Pods a second from the first that is created to the last that is bound, with a client that binds each itself.
     pub(crate) bare_pods: f64,
-    /// The same if the client writes a pod group and a bind request for each, which is what others can see.
-    pub(crate) described_pods: f64,
-    /// The same with all parts of ours at work.
+    /// Pods a second that wait when our parts are started, from the start to the last that is bound.
+    pub(crate) backlog: f64,
+    /// From the first that is created to the last that is bound, with all parts of ours at work.
     pub(crate) pods_per_second: f64,
     /// From the first that is created until all run and their requests are known to be carried out.
     pub(crate) rest: Duration,
@@ -80,22 +80,18 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize, a
     let bound = started.elapsed();
     let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("{count} bare pods created in {created:.1?} and bound in {bound:.1?}"));
-    remove(&api).await?;
-    await_quiet(&cluster.kubectl()).await?;
+    clear(&client, cluster).await?;
 
-    let started = Instant::now();
-    create(&api, count, "full", "nobody", "first").await?;
-    describe_all(&client, count, "full").await?;
-    bind_all(&api, count, "full").await?;
-    let described = started.elapsed();
-    progress.say(format!("{count} created and bound with a group and a request each in {described:.1?}"));
-    remove(&api).await?;
-    let (at_once, all) = (DeleteParams::default(), ListParams::default());
-    Api::<kai_api::PodGroup>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
-    Api::<kai_api::BindRequest>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
-
-    await_quiet(&cluster.kubectl()).await?;
     cluster.kubectl().apply(&queues(count))?;
+    create(&api, count, "late", "kai-scheduler", "first").await?;
+    let started = Instant::now();
+    let parts = Parts::start(kai, kubeconfig, apart)?;
+    await_bound(&api, count).await?;
+    let late = started.elapsed();
+    drop(parts);
+    progress.say(format!("{count} pods that waited for kai to start were bound in {late:.1?}"));
+    clear(&client, cluster).await?;
+
     let parts = Parts::start(kai, kubeconfig, apart)?;
     processes.extend(parts.ids());
     let before = Account::read(&cluster.kubectl(), &processes)?;
@@ -106,7 +102,7 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize, a
     let ours = started.elapsed();
     let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
     progress.say(format!("all bound after {ours:.1?}"));
-    await_rest(&api, count).await?;
+    await_rest(&api).await?;
     let rest = started.elapsed();
     progress.say(format!("all run, and everything is said about them, after {rest:.1?}"));
 
@@ -128,7 +124,7 @@ async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize, a
         pods: count,
         bare_binds: seconds(bound),
         bare_pods: seconds(created + bound),
-        described_pods: seconds(described),
+        backlog: seconds(late),
         pods_per_second: seconds(ours),
         rest,
         unschedulable,
@@ -190,43 +186,15 @@ async fn create(api: &Api<Pod>, count: usize, kind: &str, scheduler: &str, queue
     Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
 }
 
-/// Writes what is to be seen of every pod: its group and its bind request.
-async fn describe_all(client: &Client, count: usize, kind: &str) -> Result<(), Failed> {
-    let groups: Api<kai_api::PodGroup> = Api::namespaced(client.clone(), "default");
-    let requests: Api<kai_api::BindRequest> = Api::namespaced(client.clone(), "default");
-    let params = PostParams::default();
-    let calls = (0..count).map(|number| {
-        let (groups, requests, params) = (&groups, &requests, &params);
-        let group = json!({
-            "apiVersion": "scheduling.run.ai/v2alpha2",
-            "kind": "PodGroup",
-            "metadata": {"name": format!("pg-{kind}-{number}"), "labels": {"kai.scheduler/queue": "first"}},
-            "spec": {"queue": "first", "minMember": 1, "priorityClassName": "train"},
-        });
-        let request = json!({
-            "apiVersion": "scheduling.run.ai/v1alpha2",
-            "kind": "BindRequest",
-            "metadata": {"name": format!("{kind}-{number}")},
-            "spec": {
-                "podName": format!("{kind}-{number}"),
-                "selectedNode": format!("node-{}", number / GPUS as usize),
-                "receivedResourceType": "Regular",
-                "receivedGPU": {"count": 1, "portion": "1.00"},
-            },
-        });
-        async move {
-            groups.create(params, &serde_json::from_value(group)?).await?;
-            requests.create(params, &serde_json::from_value(request)?).await?;
-            Ok::<(), Failed>(())
-        }
-    });
-    stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await
-}
-
-/// Removes all pods, and waits until they are gone.
-async fn remove(api: &Api<Pod>) -> Result<(), Failed> {
-    api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
-    await_pods(api, "", "no pod is left", <[Pod]>::is_empty).await
+/// Removes all pods and what was written about them, and waits until nothing is left to do.
+async fn clear(client: &Client, cluster: &Cluster) -> Result<(), Failed> {
+    let (at_once, all) = (DeleteParams::default().grace_period(0), ListParams::default());
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    pods.delete_collection(&at_once, &all).await?;
+    await_pods(&pods, "", "no pod is left", <[Pod]>::is_empty).await?;
+    Api::<kai_api::PodGroup>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
+    Api::<kai_api::BindRequest>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
+    await_quiet(&cluster.kubectl()).await
 }
 
 /// Simulated nodes go on deleting pods that are gone: what comes next should not be held up by that.
@@ -299,7 +267,7 @@ async fn await_bound(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
 
 /// What comes after a burst of pods does not wait behind what is left of it: simulated nodes start pods one by one, and
 /// words are written after deeds.
-async fn await_rest(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
+async fn await_rest(api: &Api<Pod>) -> Result<(), Failed> {
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
     await_pods(api, "bench=ours", "all pods run", |pods| {
         pods.iter().all(|pod| phase(pod).as_deref() == Some("Running"))
