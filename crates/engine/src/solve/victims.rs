@@ -15,7 +15,7 @@ use crate::order::queues::{Contender, Entitlement};
 use crate::order::tree::JobKey;
 use crate::session::Session;
 use crate::snapshot::GpuAsk;
-use crate::units::Triple;
+use crate::units::{Span, Triple};
 
 /// Which jobs may lose pods for a job.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Eligible {
         }
         let beneficiary = session.snapshot.job(self.beneficiary);
         match self.rule {
-            VictimRule::Move => Some(Candidate { surplus_only: false }),
+            VictimRule::Move => (!is_unsettled(session, victim)).then_some(Candidate { surplus_only: false }),
             VictimRule::LowerPriority => {
                 let lower = session.snapshot.job(victim).priority < beneficiary.priority;
                 let protected = lower && min_runtime::protected_from_preempt(session, victim);
@@ -68,6 +68,16 @@ impl Eligible {
         }
     }
 }
+
+/// Whether the job had to go not long ago. Who is moved may find another place than was foreseen, and then others are
+/// moved for those who lack one: with nobody left in peace that could go on for ever.
+fn is_unsettled(session: &Session<'_>, job: JobId) -> bool {
+    let last = session.snapshot.job(job).last_eviction.filter(|_| session.policy.repairs.lasting_moves);
+    last.is_some_and(|last| (Span(0)..SETTLING).contains(&session.now.since(last)))
+}
+
+/// So long a job that was evicted is not moved.
+const SETTLING: Span = Span::seconds(300);
 
 /// Pods of one job that are evicted together.
 #[derive(Clone, Debug)]

@@ -20,6 +20,34 @@ fn a_pod_moves_to_make_one_large_hole_of_two_small_ones() {
     );
 }
 
+#[test]
+fn who_had_to_go_not_long_ago_is_left_in_peace() {
+    check(
+        "policy actions=allocate,consolidate
+         node a gpu=4
+         node b gpu=4
+         queue team
+         job left  queue=team gpu=2 running=a evicted=299
+         job right queue=team gpu=2 running=b evicted=10
+         job next  queue=team gpu=4",
+        expect![["
+            waits next: no room for next-0 (0 of 1 placed), 2 × 2 GPU short
+            waits next: consolidate has no candidates (0 of 1 placed)"]],
+    );
+    check(
+        "node a gpu=4
+         node b gpu=4
+         queue team
+         job left  queue=team gpu=2 running=a evicted=300
+         job right queue=team gpu=2 running=b evicted=10
+         job next  queue=team gpu=4",
+        expect![["
+            evict left-0 for next (consolidate)
+            promise left-0 b
+            promise next-0 a"]],
+    );
+}
+
 /// Checklist 11.
 #[test]
 fn nobody_moves_if_one_would_lose_its_place() {
