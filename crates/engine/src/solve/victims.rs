@@ -55,7 +55,11 @@ impl Eligible {
         }
         let beneficiary = session.snapshot.job(self.beneficiary);
         match self.rule {
-            VictimRule::Move => (!is_unsettled(session, victim)).then_some(Candidate { surplus_only: false }),
+            VictimRule::Move => {
+                // Unless it is one of those who have lost their place.
+                let protected = is_unsettled(session, victim) && !is_unsettled(session, self.beneficiary);
+                (!protected).then_some(Candidate { surplus_only: false })
+            }
             VictimRule::LowerPriority => {
                 let lower = session.snapshot.job(victim).priority < beneficiary.priority;
                 let protected = lower && min_runtime::protected_from_preempt(session, victim);
