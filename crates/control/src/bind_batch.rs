@@ -100,15 +100,15 @@ pub fn without(annotation: &str) -> Value {
     json!({"metadata": {"annotations": annotations}})
 }
 
-/// Whether a request is in this batch.
-pub(crate) fn holds(batch: &Key, request: &Key) -> bool {
-    request.namespace == batch.namespace
-        && request.name.strip_prefix(batch.name.as_str()).is_some_and(|rest| rest.starts_with('/'))
+/// Keys of the requests in this batch, among those of a table.
+pub(crate) fn requests_in<T>(table: &BTreeMap<Key, T>, batch: &Key) -> Vec<Key> {
+    let first = Key::new(&batch.namespace, format!("{}/", batch.name));
+    table.range(first..).map(|(key, _)| key).take_while(|key| holds(batch, key)).cloned().collect()
 }
 
-/// The first key that a request in this batch can have.
-pub(crate) fn first(batch: &Key) -> Key {
-    Key::new(&batch.namespace, format!("{}/", batch.name))
+fn holds(batch: &Key, request: &Key) -> bool {
+    request.namespace == batch.namespace
+        && request.name.strip_prefix(batch.name.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ impl World {
 
     /// The requests in a batch stand in the table themselves.
     fn apply_batch(&mut self, batch: &Key, requests: Vec<BindRequest>) {
-        for gone in self.batched(batch) {
+        for gone in bind_batch::requests_in(&self.bind_requests, batch) {
             if requests.iter().all(|request| request.key != gone) {
                 self.delete(&Ref::BindRequest(gone));
             }
@@ -188,12 +188,6 @@ impl World {
         for request in requests {
             self.put(Object::BindRequest(Box::new(request)));
         }
-    }
-
-    /// Keys of the requests that are known of a batch.
-    fn batched(&self, batch: &Key) -> Vec<Key> {
-        let after = self.bind_requests.range(bind_batch::first(batch)..).map(|(key, _)| key);
-        after.take_while(|key| bind_batch::holds(batch, key)).cloned().collect()
     }
 
     fn put(&mut self, object: Object) {
@@ -233,7 +227,7 @@ impl World {
     /// Removes an object; `false` if there was none.
     pub fn delete(&mut self, which: &Ref) -> bool {
         if let Ref::BindRequest(key) = which {
-            for request in self.batched(key) {
+            for request in bind_batch::requests_in(&self.bind_requests, key) {
                 self.delete(&Ref::BindRequest(request));
             }
         }

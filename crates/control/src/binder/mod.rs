@@ -283,8 +283,7 @@ impl Binder {
 
     /// Requests of a batch.
     fn requests_in(&self, batch: &Key) -> Vec<Key> {
-        let after = self.requests.range(bind_batch::first(batch)..).map(|(key, _)| key);
-        after.take_while(|key| bind_batch::holds(batch, key)).cloned().collect()
+        bind_batch::requests_in(&self.requests, batch)
     }
 
     /// Whether nothing is to be done about the request any more: its pod has a node, or is none.
