@@ -123,6 +123,41 @@ fn a_deployment_outlives_a_node() {
 }
 
 #[test]
+fn a_queue_in_use_cannot_be_deleted() {
+    check(
+        &[
+            workload("apps/v1", "Deployment", "web", "replicas: 1", 2),
+            scenario(
+                "  steps:
+  - {at: 10s, delete: {kind: Queue, name: team}}
+  - {at: 20s, delete: {kind: Deployment, name: web, namespace: team}}
+  - {at: 30s, delete: {kind: Queue, name: team}}
+",
+            ),
+        ],
+        expect![[r#"
+            Timeline
+                 0s  submit     team/web              Deployment: 1 pod of 2 GPUs, queue team
+                 0s  bind       team/web-1-0  node-1  fits; queue team now holds 2 GPUs of a fair share of 2
+                10s  warn       Queue team            refused: cannot delete queue team: its workloads team/pg-web-1-0-0010 are running; delete them or move them to another queue first
+                20s  delete     team/web              deleted by its user
+                30s  delete     Queue team            deleted by its user
+                30s  end        nothing more happens, after 5 scheduling cycles
+
+            Nodes
+            node-1  [....]  4 of 4 GPUs free
+            node-2  [....]  4 of 4 GPUs free
+
+            Queues
+            none
+
+            Pending
+            nothing waits
+        "#]],
+    );
+}
+
+#[test]
 fn a_deployment_grows_and_shrinks() {
     check(
         &[

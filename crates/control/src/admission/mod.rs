@@ -15,7 +15,7 @@ mod topology;
 #[cfg(test)]
 mod tests;
 
-pub use pod::{PodRules, mutate_pod, validate_pod};
+pub use pod::{PodRules, mutate_pod, shares_gpu, validate_pod};
 pub use pod_group::validate_pod_group;
 pub use queue::{delete_queue, validate_queue};
 pub use registration::{Reach, configurations};

@@ -272,7 +272,8 @@ fn scheduler_of(pod: &Value) -> &str {
     pod["spec"]["schedulerName"].as_str().unwrap_or_default()
 }
 
-fn shares_gpu(pod: &Value) -> bool {
+/// Whether the pod, or a pod of the template, asks for parts of GPUs.
+pub fn shares_gpu(pod: &Value) -> bool {
     let annotations = &pod["metadata"]["annotations"];
     !annotations[annotation::GPU_FRACTION].is_null() || !annotations[annotation::GPU_MEMORY].is_null()
 }

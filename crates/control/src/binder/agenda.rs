@@ -258,7 +258,10 @@ impl Agenda {
                 continue;
             }
             let plan = self.binder.plan(&request, now);
-            if let Some(pod) = plan.effects.iter().find_map(|effect| self.held_up(effect)) {
+            // What it was promised may be gone in a moment.
+            let deleted = || self.binder.reservations_for(&request).find(|pod| self.moving.contains(*pod)).cloned();
+            if let Some(pod) = plan.effects.iter().find_map(|effect| self.held_up(effect)).or_else(deleted) {
+                self.binder.not_bound(&plan.effects, false, now);
                 self.waiting.entry(pod).or_default().requests.insert(request);
                 continue;
             }
@@ -272,8 +275,8 @@ impl Agenda {
     /// A job has come to its end.
     pub fn ended(&mut self, ended: Ended, now: Timestamp) {
         for effect in ended.performed() {
-            if let BindEffect::DeletePod { pod, .. } = effect {
-                self.binder.is_gone(pod);
+            if let BindEffect::DeletePod { pod, uid, .. } = effect {
+                self.binder.is_gone(pod, uid);
             }
         }
         let Ended { job: Job { request, mut effects, .. }, done, mut refused } = ended;
@@ -287,6 +290,13 @@ impl Agenda {
         }
         let Some(request) = request else { return };
         self.calendar.end(&request);
+        if let Some(at) = effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. })) {
+            match refused.get(&at) {
+                Some(refusal) => self.binder.not_bound(&effects, matches!(refusal, Refusal::Unclear(_)), now),
+                None if at >= done => self.binder.not_bound(&effects, false, now),
+                None => {}
+            }
+        }
         let end = effects.iter().position(|effect| written(effect).is_some());
         if let Some(at) = end.filter(|at| refused.contains_key(at)) {
             // It cannot end otherwise any more. If only the answer was lost, a watch will show it.

@@ -18,6 +18,7 @@ mod reservation;
 mod room;
 mod rows;
 mod steps;
+mod unseen;
 mod volumes;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ use serde_json::Value;
 use crate::bind_batch;
 use crate::objects::{Node, StorageClass, Volume, VolumeClaim};
 use crate::world::{Key, PodKey};
+use unseen::Unseen;
 
 /// How binding is done.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +110,7 @@ pub struct Binder {
     members: BTreeMap<String, BTreeSet<PodKey>>,
     /// Reservations that were asked for and that no watch has shown yet, by shared GPU: pod and node.
     asked: BTreeMap<String, (PodKey, String)>,
+    unseen: Unseen,
 }
 
 /// One thing to do. All can be done again without harm.
@@ -115,10 +118,12 @@ pub struct Binder {
 pub enum BindEffect {
     /// Create the pod; that it exists already is as good.
     CreatePod(Box<Value>),
-    /// Delete the pod at once, if it is still this one or if no uid is given; that it is gone is as good.
+    /// Delete the pod at once, if it is still this one or if no uid is given; that it is gone is as good. Refused if it
+    /// has changed since this version of it was seen.
     DeletePod {
         pod: PodKey,
         uid: String,
+        version: Option<String>,
     },
     /// Say on the pod which GPUs it shares: these labels and none but these, see [`relabelled`]. Refused if it is another
     /// pod by now, or on another node: what is known of it may be old, and what it holds is read off its labels.
@@ -220,8 +225,9 @@ impl Binder {
 
     /// The shared GPUs whose users changed.
     pub fn apply_pod(&mut self, pod: &Value) -> Result<Vec<String>, String> {
-        let row = PodRow::read(pod, &self.settings)?;
+        let mut row = PodRow::read(pod, &self.settings)?;
         let mut touched = self.forget_pod(&row.key);
+        self.unseen.see(&mut row);
         for group in &row.groups {
             self.members.entry(group.clone()).or_default().insert(row.key.clone());
             if self.asked.get(group).is_some_and(|(pod, _)| *pod == row.key) {
@@ -238,6 +244,7 @@ impl Binder {
 
     /// The shared GPUs whose users changed.
     pub fn delete_pod(&mut self, key: &PodKey) -> Vec<String> {
+        self.unseen.lose(key);
         self.forget_pod(key).into_iter().collect()
     }
 

@@ -8,12 +8,17 @@ use sha2::{Digest, Sha256};
 
 use super::rows::{PodRow, RequestRow, Unbound};
 use super::{BindEffect, Binder};
-use crate::world::PodKey;
+use crate::world::{Key, PodKey};
 
 impl Binder {
     /// The pod that reserves the shared GPU.
     pub(super) fn reservation(&self, group: &str) -> Option<&PodRow> {
         self.members_of(group).find(|pod| self.is_reservation(pod) && !pod.deleting)
+    }
+
+    /// Somebody who holds the shared GPU, though nothing reserves it any more.
+    pub(super) fn left_over(&self, group: &str) -> Option<&PodRow> {
+        self.members_of(group).find(|pod| pod.is_placed() && !self.is_reservation(pod))
     }
 
     fn is_reservation(&self, pod: &PodRow) -> bool {
@@ -29,16 +34,17 @@ impl Binder {
         let (reservations, users): (Vec<&PodRow>, Vec<&PodRow>) =
             self.members_of(group).partition(|pod| self.is_reservation(pod));
         // One that waits only carries the label of an attempt that failed.
-        let used = users.iter().any(|pod| pod.lives() && pod.node.is_some());
-        let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone() };
+        let used = users.iter().any(|pod| pod.lives() && pod.node.is_some()) || self.unseen.uses(group);
+        let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone(), version: None };
         // Somebody may be about to use it, or do so already without our having seen it.
         let expected = self.requests_for(group).any(|row| row.open() || self.on_its_way(row).is_some());
         if reservations.is_empty() {
             if let Some((pod, _)) = self.asked.get(group).filter(|_| !used && !expected) {
-                return vec![BindEffect::DeletePod { pod: pod.clone(), uid: String::new() }];
+                return vec![BindEffect::DeletePod { pod: pod.clone(), uid: String::new(), version: None }];
             }
-            // Without it the device may be given to somebody else.
-            return users.iter().filter(|pod| pod.phase == "Running" && !pod.deleting).map(|pod| delete(pod)).collect();
+            // Without it the device may be given to somebody else. Not only once they run: until then another reservation
+            // could be made, with another device than they were told.
+            return users.iter().filter(|pod| pod.is_placed()).map(|pod| delete(pod)).collect();
         }
         if used || expected {
             return Vec::new();
@@ -53,9 +59,20 @@ impl Binder {
         self.asked.insert(group.to_owned(), (key, node.to_owned()));
     }
 
-    /// A pod was deleted: if it reserved a GPU that no watch has shown, none will.
-    pub fn is_gone(&mut self, pod: &PodKey) {
+    /// A pod was deleted, which nobody may count on any more, whatever watches show. If it reserved a GPU that no watch
+    /// has shown, none will.
+    pub fn is_gone(&mut self, pod: &PodKey, uid: &str) {
         self.asked.retain(|_, (asked, _)| asked != pod);
+        if let Some(row) = self.pods.get_mut(pod).filter(|row| row.uid == uid) {
+            row.deleting = true;
+            self.unseen.deleted(pod.clone(), uid.to_owned());
+        }
+    }
+
+    /// The pods that reserve the shared GPUs of a request.
+    pub(super) fn reservations_for(&self, request: &Key) -> impl Iterator<Item = &PodKey> {
+        let groups = self.requests.get(request).into_iter().flat_map(|row| &row.order.gpu_groups);
+        groups.filter_map(|group| self.reservation(group)).map(|pod| &pod.key)
     }
 
     /// An autoscaler is about to bring nodes: a reservation now could take a GPU from the pod it is asked for.

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use kai_engine::units::compat;
+use kai_engine::units::{Timestamp, compat};
 
 use super::Binder;
 use super::rows::{PodRow, RequestRow};
 use crate::objects::{Node, Resources, Sharing};
+use crate::world::PodKey;
 
 /// What pods hold on a node.
 #[derive(Default)]
@@ -45,7 +46,7 @@ impl<'a> Held<'a> {
 
 impl Binder {
     /// What the node lacks for the pod beside all that are there or on their way.
-    pub(super) fn lacks(&self, request: &RequestRow, pod: &PodRow, node: &Node) -> Option<String> {
+    pub(super) fn lacks(&self, request: &RequestRow, pod: &PodRow, node: &Node, now: Timestamp) -> Option<String> {
         let memory = node.device_memory().unwrap_or(compat::DEVICE_MEMORY_DEFAULT);
         let mut before = Held::default();
         for other in self.on_node.get(&node.name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
@@ -53,12 +54,20 @@ impl Binder {
                 before.add(other, &other.groups, memory);
             }
         }
+        let mut coming: BTreeMap<&PodKey, &[String]> = BTreeMap::new();
+        for (pod, placed) in self.unseen.on_node(&node.name, now) {
+            coming.insert(pod, &placed.groups);
+        }
         for key in self.to_node.get(&node.name).into_iter().flatten() {
-            let Some(other) = self.requests.get(key).filter(|other| other.order.key != request.order.key) else {
-                continue;
-            };
-            if let Some(pod) = self.on_its_way(other) {
-                before.add(pod, &other.order.gpu_groups, memory);
+            if let Some((other, pod)) = self.requests.get(key).and_then(|other| Some((other, self.on_its_way(other)?)))
+            {
+                coming.insert(&pod.key, &other.order.gpu_groups);
+            }
+        }
+        coming.remove(&pod.key);
+        for (other, groups) in coming {
+            if let Some(other) = self.pods.get(other).filter(|other| other.node.is_none() && other.lives()) {
+                before.add(other, groups, memory);
             }
         }
         for (group, _) in self.asked.iter().filter(|(_, (_, on))| *on == node.name) {

@@ -34,6 +34,8 @@ pub struct RequestRow {
 pub struct PodRow {
     pub key: PodKey,
     pub uid: String,
+    /// Of a reservation as it was seen.
+    pub version: String,
     pub created: Timestamp,
     pub node: Option<String>,
     pub phase: String,
@@ -127,6 +129,7 @@ impl PodRow {
         });
         Ok(Self {
             uid: text(&metadata["uid"]).unwrap_or_default(),
+            version: text(&metadata["resourceVersion"]).filter(|_| reservation).unwrap_or_default(),
             created: time_of(pod),
             node,
             phase: text(&status["phase"]).unwrap_or_else(|| "Pending".to_owned()),
@@ -143,6 +146,11 @@ impl PodRow {
             unbound,
             key,
         })
+    }
+
+    /// Whether it has a node, and stays there.
+    pub(super) fn is_placed(&self) -> bool {
+        self.node.is_some() && self.lives() && !self.deleting
     }
 
     pub(super) fn lives(&self) -> bool {

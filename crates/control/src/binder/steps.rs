@@ -47,11 +47,29 @@ impl Binder {
         };
         self.remember_marks(&plan.effects, now);
         for effect in &plan.effects {
-            if let BindEffect::CreatePod(pod) = effect {
-                self.asked_for(pod, &node);
+            match effect {
+                BindEffect::CreatePod(pod) => self.asked_for(pod, &node),
+                BindEffect::Bind { pod, uid, node, .. } => {
+                    let groups = self.requests.get(key).map(|row| row.order.gpu_groups.clone()).unwrap_or_default();
+                    self.unseen.place(pod.clone(), uid.clone(), node.clone(), groups);
+                }
+                _ => {}
             }
         }
         plan
+    }
+
+    /// A plan was not carried out, or only in part: what became of its bind, if it has one and that is known.
+    pub fn not_bound(&mut self, effects: &[BindEffect], unclear: bool, now: Timestamp) {
+        for effect in effects {
+            if let BindEffect::Bind { pod, .. } = effect {
+                if unclear {
+                    self.unseen.maybe_placed(pod, now);
+                } else {
+                    self.unseen.not_placed(pod);
+                }
+            }
+        }
     }
 
     fn steps(&self, request: &RequestRow, now: Timestamp) -> Result<Vec<BindEffect>, Stop> {
@@ -75,7 +93,7 @@ impl Binder {
         let Some(node) = self.nodes.get(&request.order.node) else {
             return Err(Stop::Fail(format!("node {} does not exist", request.order.node)));
         };
-        if let Some(lack) = self.lacks(request, pod, node) {
+        if let Some(lack) = self.lacks(request, pod, node, now) {
             let patience = Timestamp(request.created.0 + ROOM_PATIENCE.0);
             if now < patience {
                 let next = Timestamp(now.0 + ROOM_PERIOD.0);
@@ -126,6 +144,12 @@ impl Binder {
         let mut until: Option<Timestamp> = None;
         for group in &request.order.gpu_groups {
             let Some(reservation) = self.reservation(group) else {
+                if let Some(other) = self.left_over(group) {
+                    return Err(wait(
+                        format!("pod {} to leave GPU {group}, whose reservation is gone", other.key),
+                        None,
+                    ));
+                }
                 if self.scaling_up() {
                     return Err(Stop::Fail(format!(
                         "failed to reserve GPUs for pod <{}> in gpu group <{group}>: cluster is scaling up, could not \
@@ -200,10 +224,13 @@ impl Binder {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
         let pod_key = request.pod();
         let mut effects = Vec::new();
-        // One that never found its GPU would only fail the next attempt too.
+        // One that never found its GPU would only fail the next attempt too. If it has found it by now, somebody else may
+        // be about to use it.
         for group in &request.order.gpu_groups {
             if let Some(reservation) = self.reservation(group).filter(|pod| pod.device.is_none()) {
-                effects.push(BindEffect::DeletePod { pod: reservation.key.clone(), uid: reservation.uid.clone() });
+                let (pod, uid) = (reservation.key.clone(), reservation.uid.clone());
+                let version = Some(reservation.version.clone()).filter(|version| !version.is_empty());
+                effects.push(BindEffect::DeletePod { pod, uid, version });
             }
         }
         let attempts = request.order.failed_attempts.saturating_add(1);

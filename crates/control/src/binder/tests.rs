@@ -63,7 +63,7 @@ impl Cluster {
                     self.put((**pod).clone());
                 }
             }
-            BindEffect::DeletePod { pod, uid } => {
+            BindEffect::DeletePod { pod, uid, .. } => {
                 if self.at("Pod", pod).is_some_and(|stored| stored["metadata"]["uid"] == json!(uid)) {
                     self.remove("Pod", pod);
                 }
@@ -475,6 +475,50 @@ fn done(job: Job) -> Ended {
 fn creations(jobs: &[Job]) -> usize {
     let effects = jobs.iter().flat_map(|job| &job.effects);
     effects.filter(|effect| matches!(effect, BindEffect::CreatePod(_))).count()
+}
+
+fn binds(jobs: &[Job]) -> usize {
+    let effects = jobs.iter().flat_map(|job| &job.effects);
+    effects.filter(|effect| matches!(effect, BindEffect::Bind { .. })).count()
+}
+
+#[test]
+fn nobody_is_bound_with_a_gpu_whose_reservation_is_being_deleted() {
+    let mut cluster = Cluster::default();
+    cluster.put(json!({"kind": "Node", "metadata": {"name": "n1"}}));
+    for name in ["a", "b"] {
+        let mut pod = pod(name, 1);
+        pod["spec"]["volumes"] = json!([]);
+        pod["spec"]["resourceClaims"] = json!([]);
+        cluster.put(pod);
+        cluster.put(request(name, "Fraction", &["g1"]));
+    }
+    let mut agenda = agenda(&cluster);
+    let creation = agenda.jobs(NOW).remove(0);
+    creation.effects.iter().for_each(|effect| cluster.perform(effect));
+    agenda.ended(done(creation), NOW);
+    let mut reservation = cluster.kind("Pod").find(|pod| pod["metadata"]["namespace"] != "lab").unwrap().clone();
+    reservation["metadata"]["resourceVersion"] = json!("7");
+    agenda.see(Followed::Pods, &reservation, NOW).unwrap();
+    assert_eq!(agenda.jobs(NOW), [], "it has to find its GPU first");
+    // For all that is known, it has not found it in time.
+    let late = NOW.plus(Settings::default().reservation_timeout);
+    let mut jobs = agenda.jobs(late);
+    let deletes =
+        |job: &Job| matches!(&job.effects[0], BindEffect::DeletePod { version: Some(seen), .. } if seen == "7");
+    let deletion = jobs.remove(jobs.iter().position(deletes).expect("it is deleted as it was seen"));
+    reservation["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"] = json!("GPU-1");
+    reservation["metadata"]["resourceVersion"] = json!("8");
+    agenda.see(Followed::Pods, &reservation, late).unwrap();
+    agenda.see(Followed::Requests, &request("d", "Fraction", &["g1"]), late).unwrap();
+    let mut pod = cluster.at("Pod", &Key::new("lab", "b")).unwrap().clone();
+    pod["metadata"]["name"] = json!("d");
+    agenda.see(Followed::Pods, &pod, late).unwrap();
+    assert_eq!(binds(&agenda.jobs(late)), 0, "it may be gone in a moment");
+    let mut gone = agenda;
+    gone.ended(done(deletion.clone()), late);
+    gone.see(Followed::Pods, &reservation, late).unwrap();
+    assert_eq!(binds(&gone.jobs(late)), 0, "it is gone, whatever a watch shows");
 }
 
 #[test]

@@ -78,14 +78,15 @@ impl Performer {
                     done => done.map(|_| ()),
                 }
             }
-            BindEffect::DeletePod { pod, uid } => {
+            BindEffect::DeletePod { pod, uid, version } => {
                 let known = Some(uid.clone()).filter(|uid| !uid.is_empty());
-                let preconditions = Some(Preconditions { uid: known, resource_version: None });
+                let preconditions = Some(Preconditions { uid: known, resource_version: version.clone() });
                 let params = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
                 let api: Api<Pod> = self.within(&pod.namespace);
                 match self.writer.call(|| api.delete(&pod.name, &params)).await {
-                    // Gone, or another one by now.
-                    Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+                    Err(error) if code(&error) == Some(404) => Ok(()),
+                    // Another one by now.
+                    Err(error) if code(&error) == Some(409) && version.is_none() => Ok(()),
                     done => done.map(|_| ()),
                 }
             }

@@ -214,6 +214,7 @@ impl<'t> Storm<'t> {
                 return Err(Violation { truth: "clusters come to rest", what, at: self.since_start() });
             }
             self.cluster.now = at;
+            self.cluster.webhooks.up = !self.trouble.webhooks_are_silent(at);
             if cluster.is_some_and(|cluster| own.is_none_or(|own| cluster <= own)) {
                 self.due(plan);
             } else if let Some((_, event)) = self.queue.pop_first() {

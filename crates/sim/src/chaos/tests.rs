@@ -138,6 +138,46 @@ fn orphaned_and_missing_reservations_are_found() {
 }
 
 #[test]
+fn containers_that_cannot_read_their_gpus_are_found() {
+    let truth = "containers read which GPUs are theirs";
+    let map = |cluster: &Cluster| find(cluster, Kind::ConfigMap, "half-");
+    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&map(cluster)))), truth);
+    let other = broken_by(|cluster| {
+        let reservation = find(cluster, Kind::Pod, "gpu-reservation-");
+        set(cluster, &reservation, "/metadata/annotations/run.ai~1reserve_for_gpu_index", json!("GPU-other"));
+    });
+    assert_eq!(other, truth);
+    let unprepared = broken_by(|cluster| {
+        let link = json!({"pod-group-name": cluster.store.get(&pod("half-0")).unwrap()["metadata"]["annotations"]["pod-group-name"]});
+        set(cluster, &pod("half-0"), "/metadata/annotations", link);
+    });
+    assert_eq!(unprepared, truth);
+}
+
+#[test]
+fn a_group_that_admission_would_refuse_is_found() {
+    let twice = json!([{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]);
+    let broken = broken_by(|cluster| {
+        let group = find(cluster, Kind::PodGroup, "pg-whole");
+        cluster.store.change(&group, |value| value["spec"]["subGroups"] = twice);
+    });
+    assert_eq!(broken, "pod groups are as admission wants them");
+}
+
+#[test]
+fn pods_that_share_a_gpu_wait_for_admission_and_others_do_not() {
+    let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
+    let mut cluster = Cluster::new(&plan, kai_workloads::Settings::default(), 0, start_time(&plan));
+    cluster.webhooks.up = false;
+    cluster.found(&with_built_ins(&plan)).expect("usable");
+    let made = |cluster: &Cluster| ["half-0", "whole-0"].map(|name| cluster.store.get(&pod(name)).is_some());
+    assert_eq!(made(&cluster), [false, true]);
+    cluster.webhooks.up = true;
+    cluster.settle();
+    assert_eq!(made(&cluster), [true, true]);
+}
+
+#[test]
 fn a_torn_gang_is_found() {
     let torn = broken_by(|cluster| {
         let group = find(cluster, Kind::PodGroup, "pg-whole");

@@ -1,5 +1,7 @@
 //! Chance: which faults happen when, all from one seed.
 
+use std::ops::Range;
+
 use kai_engine::units::{Span, Timestamp};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -40,6 +42,8 @@ pub(super) struct Trouble {
     lossy: u32,
     /// Whether grouper and scheduler are one process.
     pub(super) paired: bool,
+    /// When webhooks do not answer.
+    silence: Range<Timestamp>,
 }
 
 /// Pauses between attempts, as the live shell makes them.
@@ -50,17 +54,18 @@ impl Trouble {
         // A stream that stories do not use.
         let dice = Pcg32::new(seed, 5);
         let paired = Pcg32::new(seed, 6).next_u32().is_multiple_of(2);
-        let mut trouble = Self { dice, until: start, lasts: Span(0), lossy: 0, paired };
+        let mut trouble = Self { dice, until: start, lasts: Span(0), lossy: 0, paired, silence: start..start };
         trouble.lasts = Span::seconds(i64::from(trouble.between(20, 120)));
         trouble.until = start.plus(trouble.lasts);
         trouble.lossy = [0, 5, 20, 40][trouble.between(0, 3) as usize];
+        trouble.silence = silence(seed, start, trouble.lasts);
         trouble
     }
 
     /// A run in which nothing goes wrong.
     #[cfg(test)]
     pub(super) fn none(start: Timestamp, paired: bool) -> Self {
-        Self { dice: Pcg32::new(0, 5), until: start, lasts: Span(0), lossy: 0, paired }
+        Self { dice: Pcg32::new(0, 5), until: start, lasts: Span(0), lossy: 0, paired, silence: start..start }
     }
 
     /// How long things go wrong.
@@ -132,6 +137,11 @@ impl Trouble {
         self.between(0, 1) == 0
     }
 
+    /// Whether nobody answers for admission.
+    pub(super) fn webhooks_are_silent(&self, now: Timestamp) -> bool {
+        self.silence.contains(&now)
+    }
+
     /// Whether a process cannot read what it does not watch.
     pub(super) fn read_fails(&mut self, now: Timestamp) -> bool {
         now < self.until && self.between(0, 99) < self.lossy
@@ -161,4 +171,12 @@ impl Trouble {
     fn between(&mut self, low: u32, high: u32) -> u32 {
         low + self.dice.next_u32() % (high - low + 1)
     }
+}
+
+/// In every other run, some of the time.
+fn silence(seed: u64, start: Timestamp, lasts: Span) -> Range<Timestamp> {
+    let mut dice = Pcg32::new(seed, 8);
+    let mut moment = || start.plus(Span(i64::from(dice.next_u32()) % lasts.0.max(1)));
+    let (one, other) = (moment(), moment());
+    if dice.next_u32().is_multiple_of(2) { one.min(other)..one.max(other) } else { start..start }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_api::keys::{annotation, name, reason};
+use kai_api::keys::{annotation, label, name, reason};
 use kai_api::{PodGroupResources, QueueStatus};
+use kai_control::admission::validate_pod_group;
+use kai_control::gpu_wiring::{self, VISIBLE_DEVICES};
 use kai_control::groups::{self, ClaimedGpus, PodUse, Surroundings};
 use kai_control::objects::{BindPhase, Phase, Pod, PodGroup, PriorityClass, Queue};
 use kai_control::scheduler::{Cycle, Effect, Settings, Usage, cycle};
@@ -14,7 +16,7 @@ use serde_json::Value;
 
 use crate::amounts::{holds_node, is_allocated};
 use crate::checkers::{self, Evidence, Violation};
-use crate::cluster::{Change, Cluster, Performed, Store, uid};
+use crate::cluster::{Change, Cluster, Performed, Store, pod_id, uid};
 use crate::manifest::{Id, Kind};
 
 /// Truths of every moment, and how much of the log they have seen.
@@ -61,10 +63,12 @@ struct Rest<'a> {
 
 type Checker = fn(&Rest<'_>) -> Vec<String>;
 
-const TRUTHS: [(&str, Checker); 7] = [
+const TRUTHS: [(&str, Checker); 9] = [
     ("every pod is linked to its group", links),
     ("no bind request is left undone", requests),
     ("shared GPUs are reserved, and only those", reservations),
+    ("containers read which GPUs are theirs", wiring),
+    ("pod groups are as admission wants them", admitted),
     ("gangs are whole or wait", gangs),
     ("nobody waits who could run", idle),
     ("whoever waits is told why", explanations),
@@ -143,6 +147,47 @@ fn reservations(rest: &Rest<'_>) -> Vec<String> {
     let bare = used.iter().filter(|device| !reserved.contains_key(*device));
     wrong.extend(bare.map(|(node, group)| format!("GPU {group} of {node} is shared without a reservation")));
     wrong
+}
+
+/// Whoever shares GPUs was prepared by admission, and finds those in its config maps that were reserved.
+fn wiring(rest: &Rest<'_>) -> Vec<String> {
+    let store = &rest.cluster.store;
+    let mut wrong = Vec::new();
+    let users = rest.world.pods.values().filter(|pod| pod.scheduler == rest.settings.scheduler_name && holds_node(pod));
+    for pod in users.filter(|pod| !pod.gpu_groups().is_empty()) {
+        let Some(value) = store.get(&pod_id(&pod.key)) else { continue };
+        let Some(maps) = gpu_wiring::target(value).ok().and_then(|target| gpu_wiring::maps(value, target)) else {
+            wrong.push(format!("{} was not prepared", pod.key));
+            continue;
+        };
+        let map = |name: &str| store.get(&Id::namespaced(Kind::ConfigMap, &*pod.key.namespace, name));
+        let (Some(capabilities), Some(env)) = (map(&maps.capabilities), map(&maps.env)) else {
+            wrong.push(format!("{} cannot start for want of config maps", pod.key));
+            continue;
+        };
+        let read = [capabilities, env].into_iter().filter_map(|map| map["data"][VISIBLE_DEVICES].as_str());
+        let read: BTreeSet<&str> = read.flat_map(|devices| devices.split(',')).collect();
+        let reserved: BTreeSet<&str> =
+            pod.gpu_groups().into_iter().filter_map(|group| reserved_device(store, group)).collect();
+        if read != reserved {
+            wrong.push(format!("{} reads {read:?}, reserved is {reserved:?}", pod.key));
+        }
+    }
+    wrong
+}
+
+/// The device that the reservation of a shared GPU has found.
+fn reserved_device<'s>(store: &'s Store, group: &str) -> Option<&'s str> {
+    let mut pods = store.of_kind(Kind::Pod).filter(|(id, _)| id.namespace == name::RESOURCE_RESERVATION);
+    let (_, pod) = pods.find(|(_, pod)| pod["metadata"]["labels"][label::GPU_GROUP] == group)?;
+    pod["metadata"]["annotations"][annotation::RESERVED_GPU].as_str()
+}
+
+/// None is stored that would be refused.
+fn admitted(rest: &Rest<'_>) -> Vec<String> {
+    let groups = rest.cluster.store.of_kind(Kind::PodGroup);
+    let judged = groups.map(|(id, group)| (id, validate_pod_group(group, true)));
+    judged.filter(|(_, answer)| !answer.allowed()).map(|(id, answer)| format!("{id}: {}", answer.message())).collect()
 }
 
 /// A gang has its minimum, those that have done their work included, or nothing.

@@ -180,9 +180,14 @@ impl Cluster {
                     self.start_pod(&id);
                 }
             }
-            BindEffect::DeletePod { pod, uid: wanted } => {
+            BindEffect::DeletePod { pod, uid: wanted, version } => {
                 let id = pod_id(pod);
-                if self.store.get(&id).is_some_and(|value| wanted.is_empty() || uid(value) == wanted) {
+                let this = self.store.get(&id).filter(|value| wanted.is_empty() || uid(value) == wanted);
+                if let Some(value) = this {
+                    let stored = value.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                    if version.is_some() && version.as_deref() != stored {
+                        return Err("it has changed meanwhile".into());
+                    }
                     self.vacate(&id);
                     self.note(Event::Delete, &id, None, "deleted by the binder");
                     self.remove(&id);
@@ -300,7 +305,7 @@ impl Cluster {
             GroupEffect::CreatePodGroup(group) => {
                 let (id, value) = as_object(group);
                 if self.store.get(&id).is_none() {
-                    self.create(id, value);
+                    self.try_create(id, value).map_err(Refusal::Failed)?;
                 }
             }
             GroupEffect::ReplacePodGroup(group) => {
@@ -310,6 +315,7 @@ impl Cluster {
                 if version(&value).is_none() || version(stored) != version(&value) {
                     return Err(Refusal::Outrun);
                 }
+                self.admit_change(stored, &value).map_err(Refusal::Failed)?;
                 // The status has another door.
                 let status = stored.get("status").cloned();
                 self.edit(&id, |stored| {

@@ -37,7 +37,10 @@ impl Cluster {
         match effect {
             GroupEffect::CreatePodGroup(group) => {
                 let (id, value) = as_object(&group);
-                self.store.create(id, value, self.now);
+                match self.admit(&id, value) {
+                    Ok(value) => self.store.create(id, value, self.now),
+                    Err(why) => self.note(Event::Warn, &id, None, format!("refused: {why}")),
+                }
             }
             GroupEffect::ReplacePodGroup(group) => {
                 let (id, value) = as_object(&group);

@@ -19,6 +19,7 @@ mod operators;
 mod steps;
 mod storage;
 mod store;
+mod webhooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,7 @@ pub(crate) use agenda::{Agenda, Due, tick};
 pub(crate) use api::{Call, Refusal};
 pub(crate) use effects::{Performed, pod_id};
 pub(crate) use store::{Change, Store, reference, uid};
+use webhooks::Webhooks;
 
 use crate::journal::{Event, Journal};
 use crate::manifest::{Id, Kind, Plan, Scenario};
@@ -60,6 +62,8 @@ pub(crate) struct Cluster {
     /// Pods that were taken from a controller and not yet replaced, by its uid.
     vacancies: BTreeMap<String, u32>,
     grouper: kai_workloads::Settings,
+    /// Our admission.
+    pub(crate) webhooks: Webhooks,
     /// Somebody else groups pods, seeing them on a watch.
     pub(crate) grouped_elsewhere: bool,
     /// For start-up jitter.
@@ -83,6 +87,7 @@ impl Cluster {
             down: BTreeMap::new(),
             awaited: BTreeMap::new(),
             vacancies: BTreeMap::new(),
+            webhooks: Webhooks::new(&grouper.scheduler_name),
             grouper,
             grouped_elsewhere: false,
             // Any odd stream will do; the seed alone distinguishes runs.
@@ -96,9 +101,15 @@ impl Cluster {
 
     /// Lets controllers and grouper act until none of them has anything left to do.
     pub(crate) fn settle(&mut self) {
+        let mut held_up = BTreeSet::new();
         while let Some(id) = self.to_reconcile.pop_first() {
-            self.reconcile(&id);
+            if self.is_held_up(&id) {
+                held_up.insert(id);
+            } else {
+                self.reconcile(&id);
+            }
         }
+        self.to_reconcile = held_up;
         self.make_claims();
         if self.grouped_elsewhere {
             self.to_group.clear();
@@ -109,14 +120,23 @@ impl Cluster {
         self.bind_claims();
     }
 
-    /// Adds an object and tells whoever is responsible for it.
+    /// Adds an object, if admission lets it in, and tells whoever is responsible for it.
     fn create(&mut self, id: Id, value: Value) {
+        if let Err(why) = self.try_create(id.clone(), value) {
+            self.note(Event::Warn, &id, None, format!("refused: {why}"));
+        }
+    }
+
+    /// The same for somebody who wants to know.
+    fn try_create(&mut self, id: Id, value: Value) -> Result<(), String> {
+        let value = self.admit(&id, value)?;
         self.store.create(id.clone(), value, self.now);
         self.touched(&id);
         if id.kind == Kind::Pod {
             self.to_claim.insert(id.clone());
             self.to_group.insert(id);
         }
+        Ok(())
     }
 
     /// Puts an object and its controller on the list of things to look at.

@@ -141,6 +141,12 @@ impl Cluster {
                 self.stop_pod(id);
             }
             _ => {
+                if id.kind == Kind::Queue
+                    && let Err(why) = self.admit_deletion(&id.name)
+                {
+                    self.note(Event::Warn, id, None, format!("refused: {why}"));
+                    return;
+                }
                 self.note(Event::Delete, id, None, "deleted by its user");
                 self.remove(id);
             }

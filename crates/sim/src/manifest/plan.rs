@@ -203,8 +203,11 @@ fn check_story(initial: &[Item], steps: &[(PlannedStep, Place)], scenario: &Scen
                 check_queue_tree(&present)?;
             }
             Happening::Delete(id) => {
-                // Pods made by controllers have no manifest; whether they exist is known only when it happens.
-                if present.remove(id).is_none() && id.kind != Kind::Pod {
+                // Pods made by controllers have no manifest; whether they exist, and whether a queue may go, is known
+                // only when it happens.
+                let there =
+                    if id.kind == Kind::Queue { present.contains_key(id) } else { present.remove(id).is_some() };
+                if !there && id.kind != Kind::Pod {
                     return Err(absent(id, &present, place));
                 }
             }

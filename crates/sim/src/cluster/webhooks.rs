@@ -1,0 +1,74 @@
+//! The shipped admission rules, asked about what is on its way into the store, as an API server asks webhooks. While
+//! nobody answers, the same holds as on a cluster: pods that share a GPU and queues that are deleted have to wait, all
+//! else comes in unseen.
+
+use kai_control::admission::{
+    Answer, PodRules, delete_queue, mutate_pod, shares_gpu, validate_pod, validate_pod_group,
+};
+use serde_json::Value;
+
+use super::Cluster;
+use crate::manifest::{Id, Kind};
+
+#[derive(Debug)]
+pub(crate) struct Webhooks {
+    rules: PodRules,
+    /// Whether anybody answers.
+    pub(crate) up: bool,
+}
+
+const SILENCE: &str = "the webhook that must be asked does not answer; try again later";
+
+impl Webhooks {
+    pub(super) fn new(scheduler: &str) -> Self {
+        let rules = PodRules { scheduler: scheduler.to_owned(), gpu_sharing: true, ..PodRules::default() };
+        Self { rules, up: true }
+    }
+}
+
+impl Cluster {
+    /// A new object as it is to be stored, or why it must not be.
+    pub(super) fn admit(&self, id: &Id, value: Value) -> Result<Value, String> {
+        // One that was copied from a cluster has come in there.
+        if value.pointer("/metadata/uid").is_some() {
+            return Ok(value);
+        }
+        let Webhooks { rules, up } = &self.webhooks;
+        match id.kind {
+            Kind::Pod if !up && shares_gpu(&value) => Err(SILENCE.to_owned()),
+            Kind::Pod if *up => {
+                let suffix = format!("{:07}", self.store.version());
+                let pod = mutate_pod(&value, &id.namespace, &suffix, rules).map_err(|answer| answer.message())?;
+                allowed(&validate_pod(&pod, &id.namespace, rules)).map(|()| pod)
+            }
+            Kind::PodGroup if *up => allowed(&validate_pod_group(&value, false)).map(|()| value),
+            _ => Ok(value),
+        }
+    }
+
+    /// Whether a pod group may be changed so.
+    pub(super) fn admit_change(&self, old: &Value, new: &Value) -> Result<(), String> {
+        if !self.webhooks.up {
+            return Ok(());
+        }
+        allowed(&validate_pod_group(new, true).compared_with(&validate_pod_group(old, true)))
+    }
+
+    /// Whether a queue may go.
+    pub(super) fn admit_deletion(&self, queue: &str) -> Result<(), String> {
+        if !self.webhooks.up {
+            return Err(SILENCE.to_owned());
+        }
+        allowed(&delete_queue(queue, self.world()))
+    }
+
+    /// Whether a controller cannot make its pods for now, and has to try again.
+    pub(super) fn is_held_up(&self, controller: &Id) -> bool {
+        let template = || self.store.get(controller).and_then(|value| value.pointer("/spec/template"));
+        !self.webhooks.up && template().is_some_and(shares_gpu)
+    }
+}
+
+fn allowed(answer: &Answer) -> Result<(), String> {
+    if answer.allowed() { Ok(()) } else { Err(answer.message()) }
+}
