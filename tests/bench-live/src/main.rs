@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use account::Account;
-use measure::{Failed, Report};
+use measure::{Bench, Failed, Full, Report, Round};
 
 /// Starts a real API server with simulated nodes and measures how long users wait
 #[derive(Parser)]
@@ -28,6 +28,9 @@ struct Args {
     /// Pods of one GPU; by default as many as there are GPUs
     #[arg(long)]
     pods: Option<usize>,
+    /// How often to measure pods a second; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
 }
 
 #[derive(Subcommand)]
@@ -62,36 +65,21 @@ fn run(args: &Args) -> Result<(), Failed> {
         return Ok(());
     }
     let pods = args.pods.unwrap_or(args.nodes as usize * 8);
-    print(&measure::measure(&kai, args.nodes, pods, args.apart)?);
+    let bench = Bench { kai: &kai, nodes: args.nodes, pods, apart: args.apart, rounds: args.rounds };
+    print(&bench.run()?);
     Ok(())
 }
 
 fn print(report: &Report) {
-    let Report {
-        pods,
-        bare_binds,
-        bare_pods,
-        backlog,
-        pods_per_second,
-        rest,
-        unschedulable,
-        reclaim,
-        bare_bill,
-        bill,
-        memory,
-    } = report;
-    println!("| {pods} pods of one GPU | |\n|---|--:|");
-    println!("| bare binds | {bare_binds:.0} a second |");
-    println!("| created and bound bare | {bare_pods:.0} pods a second |");
-    let of = |part: f64, whole: f64| 100.0 * part / whole;
-    println!(
-        "| waiting when kai starts, bound by kai | {backlog:.0} pods a second, {:.0} % of bare binds |",
-        of(*backlog, *bare_binds)
-    );
-    println!(
-        "| created and bound by kai | {pods_per_second:.0} pods a second, {:.0} % of bare |",
-        of(*pods_per_second, *bare_pods)
-    );
+    let Report { pods, rounds, full: Full { rest, unschedulable, reclaim, memory }, bare_bill, bill } = report;
+    println!("| {pods} pods of one GPU, a second | median | rounds |\n|---|--:|---|");
+    row("bare binds", rounds, |round| round.bare_binds);
+    row("waiting when kai starts, bound by kai", rounds, |round| round.backlog);
+    row("% of bare binds", rounds, |round| 100.0 * round.backlog / round.bare_binds);
+    row("created and bound bare", rounds, |round| round.bare);
+    row("created and bound by kai", rounds, |round| round.ours);
+    row("% of bare", rounds, |round| 100.0 * round.ours / round.bare);
+    println!("\n| on the full cluster | |\n|---|--:|");
     println!("| all run and all is said about them after | {:.1} s |", rest.as_secs_f64());
     println!("| a gang of 10 is told that there is no room | {:.1} s |", unschedulable.as_secs_f64());
     println!("| one GPU is reclaimed | {:.1} s |", reclaim.as_secs_f64());
@@ -99,6 +87,15 @@ fn print(report: &Report) {
         println!("| memory of {part} | {mib} MiB |");
     }
     print_bills(bare_bill, bill, *pods);
+}
+
+/// What was measured in all rounds, and in the middle one.
+fn row(what: &str, rounds: &[Round], number: impl Fn(&Round) -> f64) {
+    let numbers: Vec<f64> = rounds.iter().map(number).collect();
+    let mut sorted = numbers.clone();
+    sorted.sort_by(f64::total_cmp);
+    let all: Vec<String> = numbers.iter().map(|number| format!("{number:.0}")).collect();
+    println!("| {what} | {:.0} | {} |", sorted[sorted.len() / 2], all.join(", "));
 }
 
 fn print_bills(bare: &Account, bill: &Account, pods: usize) {
@@ -119,9 +116,10 @@ fn print_bills(bare: &Account, bill: &Account, pods: usize) {
 fn print_ray(report: &ray::Report) {
     let ray::Report { clusters, bare, created, settled, bound, waiting, bare_bill, bill, memory } = report;
     println!("| {clusters} RayClusters of 8 pods | |\n|---|--:|");
-    println!("| pods created and bound bare | {:.1} s |", bare.as_secs_f64());
+    println!("| created, and pods bound or told, bare | {:.1} s |", bare.as_secs_f64());
     println!("| RayClusters and pods created, with kai at work | {:.1} s |", created.as_secs_f64());
     println!("| {bound} bound, {waiting} told why they wait | {:.1} s |", settled.as_secs_f64());
+    println!("| % of bare | {:.0} |", 100.0 * bare.as_secs_f64() / settled.as_secs_f64());
     for (part, mib) in memory {
         println!("| memory of {part} | {mib} MiB |");
     }

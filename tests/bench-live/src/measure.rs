@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kai_meter::memory_of;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use test_cluster::{Cluster, Kubectl, Options, Progress};
+use test_cluster::{Cluster, Operator, Options, Progress};
 
 use crate::account::Account;
 
@@ -24,6 +24,11 @@ use crate::account::Account;
 pub(crate) const WORKERS: usize = 32;
 pub(crate) const GPUS: u32 = 8;
 const PATIENCE: Duration = Duration::from_mins(10);
+/// A watch begins with all there is. The API server ends watches that it cannot serve fast enough; to begin each time with
+/// thousands of pods would keep it from everything else.
+pub(crate) const FROM_THE_START: &str = "0";
+/// Until our parts know the cluster, where they are to be at work already.
+pub(crate) const START: Duration = Duration::from_secs(3);
 const APART: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
 const TOGETHER: [&str; 1] = ["all-in-one"];
 
@@ -33,106 +38,187 @@ pub(crate) type Failed = Box<dyn Error>;
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) pods: usize,
-    /// Binds a second, with nothing else to do.
+    pub(crate) rounds: Vec<Round>,
+    pub(crate) full: Full,
+    /// What creating and binding the pods took in the last round, bare and with all parts of ours.
+    pub(crate) bare_bill: Account,
+    pub(crate) bill: Account,
+}
+
+/// Pods a second, each on a cluster of its own: one that has deleted thousands of pods is slower than a new one. The
+/// speed of a machine changes from minute to minute, so what is compared is measured right after each other.
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// Binds, with nothing else to do.
     pub(crate) bare_binds: f64,
-    /// Pods a second from the first that is created to the last that is bound, with a client that binds each itself.
-    pub(crate) bare_pods: f64,
-    /// Pods a second that wait when our parts are started, from the start to the last that is bound.
+    /// That wait when our parts are started, from the start to the last that is bound.
     pub(crate) backlog: f64,
-    /// From the first that is created to the last that is bound, with all parts of ours at work.
-    pub(crate) pods_per_second: f64,
+    /// From the first that is created to the last that is bound, with a client that binds each itself at once.
+    pub(crate) bare: f64,
+    /// The same with all parts of ours at work.
+    pub(crate) ours: f64,
+}
+
+/// How things are on a cluster that has no GPU left.
+#[derive(Debug)]
+pub(crate) struct Full {
     /// From the first that is created until all run and their requests are known to be carried out.
     pub(crate) rest: Duration,
     /// Until every pod of a gang for which there is no room is told so.
     pub(crate) unschedulable: Duration,
     /// Until a pod is bound for which another queue must give up a GPU.
     pub(crate) reclaim: Duration,
-    /// What creating and binding the pods took, bare and with all parts of ours.
-    pub(crate) bare_bill: Account,
-    pub(crate) bill: Account,
     /// MiB in use by each part in the end.
     pub(crate) memory: Vec<(&'static str, u64)>,
 }
 
-/// Starts a cluster and measures; `kai` is the program.
-pub(crate) fn measure(kai: &Path, nodes: u32, pods: usize, apart: bool) -> Result<Report, Failed> {
-    let base = std::env::temp_dir().join("kai-bench");
-    fs::create_dir_all(&base)?;
-    let options = Options { name: "live".to_owned(), base: base.clone(), nodes, gpus: GPUS, operators: Vec::new() };
-    let progress = Progress::start("live");
-    let cluster = Cluster::start(&options, &progress)?;
-    let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(run(kai, &cluster, &progress, pods, apart))
+/// What to measure.
+pub(crate) struct Bench<'a> {
+    /// The program.
+    pub(crate) kai: &'a Path,
+    pub(crate) nodes: u32,
+    pub(crate) pods: usize,
+    pub(crate) apart: bool,
+    pub(crate) rounds: u32,
 }
 
-async fn run(kai: &Path, cluster: &Cluster, progress: &Progress, count: usize, apart: bool) -> Result<Report, Failed> {
-    let kubeconfig = &cluster.state().kubeconfig;
-    let client = connect(kubeconfig).await?;
-    let api: Api<Pod> = Api::namespaced(client.clone(), "default");
+impl Bench<'_> {
+    pub(crate) fn run(&self) -> Result<Report, Failed> {
+        let progress = Progress::start("live");
+        let mut rounds = Vec::new();
+        for _ in 1..self.rounds {
+            rounds.push(self.round(&progress, false)?.0);
+        }
+        let (last, bare_bill, bill, full) = self.round(&progress, true)?;
+        rounds.push(last);
+        let full = full.ok_or("nothing was measured on the full cluster")?;
+        Ok(Report { pods: self.pods, rounds, full, bare_bill, bill })
+    }
 
-    let mut processes = processes_of(cluster);
-    let before = Account::read(&cluster.kubectl(), &processes)?;
-    let started = Instant::now();
-    create(&api, count, "bare", "nobody", "first").await?;
-    let created = started.elapsed();
-    let started = Instant::now();
-    bind_all(&api, count, "bare").await?;
-    let bound = started.elapsed();
-    let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-    progress.say(format!("{count} bare pods created in {created:.1?} and bound in {bound:.1?}"));
-    clear(&client, cluster).await?;
+    fn round(&self, progress: &Progress, to_the_end: bool) -> Result<(Round, Account, Account, Option<Full>), Failed> {
+        let bare_binds =
+            on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.bare_binds(cluster, progress).await)?;
+        let backlog =
+            on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.backlog(cluster, progress).await)?;
+        let (bare, bare_bill) =
+            on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.bare(cluster, progress).await)?;
+        let (ours, bill, full) = on_a_new_cluster(self.nodes, &[], progress, async |cluster| {
+            self.ours(cluster, progress, to_the_end).await
+        })?;
+        Ok((Round { bare_binds, backlog, bare, ours }, bare_bill, bill, full))
+    }
 
-    cluster.kubectl().apply(&queues(count))?;
-    create(&api, count, "late", "kai-scheduler", "first").await?;
-    let started = Instant::now();
-    let parts = Parts::start(kai, kubeconfig, apart)?;
-    await_bound(&api, count).await?;
-    let late = started.elapsed();
-    drop(parts);
-    progress.say(format!("{count} pods that waited for kai to start were bound in {late:.1?}"));
-    clear(&client, cluster).await?;
+    fn a_second(&self, elapsed: Duration) -> f64 {
+        self.pods as f64 / elapsed.as_secs_f64()
+    }
 
-    let parts = Parts::start(kai, kubeconfig, apart)?;
-    processes.extend(parts.ids());
-    let before = Account::read(&cluster.kubectl(), &processes)?;
-    let started = Instant::now();
-    create(&api, count, "ours", "kai-scheduler", "first").await?;
-    progress.say(format!("{count} pods created in {:.1?}", started.elapsed()));
-    await_bound(&api, count).await?;
-    let ours = started.elapsed();
-    let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-    progress.say(format!("all bound after {ours:.1?}"));
-    await_rest(&api).await?;
-    let rest = started.elapsed();
+    async fn bare_binds(&self, cluster: &Cluster, progress: &Progress) -> Result<f64, Failed> {
+        let api = pods_of(cluster).await?;
+        create(&api, self.pods, "bare", "nobody", "first").await?;
+        let started = Instant::now();
+        let params = PostParams::default();
+        let calls = (0..self.pods).map(|number| bind(&api, &params, "bare", number));
+        stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
+        let bound = self.a_second(started.elapsed());
+        progress.say(format!("{bound:.0} bare binds a second"));
+        Ok(bound)
+    }
+
+    async fn backlog(&self, cluster: &Cluster, progress: &Progress) -> Result<f64, Failed> {
+        let api = pods_of(cluster).await?;
+        cluster.kubectl().apply(&queues(self.pods))?;
+        create(&api, self.pods, "late", "kai-scheduler", "first").await?;
+        let started = Instant::now();
+        let _parts = Parts::start(self.kai, &cluster.state().kubeconfig, self.apart)?;
+        await_bound(&api, self.pods).await?;
+        let bound = self.a_second(started.elapsed());
+        progress.say(format!("{bound:.0} pods a second that waited for kai to start were bound"));
+        Ok(bound)
+    }
+
+    async fn bare(&self, cluster: &Cluster, progress: &Progress) -> Result<(f64, Account), Failed> {
+        let api = pods_of(cluster).await?;
+        // As late as when kai is started first: nodes renew their leases every ten seconds.
+        tokio::time::sleep(START).await;
+        let processes = processes_of(cluster);
+        let before = Account::read(&cluster.kubectl(), &processes)?;
+        let started = Instant::now();
+        let params = PostParams::default();
+        let calls = (0..self.pods).map(|number| {
+            let (api, params) = (&api, &params);
+            async move {
+                api.create(params, &pod("bare", number, "nobody", "first")).await?;
+                bind(api, params, "bare", number).await
+            }
+        });
+        // As many calls at once as when the bench creates and kai binds.
+        stream::iter(calls).buffer_unordered(2 * WORKERS).try_collect::<()>().await?;
+        let bare = self.a_second(started.elapsed());
+        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
+        progress.say(format!("{bare:.0} pods a second created and bound bare"));
+        Ok((bare, bill))
+    }
+
+    async fn ours(
+        &self,
+        cluster: &Cluster,
+        progress: &Progress,
+        to_the_end: bool,
+    ) -> Result<(f64, Account, Option<Full>), Failed> {
+        let api = pods_of(cluster).await?;
+        cluster.kubectl().apply(&queues(self.pods))?;
+        let parts = Parts::start(self.kai, &cluster.state().kubeconfig, self.apart)?;
+        tokio::time::sleep(START).await;
+        let mut processes = processes_of(cluster);
+        processes.extend(parts.ids());
+        let before = Account::read(&cluster.kubectl(), &processes)?;
+        let started = Instant::now();
+        create(&api, self.pods, "ours", "kai-scheduler", "first").await?;
+        progress.say(format!("{} pods created in {:.1?}", self.pods, started.elapsed()));
+        await_bound(&api, self.pods).await?;
+        let ours = self.a_second(started.elapsed());
+        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
+        progress.say(format!("{ours:.0} pods a second created and bound by kai"));
+        let full = if to_the_end { Some(full(&api, progress, started, &parts).await?) } else { None };
+        Ok((ours, bill, full))
+    }
+}
+
+/// Runs a phase of a bench on a cluster of its own.
+pub(crate) fn on_a_new_cluster<T>(
+    nodes: u32,
+    operators: &[Operator],
+    progress: &Progress,
+    phase: impl AsyncFnOnce(&Cluster) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    let base = std::env::temp_dir().join("kai-bench");
+    let options = Options { name: "live".to_owned(), base, nodes, gpus: GPUS, operators: operators.to_vec() };
+    let cluster = Cluster::start(&options, progress)?;
+    tokio::runtime::Runtime::new()?.block_on(phase(&cluster))
+}
+
+async fn full(api: &Api<Pod>, progress: &Progress, created: Instant, parts: &Parts) -> Result<Full, Failed> {
+    await_rest(api).await?;
+    let rest = created.elapsed();
     progress.say(format!("all run, and everything is said about them, after {rest:.1?}"));
 
     let started = Instant::now();
-    gang(&api, 10).await?;
+    gang(api, 10).await?;
     let told = |pods: &[Pod]| pods.len() == 10 && pods.iter().all(is_told);
-    await_pods(&api, "bench=gang", "the gang is told why it waits", told).await?;
+    await_pods(api, "bench=gang", "the gang is told why it waits", told).await?;
     let unschedulable = started.elapsed();
     progress.say(format!("a gang of 10 was told after {unschedulable:.1?}"));
 
     let started = Instant::now();
-    create(&api, 1, "claim", "kai-scheduler", "second").await?;
-    await_pods(&api, "bench=claim", "room is made for the claim", |pods| pods.iter().any(is_bound)).await?;
+    create(api, 1, "claim", "kai-scheduler", "second").await?;
+    await_pods(api, "bench=claim", "room is made for the claim", |pods| pods.iter().any(is_bound)).await?;
     let reclaim = started.elapsed();
     progress.say(format!("one GPU was reclaimed after {reclaim:.1?}"));
+    Ok(Full { rest, unschedulable, reclaim, memory: parts.memory() })
+}
 
-    let seconds = |elapsed: Duration| count as f64 / elapsed.as_secs_f64();
-    Ok(Report {
-        pods: count,
-        bare_binds: seconds(bound),
-        bare_pods: seconds(created + bound),
-        backlog: seconds(late),
-        pods_per_second: seconds(ours),
-        rest,
-        unschedulable,
-        reclaim,
-        bare_bill,
-        bill,
-        memory: parts.memory(),
-    })
+async fn pods_of(cluster: &Cluster) -> Result<Api<Pod>, Failed> {
+    Ok(Api::namespaced(connect(&cluster.state().kubeconfig).await?, "default"))
 }
 
 /// Whose CPU time counts, before our parts are started.
@@ -186,47 +272,11 @@ async fn create(api: &Api<Pod>, count: usize, kind: &str, scheduler: &str, queue
     Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
 }
 
-/// Removes all pods and what was written about them, and waits until nothing is left to do.
-async fn clear(client: &Client, cluster: &Cluster) -> Result<(), Failed> {
-    let (at_once, all) = (DeleteParams::default().grace_period(0), ListParams::default());
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
-    pods.delete_collection(&at_once, &all).await?;
-    await_pods(&pods, "", "no pod is left", <[Pod]>::is_empty).await?;
-    Api::<kai_api::PodGroup>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
-    Api::<kai_api::BindRequest>::namespaced(client.clone(), "default").delete_collection(&at_once, &all).await?;
-    await_quiet(&cluster.kubectl()).await
-}
-
-/// Simulated nodes go on deleting pods that are gone: what comes next should not be held up by that.
-pub(crate) async fn await_quiet(kubectl: &Kubectl) -> Result<(), Failed> {
-    let started = Instant::now();
-    let mut before = Account::read(kubectl, &[])?;
-    while started.elapsed() < PATIENCE {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let now = Account::read(kubectl, &[])?;
-        let deletes = |account: &Account| -> u64 {
-            account.calls.iter().filter(|(call, _)| call.starts_with("DELETE ")).map(|(_, count)| count).sum()
-        };
-        if deletes(&now) == deletes(&before) {
-            return Ok(());
-        }
-        before = now;
-    }
-    Err(format!("{PATIENCE:?} later what is gone is still being deleted").into())
-}
-
-async fn bind_all(api: &Api<Pod>, count: usize, kind: &str) -> Result<(), Failed> {
-    let params = PostParams::default();
-    let calls = (0..count).map(|number| {
-        let (name, node) = (format!("{kind}-{number}"), format!("node-{}", number / GPUS as usize));
-        let params = &params;
-        async move {
-            let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
-            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
-            api.create_subresource::<Value, Value>("binding", &name, params, &binding).await.map(|_| ())
-        }
-    });
-    Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
+async fn bind(api: &Api<Pod>, params: &PostParams, kind: &str, number: usize) -> Result<(), kube::Error> {
+    let (name, node) = (format!("{kind}-{number}"), format!("node-{}", number / GPUS as usize));
+    let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
+    api.create_subresource::<Value, Value>("binding", &name, params, &binding).await.map(|_| ())
 }
 
 /// Pods of a job that want more than there is.
@@ -249,13 +299,18 @@ async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
 
 /// Follows names of bound pods, which costs the API server next to nothing.
 async fn await_bound(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
-    let (started, mut bound) = (Instant::now(), BTreeSet::new());
+    let (started, mut bound, mut version) = (Instant::now(), BTreeSet::new(), FROM_THE_START.to_owned());
     while started.elapsed() < PATIENCE {
         let which = WatchParams::default().fields("spec.nodeName!=").disable_bookmarks();
-        let mut events = std::pin::pin!(api.watch_metadata(&which, "0").await?);
+        let mut events = std::pin::pin!(api.watch_metadata(&which, &version).await?);
         while let Some(event) = events.try_next().await? {
+            if let WatchEvent::Error(_) = event {
+                // It was too far behind.
+                FROM_THE_START.clone_into(&mut version);
+            }
             if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event {
                 bound.extend(pod.metadata.name);
+                version = pod.metadata.resource_version.unwrap_or(version);
             }
             if bound.len() == count {
                 return Ok(());

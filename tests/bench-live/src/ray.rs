@@ -5,7 +5,6 @@
 #![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,12 +12,17 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::PodGroup;
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use serde_json::{Value, json};
-use test_cluster::{Cluster, Operator, Options, Progress};
+use test_cluster::{Cluster, Operator, Progress};
 
 use crate::account::Account;
-use crate::measure::{Failed, GPUS, Parts, WORKERS, await_pods, await_quiet, connect, is_bound, is_told, processes_of};
+use crate::measure::{
+    FROM_THE_START, Failed, GPUS, Parts, START, WORKERS, await_pods, connect, is_bound, is_told, on_a_new_cluster,
+    processes_of,
+};
 
 /// Of each cluster: a head without GPUs, and workers with one each.
 const WORKER_PODS: usize = 7;
@@ -29,11 +33,12 @@ const PATIENCE: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) clusters: usize,
-    /// Until one client had created and bound as many pods itself, with nothing else to do.
+    /// Until one client had created the same clusters and pods, and bound the pods or told why they wait, with nothing
+    /// else to do.
     pub(crate) bare: Duration,
     /// Until all clusters and their pods were created, with all parts at work.
     pub(crate) created: Duration,
-    /// Until the last gang was bound or told why it waits.
+    /// Until the last gang was bound or told why it waits, and every pod group was right.
     pub(crate) settled: Duration,
     pub(crate) bound: usize,
     pub(crate) waiting: usize,
@@ -45,61 +50,47 @@ pub(crate) struct Report {
 }
 
 pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize, apart: bool) -> Result<Report, Failed> {
-    let base = std::env::temp_dir().join("kai-bench");
-    fs::create_dir_all(&base)?;
-    let options = Options { name: "ray".to_owned(), base, nodes, gpus: GPUS, operators: vec![Operator::Kuberay] };
-    let progress = Progress::start("ray");
-    let cluster = Cluster::start(&options, &progress)?;
-    tokio::runtime::Runtime::new()?.block_on(run(kai, &cluster, &progress, clusters, apart))
-}
-
-async fn run(
-    kai: &Path,
-    cluster: &Cluster,
-    progress: &Progress,
-    clusters: usize,
-    apart: bool,
-) -> Result<Report, Failed> {
-    let client = connect(&cluster.state().kubeconfig).await?;
-    let bench = Bench {
-        pods: Api::namespaced(client.clone(), "default"),
-        rays: Api::namespaced_with(client.clone(), "default", &ray_kind()),
-        client,
-    };
-    let model = bench.model().await?;
-    let nodes = cluster.state().nodes as usize;
-    let mut processes = processes_of(cluster);
-    let before = Account::read(&cluster.kubectl(), &processes)?;
-    let bare = bench.bare(&model, clusters, nodes).await?;
-    let bare_bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-    bench.clear().await?;
-    await_quiet(&cluster.kubectl()).await?;
-    progress.say(format!("{} bare pods created and bound in {bare:.1?}", clusters * PODS));
-
-    cluster.kubectl().apply(QUEUES)?;
-    let parts = Parts::start(kai, &cluster.state().kubeconfig, apart)?;
-    processes.extend(parts.ids());
-    let mut memory = BTreeMap::new();
-    let before = Account::read(&cluster.kubectl(), &processes)?;
-    let started = Instant::now();
-    bench.create_clusters(&model, clusters).await?;
-    let created = started.elapsed();
-    progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
-    let note_memory = || {
-        for (part, mib) in parts.memory() {
-            let most = memory.entry(part).or_insert(0);
-            *most = mib.max(*most);
-        }
-    };
-    let gangs = bench.await_settled(clusters, note_memory).await?;
-    progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
-    bench.await_groups(clusters).await?;
-    let settled = started.elapsed();
-    let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-    progress.say(format!("all pod groups are as they should be after {settled:.1?}"));
-    let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
-    let waiting = clusters - bound;
-    Ok(Report { clusters, bare, created, settled, bound, waiting, bare_bill, bill, memory })
+    let (progress, operators) = (Progress::start("ray"), [Operator::Kuberay]);
+    let room = nodes as usize * GPUS as usize / WORKER_PODS;
+    let (model, bare, bare_bill) = on_a_new_cluster(nodes, &operators, &progress, async |cluster| {
+        let bench = Bench::new(cluster).await?;
+        let model = bench.model().await?;
+        let processes = processes_of(cluster);
+        let before = Account::read(&cluster.kubectl(), &processes)?;
+        let bare = bench.bare(&model, clusters, room).await?;
+        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
+        progress.say(format!("{clusters} RayClusters created and their pods bound or told bare in {bare:.1?}"));
+        Ok((model, bare, bill))
+    })?;
+    on_a_new_cluster(nodes, &operators, &progress, async |cluster| {
+        let bench = Bench::new(cluster).await?;
+        cluster.kubectl().apply(QUEUES)?;
+        let parts = Parts::start(kai, &cluster.state().kubeconfig, apart)?;
+        tokio::time::sleep(START).await;
+        let mut processes = processes_of(cluster);
+        processes.extend(parts.ids());
+        let mut memory = BTreeMap::new();
+        let before = Account::read(&cluster.kubectl(), &processes)?;
+        let started = Instant::now();
+        bench.create_clusters(&model, clusters).await?;
+        let created = started.elapsed();
+        progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
+        let note_memory = || {
+            for (part, mib) in parts.memory() {
+                let most = memory.entry(part).or_insert(0);
+                *most = mib.max(*most);
+            }
+        };
+        let gangs = bench.await_settled(clusters, note_memory).await?;
+        progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
+        bench.await_groups(clusters).await?;
+        let settled = started.elapsed();
+        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
+        progress.say(format!("all pod groups are as they should be after {settled:.1?}"));
+        let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
+        let waiting = clusters - bound;
+        Ok(Report { clusters, bare, created, settled, bound, waiting, bare_bill, bill, memory })
+    })
 }
 
 /// How many pods of a cluster there are, and how they do.
@@ -152,6 +143,13 @@ struct Bench {
 }
 
 impl Bench {
+    async fn new(cluster: &Cluster) -> Result<Self, Failed> {
+        let client = connect(&cluster.state().kubeconfig).await?;
+        let pods = Api::namespaced(client.clone(), "default");
+        let rays = Api::namespaced_with(client.clone(), "default", &ray_kind());
+        Ok(Self { client, pods, rays })
+    }
+
     /// The pods that `KubeRay` makes of a cluster.
     async fn model(&self) -> Result<Vec<Pod>, Failed> {
         let mut cluster = ray_cluster("model");
@@ -160,61 +158,70 @@ impl Bench {
         await_pods(&self.pods, "", "KubeRay has made its pods", |pods| pods.len() == PODS).await?;
         let pods = self.pods.list(&ListParams::default()).await?.items;
         self.rays.delete("model", &DeleteParams::default()).await?;
-        self.clear().await?;
+        await_pods(&self.pods, "", "no pod is left", <[Pod]>::is_empty).await?;
         Ok(pods)
     }
 
-    async fn clear(&self) -> Result<(), Failed> {
-        // One by one: so many at once take longer than the API server lets a call take.
-        let (params, every) = (&DeleteParams::default().grace_period(0), ListParams::default());
-        let names = persist(|| self.pods.list_metadata(&every)).await?.items;
-        let calls = names.iter().filter_map(|pod| pod.metadata.name.as_deref()).map(|name| async move {
-            match persist(|| self.pods.delete(name, params)).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                done => done.map(|_| ()),
-            }
-        });
-        stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
-        await_pods(&self.pods, "", "no pod is left", <[Pod]>::is_empty).await
-    }
-
-    /// What the API server can do at best: the same pods, created and bound by one client.
-    async fn bare(&self, model: &[Pod], clusters: usize, nodes: usize) -> Result<Duration, Failed> {
-        let pods = (0..clusters * PODS).map(|number| {
-            let mut pod = member(&model[number % PODS], "bare", number, None);
-            pod.spec.get_or_insert_default().scheduler_name = Some("nobody".to_owned());
-            pod
-        });
+    /// What the API server can do at best: the same objects and the same end, by one client that need not decide. Pods of
+    /// as many clusters are bound as there is `room` for.
+    async fn bare(&self, model: &[Pod], clusters: usize, room: usize) -> Result<Duration, Failed> {
         let started = Instant::now();
-        let params = &PostParams::default();
-        let calls = pods.map(|pod| async move { self.create_pod(&pod).await });
-        stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
-        let calls = (0..clusters * PODS).map(|number| async move {
-            let (name, node) = (format!("bare-{number}"), format!("node-{}", number % nodes));
-            let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
-            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
-            let bind = || self.pods.create_subresource::<Value, Value>("binding", &name, params, &binding);
-            unless_conflict(persist(bind).await)
-        });
-        stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
-        Ok(started.elapsed())
-    }
-
-    /// Each with its pods, as soon as it is there.
-    async fn create_clusters(&self, model: &[Pod], clusters: usize) -> Result<(), Failed> {
-        let params = &PostParams::default();
         let calls = (0..clusters).map(|number| async move {
             let name = format!("ray-{number}");
-            let ray = ray_cluster(&name);
-            unless_conflict(persist(|| self.rays.create(params, &ray)).await)?;
-            let ray = persist(|| self.rays.get(&name)).await?;
-            let uid = ray.metadata.uid.unwrap_or_default();
-            for (number, pod) in model.iter().enumerate() {
-                self.create_pod(&member(pod, &name, number, Some(&uid))).await?;
+            let pods = self.create_cluster(model, &name, "nobody").await?;
+            for (at, pod) in pods.iter().enumerate() {
+                if number < room {
+                    self.bind(pod, (number * WORKER_PODS + at.min(WORKER_PODS - 1)) / GPUS as usize).await?;
+                } else {
+                    self.tell(pod).await?;
+                }
             }
             Ok::<(), kube::Error>(())
         });
+        // As many calls at once as when the bench creates and kai binds.
+        stream::iter(calls).buffer_unordered(2 * WORKERS).try_collect::<()>().await?;
+        Ok(started.elapsed())
+    }
+
+    async fn bind(&self, pod: &str, node: usize) -> Result<(), kube::Error> {
+        let target = json!({"apiVersion": "v1", "kind": "Node", "name": format!("node-{node}")});
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target});
+        let bind = || self.pods.create_subresource::<Value, Value>("binding", pod, &CREATE, &binding);
+        unless_conflict(persist(bind).await)
+    }
+
+    async fn tell(&self, pod: &str) -> Result<(), kube::Error> {
+        let condition =
+            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
+        let (params, patch) =
+            (PatchParams::default(), Patch::Strategic(json!({"status": {"conditions": [condition]}})));
+        persist(|| self.pods.patch_status(pod, &params, &patch)).await.map(|_| ())
+    }
+
+    async fn create_clusters(&self, model: &[Pod], clusters: usize) -> Result<(), Failed> {
+        let calls = (0..clusters).map(|number| async move {
+            self.create_cluster(model, &format!("ray-{number}"), "kai-scheduler").await.map(|_| ())
+        });
         Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
+    }
+
+    /// One with its pods, as soon as it is there. Returns their names.
+    async fn create_cluster(&self, model: &[Pod], name: &str, scheduler: &str) -> Result<Vec<String>, kube::Error> {
+        let ray = ray_cluster(name);
+        let created = match persist(|| self.rays.create(&CREATE, &ray)).await {
+            // What was done by a call whose answer was lost is done.
+            Err(kube::Error::Api(status)) if status.code == 409 => persist(|| self.rays.get(name)).await?,
+            done => done?,
+        };
+        let uid = created.metadata.uid.unwrap_or_default();
+        let mut names = Vec::new();
+        for (number, pod) in model.iter().enumerate() {
+            let mut pod = member(pod, name, number, &uid);
+            pod.spec.get_or_insert_default().scheduler_name = Some(scheduler.to_owned());
+            self.create_pod(&pod).await?;
+            names.extend(pod.metadata.name);
+        }
+        Ok(names)
     }
 
     async fn create_pod(&self, pod: &Pod) -> Result<(), kube::Error> {
@@ -225,11 +232,17 @@ impl Bench {
     async fn await_settled(&self, clusters: usize, mut look: impl FnMut()) -> Result<BTreeMap<String, Gang>, Failed> {
         let (started, mut looked) = (Instant::now(), Instant::now());
         let mut pods: BTreeMap<String, (String, Standing)> = BTreeMap::new();
+        let mut version = FROM_THE_START.to_owned();
         while started.elapsed() < PATIENCE {
             let which = WatchParams::default().disable_bookmarks();
-            let mut events = std::pin::pin!(persist(|| self.pods.watch(&which, "0")).await?);
+            let mut events = std::pin::pin!(persist(|| self.pods.watch(&which, &version)).await?);
             while let Ok(Some(event)) = events.try_next().await {
+                if let WatchEvent::Error(_) = event {
+                    // It was too far behind.
+                    FROM_THE_START.clone_into(&mut version);
+                }
                 if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event {
+                    version = pod.metadata.resource_version.clone().unwrap_or(version);
                     let cluster = pod.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER)).cloned();
                     let standing = Standing::of(&pod);
                     pods.insert(pod.metadata.name.unwrap_or_default(), (cluster.unwrap_or_default(), standing));
@@ -307,7 +320,7 @@ fn unless_conflict<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {
 }
 
 /// A pod like the model, of another cluster.
-fn member(model: &Pod, cluster: &str, number: usize, uid: Option<&str>) -> Pod {
+fn member(model: &Pod, cluster: &str, number: usize, uid: &str) -> Pod {
     let mut pod = Pod { metadata: model.metadata.clone(), spec: model.spec.clone(), status: None };
     let metadata = &mut pod.metadata;
     metadata.name = Some(format!("{cluster}-{number}"));
@@ -317,14 +330,9 @@ fn member(model: &Pod, cluster: &str, number: usize, uid: Option<&str>) -> Pod {
     metadata.managed_fields = None;
     metadata.creation_timestamp = None;
     metadata.labels.get_or_insert_default().insert(CLUSTER.to_owned(), cluster.to_owned());
-    match uid {
-        Some(uid) => {
-            for owner in metadata.owner_references.iter_mut().flatten() {
-                cluster.clone_into(&mut owner.name);
-                uid.clone_into(&mut owner.uid);
-            }
-        }
-        None => metadata.owner_references = None,
+    for owner in metadata.owner_references.iter_mut().flatten() {
+        cluster.clone_into(&mut owner.name);
+        uid.clone_into(&mut owner.uid);
     }
     pod
 }

@@ -122,8 +122,9 @@ impl Cluster {
 
     /// Adds an object, if admission lets it in, and tells whoever is responsible for it.
     fn create(&mut self, id: Id, value: Value) {
-        if let Err(why) = self.try_create(id.clone(), value) {
-            self.note(Event::Warn, &id, None, format!("refused: {why}"));
+        let subject = id.clone();
+        if let Err(why) = self.try_create(id, value) {
+            self.note(Event::Warn, &subject, None, format!("refused: {why}"));
         }
     }
 
