@@ -56,7 +56,7 @@ impl Events {
         let Some(Told { name, first, count }) = told else { return };
         let event = Event { first_timestamp: Some(Time(first)), count: Some(count), ..self.event(note, name, now) };
         let writer = self.writer.clone();
-        self.writer.spawn(async move {
+        self.writer.spawn(move || async move {
             if let Err(error) = write(&writer, &event).await {
                 tracing::debug!(%error, reason, "an event was not written");
             }

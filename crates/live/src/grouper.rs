@@ -45,7 +45,7 @@ enum News {
 }
 
 /// So long what nobody waits for makes way for what lets pods start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Reason of events.
 const WARNING: &str = "PodGrouperWarning";
@@ -65,6 +65,7 @@ pub(crate) async fn run(
     let writer = Writer::new(client.clone(), pace, workers);
     let shell = Shell {
         events: Events::new(&writer, "pod-grouper"),
+        groups: writer.for_explanations(),
         words: writer.for_words(),
         writer,
         scheduler_name: settings.scheduler_name.clone(),
@@ -82,6 +83,8 @@ pub(crate) async fn run(
 
 struct Shell {
     writer: Writer,
+    /// For groups that nobody waits for, which most words are about.
+    groups: Writer,
     words: Writer,
     events: Events,
     agenda: Agenda,
@@ -182,7 +185,7 @@ impl Shell {
         match step {
             Step::Read(object) => {
                 let (writer, kinds) = (self.writer.clone(), Arc::clone(&self.kinds));
-                self.writer.spawn(async move {
+                self.writer.spawn_reading(move || async move {
                     let reading = kinds.read(&writer, &object).await;
                     // The loop may have ended.
                     let _ = finish.send(News::Read(object, reading));
@@ -198,9 +201,14 @@ impl Shell {
                 for note in &notes {
                     tracing::info!(%pod, ?note, "passed over");
                 }
-                let writer = if patient { self.words.patient_for(PATIENCE) } else { self.writer.clone() };
+                let creates = effects.iter().any(|effect| matches!(effect, GroupEffect::CreatePodGroup(_)));
+                let writer = match (patient, creates) {
+                    (false, _) => self.writer.clone(),
+                    (true, true) => self.groups.patient_for(PATIENCE),
+                    (true, false) => self.words.patient_for(PATIENCE),
+                };
                 let calls = writer.clone();
-                writer.spawn(async move {
+                writer.spawn(move || async move {
                     let mut written = Written::Done;
                     for effect in effects {
                         written = perform(&calls, effect).await;

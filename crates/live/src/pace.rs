@@ -1,5 +1,5 @@
 //! How fast the API server may be asked: so many calls a second, and some at once after a quiet time. And who comes
-//! first: deeds, for which somebody waits, before words.
+//! first: deeds, for which somebody waits, before explanations of why nothing is done, and these before other words.
 #![allow(clippy::disallowed_types, reason = "keeping a pace needs a clock")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,9 +15,18 @@ pub(crate) struct Pace {
     deeds: Arc<Deeds>,
 }
 
-/// What is under way in a process: words of one component wait for deeds of all, which need the same API server.
+/// What is under way in a process, by rank: words of one component wait for deeds of all, which need the same API server.
 #[derive(Debug, Default)]
-pub(crate) struct Deeds(Mutex<UnderWay>);
+pub(crate) struct Deeds(Mutex<[UnderWay; 2]>);
+
+/// Who comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    Deed,
+    /// What somebody reads who waits, and what it rests on.
+    Explanation,
+    Word,
+}
 
 #[derive(Debug, Default)]
 struct UnderWay {
@@ -26,9 +35,9 @@ struct UnderWay {
     ended: Option<Instant>,
 }
 
-/// A deed under way.
+/// A deed or explanation under way.
 #[derive(Debug)]
-pub(crate) struct Deed(Arc<Deeds>);
+pub(crate) struct Deed(Arc<Deeds>, usize);
 
 /// After so long without deeds there will be none for a while.
 const CALM: Duration = Duration::from_millis(250);
@@ -60,21 +69,26 @@ impl Pace {
         Self { gap, burst: burst.max(1), next: Mutex::new(None), deeds }
     }
 
-    /// Words wait for its end, which is when the value is dropped.
-    pub(crate) fn begin_deed(&self) -> Deed {
-        lock(&self.deeds.0).count += 1;
-        Deed(Arc::clone(&self.deeds))
+    /// Those of lower rank wait for its end, which is when the value is dropped.
+    pub(crate) fn begin(&self, rank: Rank) -> Option<Deed> {
+        let place = match rank {
+            Rank::Deed => 0,
+            Rank::Explanation => 1,
+            Rank::Word => return None,
+        };
+        lock(&self.deeds.0)[place].count += 1;
+        Some(Deed(Arc::clone(&self.deeds), place))
     }
 
     /// Waits for one's turn.
-    pub(crate) async fn turn(&self, hurry: Hurry) {
+    pub(crate) async fn turn(&self, rank: Rank, hurry: Hurry) {
         let patient_until = match hurry {
             Hurry::Now => None,
             Hurry::Spare => Some(Instant::now() + PATIENCE),
             Hurry::SpareUntil(until) => Some(until),
         };
         if let Some(patient_until) = patient_until {
-            while let Some(wait) = self.calm_in(Instant::now(), patient_until) {
+            while let Some(wait) = self.calm_in(rank, Instant::now(), patient_until) {
                 tokio::time::sleep(wait).await;
             }
         }
@@ -90,9 +104,15 @@ impl Pace {
     }
 
     /// How long to wait before asking again; nothing if it is calm, or if one has waited long enough.
-    fn calm_in(&self, now: Instant, patient_until: Instant) -> Option<Duration> {
-        let deeds = lock(&self.deeds.0);
-        let calm_at = if deeds.count > 0 { now + CALM } else { deeds.ended? + CALM };
+    fn calm_in(&self, rank: Rank, now: Instant, patient_until: Instant) -> Option<Duration> {
+        let under_way = lock(&self.deeds.0);
+        let before = match rank {
+            Rank::Deed => 0,
+            Rank::Explanation => 1,
+            Rank::Word => under_way.len(),
+        };
+        let calm_at = |first: &UnderWay| if first.count > 0 { Some(now + CALM) } else { Some(first.ended? + CALM) };
+        let calm_at = under_way[..before].iter().filter_map(calm_at).max()?;
         Some(calm_at.min(patient_until).saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
@@ -116,9 +136,9 @@ impl Pace {
 
 impl Drop for Deed {
     fn drop(&mut self) {
-        let mut deeds = lock(&self.0.0);
-        deeds.count -= 1;
-        deeds.ended = Some(Instant::now());
+        let under_way = &mut lock(&self.0.0)[self.1];
+        under_way.count -= 1;
+        under_way.ended = Some(Instant::now());
     }
 }
 
@@ -136,13 +156,30 @@ mod tests {
         let (other, pace) = (Pace::new(0.0, 1, Arc::clone(&deeds)), Pace::new(0.0, 1, deeds));
         let now = Instant::now();
         let late = now + PATIENCE;
-        assert_eq!(pace.calm_in(now, late), None);
-        let deed = other.begin_deed();
-        assert_eq!(pace.calm_in(now, late), Some(CALM));
-        assert_eq!(pace.calm_in(late, late), None, "it has waited long enough");
+        let word = |now: Instant| pace.calm_in(Rank::Word, now, late);
+        assert_eq!(word(now), None);
+        let deed = other.begin(Rank::Deed);
+        assert_eq!(word(now), Some(CALM));
+        assert_eq!(word(late), None, "it has waited long enough");
         drop(deed);
-        assert!(pace.calm_in(Instant::now(), late).is_some_and(|wait| wait <= CALM));
-        assert_eq!(pace.calm_in(Instant::now() + CALM, late), None);
+        assert!(word(Instant::now()).is_some_and(|wait| wait <= CALM));
+        assert_eq!(word(Instant::now() + CALM), None);
+    }
+
+    #[test]
+    fn explanations_come_after_deeds_and_before_other_words() {
+        let pace = Pace::new(0.0, 1, Arc::default());
+        let waits = |now: Instant| {
+            let waits = |rank| pace.calm_in(rank, now, now + PATIENCE).is_some();
+            [Rank::Deed, Rank::Explanation, Rank::Word].map(waits)
+        };
+        let (deed, explanation) = (pace.begin(Rank::Deed), pace.begin(Rank::Explanation));
+        assert_eq!(waits(Instant::now()), [false, true, true]);
+        drop(deed);
+        assert_eq!(waits(Instant::now() + CALM), [false, false, true]);
+        drop(explanation);
+        assert_eq!(waits(Instant::now() + CALM), [false, false, false]);
+        assert!(pace.begin(Rank::Word).is_none(), "nobody waits for words");
     }
 
     fn waits(pace: &Pace, calls: usize, now: Instant) -> Vec<u128> {

@@ -236,7 +236,7 @@ impl<T: Tally> Shell<T> {
                 Api::namespaced_with(self.client.clone(), &key.namespace, &self.target)
             };
             let (writer, finish, kind) = (self.writer.clone(), finish.clone(), self.target.kind.clone());
-            self.writer.spawn(async move {
+            self.writer.spawn(move || async move {
                 let patch = Patch::Merge(patch);
                 let done = gone_is_fine(writer.call(|| api.patch_status(&key.name, &PATCH, &patch)).await);
                 if let Err(error) = &done {

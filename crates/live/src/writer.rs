@@ -9,12 +9,13 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::Pace;
-use crate::pace::Hurry;
+use crate::pace::{Deed, Hurry, Rank};
 
 #[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) client: Client,
     pace: Arc<Pace>,
+    rank: Rank,
     hurry: Hurry,
     slots: Arc<Semaphore>,
     under_way: TaskTracker,
@@ -44,18 +45,18 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 impl Writer {
     pub(crate) fn new(client: Client, pace: Arc<Pace>, slots: usize) -> Self {
         let slots = Arc::new(Semaphore::new(slots.max(1)));
-        Self { client, pace, hurry: Hurry::Now, slots, under_way: TaskTracker::new() }
+        Self { client, pace, rank: Rank::Deed, hurry: Hurry::Now, slots, under_way: TaskTracker::new() }
     }
 
     /// For what can wait: words. It has slots of its own, waits while deeds are under way, and uses only turns that nobody
     /// in a hurry needs.
     pub(crate) fn for_words(&self) -> Self {
-        self.spare(WORD_SLOTS)
+        self.spare(Rank::Word, WORD_SLOTS)
     }
 
     /// For words that come before other words: why something does not happen.
     pub(crate) fn for_explanations(&self) -> Self {
-        self.spare(EXPLANATION_SLOTS)
+        self.spare(Rank::Explanation, EXPLANATION_SLOTS)
     }
 
     /// The same slots for words that wait so long from now on, for a slot or for the end of deeds.
@@ -63,17 +64,35 @@ impl Writer {
         Self { hurry: Hurry::spare_for(patience), ..self.clone() }
     }
 
-    fn spare(&self, slots: usize) -> Self {
-        Self { hurry: Hurry::Spare, slots: Arc::new(Semaphore::new(slots)), ..self.clone() }
+    fn spare(&self, rank: Rank, slots: usize) -> Self {
+        Self { rank, hurry: Hurry::Spare, slots: Arc::new(Semaphore::new(slots)), ..self.clone() }
     }
 
-    /// Does this when there is a free slot, beside everything else.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Does this when there is a free slot, beside everything else. Not begun before: thousands may wait, and what a call
+    /// takes while it is made is many times what it takes to know which call to make.
+    pub(crate) fn spawn<W>(&self, work: impl FnOnce() -> W + Send + 'static)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        self.start(work, self.pace.begin(self.rank));
+    }
+
+    /// The same for what only reads: it comes at once, but words need not wait for it.
+    pub(crate) fn spawn_reading<W>(&self, work: impl FnOnce() -> W + Send + 'static)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        self.start(work, None);
+    }
+
+    fn start<W>(&self, work: impl FnOnce() -> W + Send + 'static, deed: Option<Deed>)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
         let slots = Arc::clone(&self.slots);
-        let deed = (self.hurry == Hurry::Now).then(|| self.pace.begin_deed());
         self.under_way.spawn(async move {
             let _slot = slots.acquire_owned().await;
-            work.await;
+            Box::pin(work()).await;
             drop(deed);
         });
     }
@@ -112,7 +131,7 @@ impl Writer {
     }
 
     async fn turn(&self) {
-        self.pace.turn(self.hurry).await;
+        self.pace.turn(self.rank, self.hurry).await;
     }
 }
 

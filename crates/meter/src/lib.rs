@@ -10,7 +10,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time of all threads so far. Unlike elapsed time it does not grow while others use the machine.
 pub fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    read(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread so far.
+pub fn thread_cpu_time() -> Duration {
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().expect("less than a second"))
 }
 

@@ -17,7 +17,7 @@ const LAYERS: [(&str, May); 19] = [
     ("kai-generate", May::Use(&["kai-api"])),
     ("kai-record", May::Use(&["kai-control", "kai-engine", "kai-api"])),
     ("kai-sim", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
-    ("kai-live", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
+    ("kai-live", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads", "kai-meter"])),
     ("kai-reservation", May::Use(&["kai-api", "test-cluster"])),
     ("kai-console", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-cli", May::UseAnything),

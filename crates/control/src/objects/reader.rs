@@ -56,11 +56,17 @@ impl<'a> Reader<'a> {
 
     /// The place of a key of an object, present or not.
     pub(crate) fn field(&self, key: &str) -> Self {
-        let path = match (self.path.is_empty(), key.contains(['.', '/'])) {
-            (_, true) => format!("{}[{key}]", self.path),
-            (true, false) => key.to_owned(),
-            (false, false) => format!("{}.{key}", self.path),
+        // Many fields of many objects are read, and few complained about: this is no place for formatting.
+        let mut path = String::with_capacity(self.path.len() + key.len() + 2);
+        path.push_str(&self.path);
+        let (before, after) = match (self.path.is_empty(), key.bytes().any(|byte| matches!(byte, b'.' | b'/'))) {
+            (_, true) => ("[", "]"),
+            (true, false) => ("", ""),
+            (false, false) => (".", ""),
         };
+        path.push_str(before);
+        path.push_str(key);
+        path.push_str(after);
         Self { path, value: self.value.and_then(|value| value.get(key)).filter(|value| !value.is_null()) }
     }
 

@@ -164,13 +164,13 @@ impl Shell {
     fn start(&self, job: Job, finish: mpsc::UnboundedSender<Ended>) {
         let performer = self.performer.clone();
         let bind = job.effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. }));
-        self.performer.writer.spawn(async move {
+        self.performer.writer.spawn(move || async move {
             let deeds = bind.map_or(job.effects.len(), |bind| bind + 1);
             let mut ended = Ended { job, done: 0, refused: BTreeMap::new() };
             if performer.carry_on(&mut ended, deeds).await && deeds < ended.job.effects.len() {
                 // Whoever waits for other pods does not wait for what is left to say about this one.
                 let words = performer.words.clone();
-                words.spawn(async move {
+                words.spawn(move || async move {
                     performer.with_words().carry_on(&mut ended, usize::MAX).await;
                     // The loop may have ended.
                     let _ = finish.send(ended);

@@ -131,7 +131,7 @@ impl Performer {
             BindEffect::Tell { pod, bound, message } => {
                 // Whoever waits for the pod does not wait for words.
                 let (performer, pod, bound, message) = (self.clone(), pod.clone(), *bound, message.clone());
-                self.words.spawn(async move {
+                self.words.spawn(move || async move {
                     if let Err(error) = performer.tell(&pod, bound, &message).await {
                         tracing::warn!(%pod, %error, "its condition was not written");
                     }

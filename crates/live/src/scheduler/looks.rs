@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kai_meter::thread_cpu_time;
 use tokio::time::Instant;
 
 /// News come in bursts, and a gang that is there as a whole is decided about once.
@@ -13,6 +14,7 @@ const SHARE: u32 = 20;
 pub(super) struct Looks {
     period: Duration,
     begun: Instant,
+    /// CPU time of the last one: others who use the machine at the same time are no reason to look less often.
     took: Duration,
 }
 
@@ -21,12 +23,12 @@ impl Looks {
         Self { period, begun: Instant::now(), took: Duration::ZERO }
     }
 
-    pub(super) fn begin(&mut self) {
+    /// Looks once.
+    pub(super) fn look(&mut self, look: impl FnOnce()) {
         self.begun = Instant::now();
-    }
-
-    pub(super) fn end(&mut self) {
-        self.took = self.begun.elapsed();
+        let before = thread_cpu_time();
+        look();
+        self.took = thread_cpu_time().saturating_sub(before);
     }
 
     /// When the next one should begin.

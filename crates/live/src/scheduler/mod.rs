@@ -186,9 +186,7 @@ impl Shell {
                 biased;
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep_until(looks.next(self.news)) => {
-                    looks.begin();
-                    self.cycle(&refuse);
-                    looks.end();
+                    looks.look(|| self.cycle(&refuse));
                 }
                 Some(done) = refused.recv() => self.take(done),
                 draft = next_draft(&mut self.drafts) => self.take_draft(draft),
@@ -323,7 +321,7 @@ impl Shell {
         }
         for writes in deeds.into_values() {
             let (performer, refuse) = (self.performer.clone(), refuse.clone());
-            self.performer.writer.spawn(async move {
+            self.performer.writer.spawn(move || async move {
                 let mut writes = writes.into_iter();
                 while let Some(write) = writes.next() {
                     if let Err(why) = performer.perform(&write).await {

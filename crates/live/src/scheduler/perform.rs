@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::keys::reason;
@@ -20,6 +21,8 @@ use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already, gone_is_f
 
 /// When others write the same object at the same time.
 const ATTEMPTS: u32 = 5;
+/// So long whoever waits makes way for those who start, before being told why.
+const EXPLANATION_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(super) struct Performer {
@@ -79,9 +82,14 @@ impl Performer {
         if self.board().insert(about.clone(), words).is_some() {
             return;
         }
-        let performer = self.clone();
-        let writer = if matches!(about, Target::Times(_)) { &self.notes } else { &self.words };
-        writer.spawn(async move {
+        let mut performer = self.clone();
+        let writer = if matches!(about, Target::Times(_)) {
+            &self.notes
+        } else {
+            performer.words = self.words.patient_for(EXPLANATION_PATIENCE);
+            &self.words
+        };
+        writer.spawn(move || async move {
             let words = performer.board().remove(&about).unwrap_or_default();
             for write in &words {
                 if let Err(why) = performer.perform(write).await {
