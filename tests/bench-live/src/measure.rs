@@ -24,9 +24,6 @@ use crate::account::Account;
 pub(crate) const WORKERS: usize = 32;
 pub(crate) const GPUS: u32 = 8;
 const PATIENCE: Duration = Duration::from_mins(10);
-/// A watch begins with all there is. The API server ends watches that it cannot serve fast enough; to begin each time with
-/// thousands of pods would keep it from everything else.
-pub(crate) const FROM_THE_START: &str = "0";
 /// Until our parts know the cluster, where they are to be at work already.
 pub(crate) const START: Duration = Duration::from_secs(3);
 const APART: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
@@ -299,22 +296,34 @@ async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
 
 /// Follows names of bound pods, which costs the API server next to nothing.
 async fn await_bound(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
-    let (started, mut bound, mut version) = (Instant::now(), BTreeSet::new(), FROM_THE_START.to_owned());
+    let (started, mut bound) = (Instant::now(), BTreeSet::new());
+    let placed = "spec.nodeName!=";
     while started.elapsed() < PATIENCE {
-        let which = WatchParams::default().fields("spec.nodeName!=").disable_bookmarks();
-        let mut events = std::pin::pin!(api.watch_metadata(&which, &version).await?);
-        while let Some(event) = events.try_next().await? {
-            if let WatchEvent::Error(_) = event {
-                // It was too far behind.
-                FROM_THE_START.clone_into(&mut version);
+        let listed = api.list_metadata(&ListParams::default().match_any().fields(placed)).await?;
+        bound.extend(listed.items.into_iter().filter_map(|pod| pod.metadata.name));
+        let mut version = listed.metadata.resource_version;
+        // The API server ends watches that it cannot serve fast enough: they go on where they were.
+        while let (Some(from), true) = (version.take(), bound.len() < count) {
+            let which = WatchParams::default().fields(placed).disable_bookmarks();
+            let mut events = std::pin::pin!(api.watch_metadata(&which, &from).await?);
+            version = Some(from);
+            while let Some(event) = events.try_next().await? {
+                match event {
+                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                        bound.extend(pod.metadata.name);
+                        version = pod.metadata.resource_version;
+                    }
+                    // It was too far behind.
+                    WatchEvent::Error(_) => version = None,
+                    _ => {}
+                }
+                if bound.len() == count {
+                    break;
+                }
             }
-            if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event {
-                bound.extend(pod.metadata.name);
-                version = pod.metadata.resource_version.unwrap_or(version);
-            }
-            if bound.len() == count {
-                return Ok(());
-            }
+        }
+        if bound.len() == count {
+            return Ok(());
         }
     }
     Err(format!("{PATIENCE:?} later only {} of {count} pods are bound", bound.len()).into())

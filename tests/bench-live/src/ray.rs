@@ -20,8 +20,7 @@ use test_cluster::{Cluster, Operator, Progress};
 
 use crate::account::Account;
 use crate::measure::{
-    FROM_THE_START, Failed, GPUS, Parts, START, WORKERS, await_pods, connect, is_bound, is_told, on_a_new_cluster,
-    processes_of,
+    Failed, GPUS, Parts, START, WORKERS, await_pods, connect, is_bound, is_told, on_a_new_cluster, processes_of,
 };
 
 /// Of each cluster: a head without GPUs, and workers with one each.
@@ -123,6 +122,12 @@ impl Standing {
             (false, false) => Self::Open,
         }
     }
+}
+
+/// Its name, its cluster and how it does.
+fn standing_of(pod: &Pod) -> (String, (String, Standing)) {
+    let cluster = pod.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER)).cloned();
+    (pod.metadata.name.clone().unwrap_or_default(), (cluster.unwrap_or_default(), Standing::of(pod)))
 }
 
 fn gangs<'p>(pods: impl Iterator<Item = &'p (String, Standing)>) -> BTreeMap<String, Gang> {
@@ -232,20 +237,29 @@ impl Bench {
     async fn await_settled(&self, clusters: usize, mut look: impl FnMut()) -> Result<BTreeMap<String, Gang>, Failed> {
         let (started, mut looked) = (Instant::now(), Instant::now());
         let mut pods: BTreeMap<String, (String, Standing)> = BTreeMap::new();
-        let mut version = FROM_THE_START.to_owned();
+        let mut version = None;
         while started.elapsed() < PATIENCE {
+            let from = if let Some(version) = version.take() {
+                version
+            } else {
+                let every = ListParams::default();
+                let listed = persist(|| self.pods.list(&every)).await?;
+                pods.extend(listed.items.iter().map(standing_of));
+                listed.metadata.resource_version.unwrap_or_default()
+            };
             let which = WatchParams::default().disable_bookmarks();
-            let mut events = std::pin::pin!(persist(|| self.pods.watch(&which, &version)).await?);
+            let mut events = std::pin::pin!(persist(|| self.pods.watch(&which, &from)).await?);
+            // The API server ends watches that it cannot serve fast enough: they go on where they were.
+            version = Some(from);
             while let Ok(Some(event)) = events.try_next().await {
-                if let WatchEvent::Error(_) = event {
+                match event {
+                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                        pods.extend([standing_of(&pod)]);
+                        version = pod.metadata.resource_version;
+                    }
                     // It was too far behind.
-                    FROM_THE_START.clone_into(&mut version);
-                }
-                if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event {
-                    version = pod.metadata.resource_version.clone().unwrap_or(version);
-                    let cluster = pod.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER)).cloned();
-                    let standing = Standing::of(&pod);
-                    pods.insert(pod.metadata.name.unwrap_or_default(), (cluster.unwrap_or_default(), standing));
+                    WatchEvent::Error(_) => version = None,
+                    _ => {}
                 }
                 if looked.elapsed() < Duration::from_millis(200) {
                     continue;
