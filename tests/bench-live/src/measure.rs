@@ -271,9 +271,12 @@ async fn create(api: &Api<Pod>, count: usize, kind: &str, scheduler: &str, queue
 
 async fn bind(api: &Api<Pod>, params: &PostParams, kind: &str, number: usize) -> Result<(), kube::Error> {
     let (name, node) = (format!("{kind}-{number}"), format!("node-{}", number / GPUS as usize));
+    api.create_subresource::<Value, Value>("binding", &name, params, &binding(&name, &node)).await.map(|_| ())
+}
+
+pub(crate) fn binding(pod: &str, node: &str) -> Value {
     let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
-    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
-    api.create_subresource::<Value, Value>("binding", &name, params, &binding).await.map(|_| ())
+    json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target})
 }
 
 /// Pods of a job that want more than there is.

@@ -20,7 +20,8 @@ use test_cluster::{Cluster, Operator, Progress};
 
 use crate::account::Account;
 use crate::measure::{
-    Failed, GPUS, Parts, START, WORKERS, await_pods, connect, is_bound, is_told, on_a_new_cluster, processes_of,
+    Failed, GPUS, Parts, START, WORKERS, await_pods, binding, connect, is_bound, is_told, on_a_new_cluster,
+    processes_of,
 };
 
 /// Of each cluster: a head without GPUs, and workers with one each.
@@ -189,8 +190,7 @@ impl Bench {
     }
 
     async fn bind(&self, pod: &str, node: usize) -> Result<(), kube::Error> {
-        let target = json!({"apiVersion": "v1", "kind": "Node", "name": format!("node-{node}")});
-        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target});
+        let binding = binding(pod, &format!("node-{node}"));
         let bind = || self.pods.create_subresource::<Value, Value>("binding", pod, &CREATE, &binding);
         unless_conflict(persist(bind).await)
     }
