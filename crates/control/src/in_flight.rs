@@ -13,6 +13,7 @@
 //! An assumption ends when the watch shows it, when it was refused, or when it is too old. Then the watch is right.
 
 mod drafts;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use crate::objects::{BindPhase, BindRequest, Object, Pod, PodGroup};
 use crate::scheduler::Effect;
 use crate::world::{GroupKey, Key, PodKey, Ref, World};
 use drafts::Drafts;
+use words::Words;
 
 /// What is known of the cluster, with what is in flight counted as done.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +36,7 @@ pub struct InFlight {
     /// Uid of the pod and its node.
     nominations: BTreeMap<PodKey, Assumed<(String, Option<String>)>>,
     notes: BTreeMap<GroupKey, Assumed<Times>>,
+    words: Words,
     drafts: Drafts,
 }
 
@@ -65,6 +68,9 @@ pub enum Asked {
     Eviction(PodKey),
     Nomination(PodKey),
     Note(GroupKey),
+    /// What a pod is told of why it waits.
+    Mark(PodKey),
+    Conditions(GroupKey),
 }
 
 /// Grace period that most pods have; only until the watch shows the real one.
@@ -80,7 +86,7 @@ impl InFlight {
         &mut self.world
     }
 
-    /// Whether anything waits for its echo. Drafts do not: whoever made them sees to them.
+    /// Whether anything that the next cycle rests on waits for its echo. Drafts do not: whoever made them sees to them.
     pub fn is_empty(&self) -> bool {
         self.binds.is_empty() && self.evictions.is_empty() && self.nominations.is_empty() && self.notes.is_empty()
     }
@@ -106,10 +112,12 @@ impl InFlight {
                 self.overlay_pod(pod);
                 self.overlay_nomination(pod);
                 self.overlay_link(pod);
+                self.overlay_pod_words(pod);
             }
             Object::PodGroup(group) => {
                 self.overlay_draft(group);
                 self.overlay_group(group);
+                self.overlay_group_words(group);
             }
             _ => {}
         }
@@ -123,6 +131,7 @@ impl InFlight {
                 self.lose_drafts_of(key);
                 self.evictions.remove(key);
                 self.nominations.remove(key);
+                self.words.pods.remove(key);
                 if self.binds.remove(key).is_some() {
                     self.world.delete(&Ref::BindRequest(key.clone()));
                 }
@@ -130,6 +139,7 @@ impl InFlight {
             Ref::PodGroup(key) if self.keeps_draft(key) => return,
             Ref::PodGroup(key) => {
                 self.notes.remove(key);
+                self.words.groups.remove(key);
             }
             _ => {}
         }
@@ -198,6 +208,8 @@ impl InFlight {
             Asked::Note(group) => {
                 self.notes.remove(group);
             }
+            Asked::Mark(pod) => self.unsay_pod(pod),
+            Asked::Conditions(group) => self.unsay_group(group),
         }
     }
 
@@ -212,6 +224,7 @@ impl InFlight {
         }
         self.nominations.retain(|_, assumed| !late(assumed.since));
         self.notes.retain(|group, assumed| !late(assumed.since) || self.drafts.is_unwritten(group));
+        self.expire_words(now, patience);
     }
 
     /// What was assumed of the pod stands in a batch now.

@@ -70,7 +70,7 @@ impl Cluster {
         let (world, settings) = (self.world(), Settings::default());
         let done = cycle(&world, &settings, &Usage::default(), self.now);
         for write in self.reporter.report(&world, &done, &settings, self.now) {
-            if let Write::SetUnschedulable { pod, reason, message } = write {
+            if let Write::SetUnschedulable { pod, reason, message, .. } = write {
                 let condition =
                     json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message});
                 self.pods.get_mut(&pod).unwrap()["status"]["conditions"] = json!([condition]);

@@ -65,7 +65,7 @@ impl InFlight {
     }
 
     /// Of what a cycle wants written, what can be: not what is about groups that may not exist yet. That follows when
-    /// they do.
+    /// they do. What can be counts as said from now on.
     pub fn hold(&mut self, writes: Vec<Write>, now: Timestamp) -> Vec<Write> {
         let mut due = std::mem::take(&mut self.drafts.released);
         for write in &due {
@@ -92,6 +92,9 @@ impl InFlight {
                 // Said again for as long as it holds.
                 _ => {}
             }
+        }
+        for write in &due {
+            self.say(write, now);
         }
         due
     }
@@ -451,8 +454,9 @@ mod tests {
         let mut known = InFlight::default();
         known.draft(created(1));
         known.assume(&note(NOW), NOW);
-        let conditions = Write::SetGroupConditions { group: group_key(), conditions: Vec::new() };
-        let marked = Write::SetUnschedulable { pod: pod_key(), reason: reason::UNSCHEDULABLE, message: String::new() };
+        let conditions = Write::SetGroupConditions { group: group_key(), conditions: Vec::new(), again: false };
+        let (pod, reason, message) = (pod_key(), reason::UNSCHEDULABLE, String::new());
+        let marked = Write::SetUnschedulable { pod, reason, message, again: false };
         let said = event(reason::UNSCHEDULABLE, "");
         let evicted = event(reason::EVICT, "");
         let writes = vec![note_write("1"), conditions, marked.clone(), said, evicted];

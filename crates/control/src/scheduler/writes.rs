@@ -62,12 +62,16 @@ pub enum Write {
     SetGroupConditions {
         group: GroupKey,
         conditions: Vec<SchedulingCondition>,
+        /// It says something already: nobody waits for this.
+        again: bool,
     },
     /// `PodScheduled=False`. Autoscalers add nodes for reason `Unschedulable`, and for no other.
     SetUnschedulable {
         pod: PodKey,
         reason: &'static str,
         message: String,
+        /// It says something already: nobody waits for this.
+        again: bool,
     },
     Emit(Event),
 }
@@ -81,7 +85,9 @@ impl Write {
             Self::Evict { pod, .. } => vec![Asked::Eviction(pod.clone())],
             Self::Nominate { pod, .. } => vec![Asked::Nomination(pod.clone())],
             Self::NoteGroup { group, .. } => vec![Asked::Note(group.clone())],
-            _ => Vec::new(),
+            Self::SetUnschedulable { pod, .. } => vec![Asked::Mark(pod.clone())],
+            Self::SetGroupConditions { group, .. } => vec![Asked::Conditions(group.clone())],
+            Self::DeleteBindRequest(_) | Self::LabelPod { .. } | Self::Emit(_) => Vec::new(),
         }
     }
 }
@@ -158,7 +164,8 @@ impl Reporter {
         for group in world.pod_groups.values() {
             let settled = standing.get(&name_of(&group.key)).is_none_or(|pods| !pods.pending && !pods.arriving);
             if !group.conditions.is_empty() && settled {
-                report.writes.push(Write::SetGroupConditions { group: group.key.clone(), conditions: Vec::new() });
+                let (group, conditions) = (group.key.clone(), Vec::new());
+                report.writes.push(Write::SetGroupConditions { group, conditions, again: true });
             }
         }
         let Report { mut writes, events, .. } = report;
@@ -355,10 +362,12 @@ impl Report<'_> {
             message,
             reasons,
             transition_id: next.to_string(),
-            last_transition_time: jiff::Timestamp::from_microsecond(self.now.0).ok().map(Time),
+            // In whole seconds, as stored.
+            last_transition_time: jiff::Timestamp::from_second(self.now.0.div_euclid(1_000_000)).ok().map(Time),
             status: "True".to_owned(),
         });
-        self.writes.push(Write::SetGroupConditions { group: group.key.clone(), conditions });
+        let (group, again) = (group.key.clone(), latest.is_some());
+        self.writes.push(Write::SetGroupConditions { group, conditions, again });
     }
 
     fn pool(&self, group: &PodGroup) -> String {
@@ -369,7 +378,8 @@ impl Report<'_> {
     fn mark(&mut self, pod: &PodKey, reason: &'static str, message: &str, condition: bool) {
         let known = self.world.pods.get(pod).and_then(|row| row.unschedulable.as_deref());
         if condition && !known.is_some_and(|known| self.calm || known == message) {
-            self.writes.push(Write::SetUnschedulable { pod: pod.clone(), reason, message: message.to_owned() });
+            let (pod, message, again) = (pod.clone(), message.to_owned(), known.is_some());
+            self.writes.push(Write::SetUnschedulable { pod, reason, message, again });
         }
         self.tell_pod(pod, true, reason::UNSCHEDULABLE, message.to_owned());
     }
@@ -539,7 +549,7 @@ mod tests {
                 Write::CreateBindRequest(request) => {
                     writeln!(text, "create {}", serde_json::to_string_pretty(request).unwrap()).unwrap();
                 }
-                Write::SetGroupConditions { group, conditions } => {
+                Write::SetGroupConditions { group, conditions, .. } => {
                     writeln!(text, "conditions of {group}:").unwrap();
                     for known in conditions {
                         let codes: Vec<&str> = known.reasons.iter().map(|why| why.reason.as_str()).collect();
@@ -572,7 +582,7 @@ mod tests {
     fn after(mut world: World, writes: &[Write]) -> World {
         for write in writes {
             match write {
-                Write::SetGroupConditions { group, conditions } => {
+                Write::SetGroupConditions { group, conditions, .. } => {
                     world.pod_groups.get_mut(group).unwrap().conditions.clone_from(conditions);
                 }
                 Write::SetUnschedulable { pod, message, .. } => {
@@ -638,7 +648,7 @@ mod tests {
              job old queue=team gpu=2 on=a
              job new queue=team gpu=1",
             &expect![[r#"
-                SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, reason: "OverLimit", message: "Queue team may use at most 2 GPUs, it holds 2 and the job asks for 1 more. Wait for jobs of the queue to end, or raise its limit. No room is made for it: 1 way of moving pods was tried, the best for 0 of 1 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted." }
+                SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, reason: "OverLimit", message: "Queue team may use at most 2 GPUs, it holds 2 and the job asks for 1 more. Wait for jobs of the queue to end, or raise its limit. No room is made for it: 1 way of moving pods was tried, the best for 0 of 1 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.", again: false }
                 conditions of lab/new:
                   default 1 ["OverLimit"] Queue team may use at most 2 GPUs, it holds 2 and the job asks for 1 more. Wait for jobs of the queue to end, or raise its limit. No room is made for it: 1 way of moving pods was tried, the best for 0 of 1 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.
                   {"queueDetails":{"name":"team","queueRequestedResources":{"cpu":"2","memory":"2G","nvidia.com/gpu":"3"},"queueDeservedResources":{"nvidia.com/gpu":"1"},"queueAllocatedResources":{"cpu":"1","memory":"1G","nvidia.com/gpu":"2"},"queueAllocatedNonPreemptibleResources":{"cpu":"0","memory":"0","nvidia.com/gpu":"0"},"queueResourceLimits":{"nvidia.com/gpu":"2"},"podGroupRequestedResources":{"cpu":"1","memory":"1G","nvidia.com/gpu":"1"},"podGroupRequestedNonPreemptibleResources":{"cpu":"0","memory":"0","nvidia.com/gpu":"0"}}}
@@ -697,7 +707,7 @@ mod tests {
         let (world, mut reporter) = (world(FULL), Reporter::default());
         let first = report(&mut reporter, &world);
         expect![[r#"
-            SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, reason: "Unschedulable", message: "No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted." }
+            SetUnschedulable { pod: Key { namespace: "lab", name: "new-0" }, reason: "Unschedulable", message: "No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.", again: false }
             conditions of lab/new:
               default 1 ["PodSchedulingErrors"] No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted.
             event Unschedulable on pod lab/new-0: No node takes pod lab/new-0: 1 node lacks GPUs (short of 1 GPU). No room is made for it: moving pods cannot help, the job asks for 1 GPU and all that is free together is 0; queue team may not reclaim, it holds 2 GPUs of a fair share of 2 and the job asks for 1 more; no job of lower priority in its queue may be evicted. {}
@@ -718,7 +728,8 @@ mod tests {
         assert!(!writes.iter().any(|write| matches!(write, Write::SetGroupConditions { .. })));
         world.pods.get_mut(&PodKey::new("lab", "new-0")).unwrap().node = Some("a".to_owned());
         let writes = report(&mut reporter, &world);
-        let cleared = Write::SetGroupConditions { group: GroupKey::new("lab", "new"), conditions: Vec::new() };
+        let (group, conditions) = (GroupKey::new("lab", "new"), Vec::new());
+        let cleared = Write::SetGroupConditions { group, conditions, again: true };
         assert!(writes.contains(&cleared), "{writes:?}");
     }
 

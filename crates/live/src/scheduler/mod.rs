@@ -303,7 +303,7 @@ impl Shell {
     }
 
     /// One after the other on the same object, different ones side by side.
-    fn write(&self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
+    fn write(&mut self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
         let mut deeds: BTreeMap<perform::Target, Vec<Write>> = BTreeMap::new();
         let mut words: BTreeMap<perform::Target, Vec<Write>> = BTreeMap::new();
         for write in writes {
@@ -313,27 +313,15 @@ impl Shell {
                 write => deeds.entry(perform::target(&write)).or_default().push(write),
             }
         }
-        for write in deeds.values().flatten() {
-            self.performer.withdraw(write);
+        for unsaid in deeds.values().flatten().flat_map(|deed| self.performer.withdraw(deed)) {
+            unsaid.asked().iter().for_each(|asked| self.known.refused(asked));
         }
         for (about, words) in words {
-            self.performer.post(about, words);
+            self.performer.post(about, words, refuse);
         }
         for writes in deeds.into_values() {
             let (performer, refuse) = (self.performer.clone(), refuse.clone());
-            self.performer.writer.spawn(move || async move {
-                let mut writes = writes.into_iter();
-                while let Some(write) = writes.next() {
-                    if let Err(why) = performer.perform(&write).await {
-                        tracing::warn!(?write, why, "not done");
-                        // Nor is what was to follow. The loop may have ended.
-                        for asked in std::iter::once(write).chain(writes).flat_map(|undone| undone.asked()) {
-                            let _ = refuse.send(News::Refused(asked));
-                        }
-                        break;
-                    }
-                }
-            });
+            self.performer.writer.spawn(move || async move { performer.perform_all(writes, &refuse).await });
         }
     }
 }

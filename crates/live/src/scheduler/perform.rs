@@ -13,9 +13,10 @@ use kai_control::world::Key;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, Preconditions};
 use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
-use super::SchedulerOptions;
 use super::metrics::Stopwatch;
+use super::{News, SchedulerOptions};
 use crate::events::{Events, Note, reference};
 use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already, gone_is_fine};
 
@@ -28,7 +29,7 @@ const EXPLANATION_PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Performer {
     pub(super) writer: Writer,
     words: Writer,
-    /// For times on groups, of which every bind makes one: whoever waits is told before that.
+    /// For times on groups, of which every bind makes one, and for other words than before: whoever waits is told first.
     notes: Writer,
     /// Words that wait to be written: newer ones about the same object take their place.
     board: Arc<Mutex<BTreeMap<Target, Vec<Write>>>>,
@@ -71,6 +72,11 @@ pub(super) fn is_word(write: &Write) -> bool {
     matches!(write, Write::NoteGroup { .. } | Write::SetGroupConditions { .. } | Write::SetUnschedulable { .. })
 }
 
+/// Whether somebody waits for it who knows of no reason to wait.
+fn explains(word: &Write) -> bool {
+    matches!(word, Write::SetGroupConditions { again: false, .. } | Write::SetUnschedulable { again: false, .. })
+}
+
 impl Performer {
     pub(super) fn new(writer: Writer, events: Events, until_asked: Histogram, options: &SchedulerOptions) -> Self {
         let (words, notes, board) = (writer.for_explanations(), writer.for_words(), Arc::default());
@@ -78,37 +84,53 @@ impl Performer {
     }
 
     /// Tells what else is to be known about an object, some time soon, instead of what waited to be told.
-    pub(super) fn post(&self, about: Target, words: Vec<Write>) {
+    pub(super) fn post(&self, about: Target, words: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
+        let urgent = words.iter().any(explains);
         if self.board().insert(about.clone(), words).is_some() {
             return;
         }
-        let mut performer = self.clone();
-        let writer = if matches!(about, Target::Times(_)) {
-            &self.notes
-        } else {
+        let (mut performer, refuse) = (self.clone(), refuse.clone());
+        let writer = if urgent {
             performer.words = self.words.patient_for(EXPLANATION_PATIENCE);
             &self.words
+        } else {
+            performer.words = self.notes.clone();
+            &self.notes
         };
         writer.spawn(move || async move {
             let words = performer.board().remove(&about).unwrap_or_default();
-            for write in &words {
-                if let Err(why) = performer.perform(write).await {
-                    tracing::debug!(?write, why, "not said; the next cycle sees to it");
-                }
-            }
+            performer.perform_all(words, &refuse).await;
         });
     }
 
-    /// What waited to be told about the same object does not hold any more.
-    pub(super) fn withdraw(&self, deed: &Write) {
-        let mut board = self.board();
-        let mut clear = |about: &Target| board.get_mut(about).into_iter().for_each(Vec::clear);
-        clear(&target(deed));
-        if let Write::CreateBindBatch { pods, .. } = deed {
-            for pod in pods {
-                clear(&Target::Pod(pod.clone()));
+    /// Performs writes one after the other, up to the first that fails.
+    pub(super) async fn perform_all(&self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
+        let mut writes = writes.into_iter();
+        while let Some(write) = writes.next() {
+            if let Err(why) = self.perform(&write).await {
+                if is_word(&write) {
+                    tracing::debug!(?write, why, "not said; the next cycle sees to it");
+                } else {
+                    tracing::warn!(?write, why, "not done");
+                }
+                // Nor is what was to follow. The loop may have ended.
+                for asked in std::iter::once(write).chain(writes).flat_map(|undone| undone.asked()) {
+                    let _ = refuse.send(News::Refused(asked));
+                }
+                break;
             }
         }
+    }
+
+    /// What waited to be told about the same object does not hold any more: it is not said.
+    pub(super) fn withdraw(&self, deed: &Write) -> Vec<Write> {
+        let mut board = self.board();
+        let mut clear = |about: &Target| board.get_mut(about).map(std::mem::take).unwrap_or_default();
+        let mut withdrawn = clear(&target(deed));
+        if let Write::CreateBindBatch { pods, .. } = deed {
+            withdrawn.extend(pods.iter().flat_map(|pod| clear(&Target::Pod(pod.clone()))));
+        }
+        withdrawn
     }
 
     fn board(&self) -> MutexGuard<'_, BTreeMap<Target, Vec<Write>>> {
@@ -151,13 +173,13 @@ impl Performer {
             Write::NoteGroup { group, annotations } => {
                 self.patch::<PodGroup>(&self.notes, group, &json!({"metadata": {"annotations": annotations}})).await
             }
-            Write::SetGroupConditions { group, conditions } => {
+            Write::SetGroupConditions { group, conditions, .. } => {
                 let api: Api<PodGroup> = self.api(group);
                 let patch = Patch::Merge(json!({"status": {"schedulingConditions": conditions}}));
                 let patched = self.words.call(|| api.patch_status(&group.name, &PATCH, &patch)).await;
                 gone_is_fine(patched)
             }
-            Write::SetUnschedulable { pod, reason, message } => {
+            Write::SetUnschedulable { pod, reason, message, .. } => {
                 let condition = json!({
                     "type": "PodScheduled",
                     "status": "False",

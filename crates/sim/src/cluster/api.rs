@@ -127,11 +127,11 @@ impl Cluster {
                     }
                 }
             }),
-            Write::SetGroupConditions { group, conditions } => {
+            Write::SetGroupConditions { group, conditions, .. } => {
                 let conditions = serde_json::to_value(conditions).unwrap_or_default();
                 self.edit(&group_id(group), |group| set(group, &["status"], "schedulingConditions", conditions));
             }
-            Write::SetUnschedulable { pod, reason, message } => self.edit(&pod_id(pod), |pod| {
+            Write::SetUnschedulable { pod, reason, message, .. } => self.edit(&pod_id(pod), |pod| {
                 let condition =
                     json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message});
                 set_condition(pod, condition);
