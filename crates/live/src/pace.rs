@@ -5,6 +5,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 /// Calls a second on average, `burst` of them at once after a quiet time. No calls a second means no limit.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -16,8 +18,18 @@ pub(crate) struct Pace {
 }
 
 /// What is under way in a process, by rank: words of one component wait for deeds of all, which need the same API server.
-#[derive(Debug, Default)]
-pub(crate) struct Deeds(Mutex<[UnderWay; 2]>);
+#[derive(Debug)]
+pub(crate) struct Deeds {
+    under_way: Mutex<[UnderWay; 2]>,
+    /// Words that have waited long enough go one at a time, whoever says them, while there is no end of deeds.
+    impatient: Semaphore,
+}
+
+impl Default for Deeds {
+    fn default() -> Self {
+        Self { under_way: Mutex::default(), impatient: Semaphore::new(1) }
+    }
+}
 
 /// Who comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +53,12 @@ pub(crate) struct Deed(Arc<Deeds>, usize);
 
 /// After so long without deeds there will be none for a while.
 const CALM: Duration = Duration::from_millis(250);
-/// And so long words wait for that at most. With few at a time, they take up little of what deeds need.
+/// And so long words wait for that at most.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// While so many others are under way or wait for their turn, words would only make them wait longer.
+const FLOOD: usize = 16;
+/// And so long words wait for the end of that.
+const FLOOD_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Who waits for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,44 +92,59 @@ impl Pace {
             Rank::Explanation => 1,
             Rank::Word => return None,
         };
-        lock(&self.deeds.0)[place].count += 1;
+        lock(&self.deeds.under_way)[place].count += 1;
         Some(Deed(Arc::clone(&self.deeds), place))
     }
 
-    /// Waits for one's turn.
-    pub(crate) async fn turn(&self, rank: Rank, hurry: Hurry) {
-        let patient_until = match hurry {
+    /// Waits for one's turn, which lasts until the value is dropped.
+    pub(crate) async fn turn(&self, rank: Rank, hurry: Hurry) -> Option<SemaphorePermit<'_>> {
+        let alone = match hurry {
             Hurry::Now => None,
-            Hurry::Spare => Some(Instant::now() + PATIENCE),
-            Hurry::SpareUntil(until) => Some(until),
+            Hurry::Spare => self.calm(rank, Instant::now() + PATIENCE).await,
+            Hurry::SpareUntil(until) => self.calm(rank, until).await,
         };
-        if let Some(patient_until) = patient_until {
-            while let Some(wait) = self.calm_in(rank, Instant::now(), patient_until) {
-                tokio::time::sleep(wait).await;
-            }
-        }
         loop {
             let (booked, wait) = self.book(hurry, Instant::now());
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
             if booked {
-                return;
+                return alone;
             }
         }
     }
 
-    /// How long to wait before asking again; nothing if it is calm, or if one has waited long enough.
-    fn calm_in(&self, rank: Rank, now: Instant, patient_until: Instant) -> Option<Duration> {
-        let under_way = lock(&self.deeds.0);
+    /// Waits until nothing of higher rank is under way. Explanations do so only for a time; words then take turns.
+    async fn calm(&self, rank: Rank, patient_until: Instant) -> Option<SemaphorePermit<'_>> {
+        let flood_until = Instant::now() + FLOOD_PATIENCE;
+        while let Some((wait, others)) = self.calm_in(rank, Instant::now()) {
+            let flood = rank == Rank::Word && others >= FLOOD;
+            let patient_until = if flood { patient_until.max(flood_until) } else { patient_until };
+            let patience = patient_until.saturating_duration_since(Instant::now());
+            if !patience.is_zero() {
+                tokio::time::sleep(wait.min(patience)).await;
+            } else if rank == Rank::Word {
+                let alone = self.deeds.impatient.acquire().await.ok();
+                return alone.filter(|_| self.calm_in(rank, Instant::now()).is_some());
+            } else {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// How long it is not calm, at least, and how many are under way; nothing if it is.
+    fn calm_in(&self, rank: Rank, now: Instant) -> Option<(Duration, usize)> {
+        let under_way = lock(&self.deeds.under_way);
         let before = match rank {
             Rank::Deed => 0,
             Rank::Explanation => 1,
             Rank::Word => under_way.len(),
         };
         let calm_at = |first: &UnderWay| if first.count > 0 { Some(now + CALM) } else { Some(first.ended? + CALM) };
-        let calm_at = under_way[..before].iter().filter_map(calm_at).max()?;
-        Some(calm_at.min(patient_until).saturating_duration_since(now)).filter(|wait| !wait.is_zero())
+        let wait = under_way[..before].iter().filter_map(calm_at).max()?.saturating_duration_since(now);
+        let others = under_way[..before].iter().map(|first| first.count).sum();
+        (!wait.is_zero()).then_some((wait, others))
     }
 
     /// Books the next turn if there is one to be had, and tells how long it takes until then or until asking again.
@@ -136,7 +167,7 @@ impl Pace {
 
 impl Drop for Deed {
     fn drop(&mut self) {
-        let under_way = &mut lock(&self.0.0)[self.1];
+        let under_way = &mut lock(&self.0.under_way)[self.1];
         under_way.count -= 1;
         under_way.ended = Some(Instant::now());
     }
@@ -151,28 +182,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_wait_for_the_end_of_all_deeds_of_a_process_but_not_for_ever() {
+    fn words_wait_for_the_end_of_all_deeds_of_a_process() {
         let deeds = Arc::new(Deeds::default());
         let (other, pace) = (Pace::new(0.0, 1, Arc::clone(&deeds)), Pace::new(0.0, 1, deeds));
         let now = Instant::now();
-        let late = now + PATIENCE;
-        let word = |now: Instant| pace.calm_in(Rank::Word, now, late);
+        let word = |now: Instant| pace.calm_in(Rank::Word, now);
         assert_eq!(word(now), None);
         let deed = other.begin(Rank::Deed);
-        assert_eq!(word(now), Some(CALM));
-        assert_eq!(word(late), None, "it has waited long enough");
+        assert_eq!(word(now), Some((CALM, 1)));
         drop(deed);
-        assert!(word(Instant::now()).is_some_and(|wait| wait <= CALM));
+        assert!(word(Instant::now()).is_some_and(|(wait, others)| wait <= CALM && others == 0));
         assert_eq!(word(Instant::now() + CALM), None);
+    }
+
+    #[tokio::test]
+    async fn words_that_have_waited_long_enough_go_one_at_a_time() {
+        let deeds = Arc::new(Deeds::default());
+        let (other, pace) = (Pace::new(0.0, 1, Arc::clone(&deeds)), Pace::new(0.0, 1, deeds));
+        let late = Hurry::SpareUntil(Instant::now());
+        let deed = other.begin(Rank::Deed);
+        let first = pace.turn(Rank::Word, late).await;
+        assert!(first.is_some());
+        let moment = Duration::from_millis(20);
+        assert!(tokio::time::timeout(moment, other.turn(Rank::Word, late)).await.is_err(), "whoever says them");
+        assert!(pace.turn(Rank::Explanation, late).await.is_none(), "explanations need not");
+        drop(first);
+        assert!(other.turn(Rank::Word, late).await.is_some());
+        drop(deed);
+        tokio::time::sleep(CALM).await;
+        let both = (pace.turn(Rank::Word, late).await, other.turn(Rank::Word, late).await);
+        assert!(both.0.is_none() && both.1.is_none(), "it is calm");
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_deeds_goes_before_words_that_have_waited_long_enough() {
+        let pace = Pace::new(0.0, 1, Arc::default());
+        let late = Hurry::SpareUntil(Instant::now());
+        let mut flood: Vec<_> = (0..FLOOD).map(|_| pace.begin(Rank::Deed)).collect();
+        let moment = Duration::from_millis(20);
+        assert!(tokio::time::timeout(moment, pace.turn(Rank::Word, late)).await.is_err());
+        assert!(pace.turn(Rank::Explanation, late).await.is_none());
+        flood.pop();
+        assert!(pace.turn(Rank::Word, late).await.is_some());
     }
 
     #[test]
     fn explanations_come_after_deeds_and_before_other_words() {
         let pace = Pace::new(0.0, 1, Arc::default());
-        let waits = |now: Instant| {
-            let waits = |rank| pace.calm_in(rank, now, now + PATIENCE).is_some();
-            [Rank::Deed, Rank::Explanation, Rank::Word].map(waits)
-        };
+        let waits =
+            |now: Instant| [Rank::Deed, Rank::Explanation, Rank::Word].map(|rank| pace.calm_in(rank, now).is_some());
         let (deed, explanation) = (pace.begin(Rank::Deed), pace.begin(Rank::Explanation));
         assert_eq!(waits(Instant::now()), [false, true, true]);
         drop(deed);

@@ -111,8 +111,7 @@ impl Writer {
         F: Future<Output = Result<T, Error>>,
     {
         for pause in PAUSES {
-            self.turn().await;
-            match call().await {
+            match self.call_once(call()).await {
                 Err(error) if is_passing(&error) => {
                     tracing::debug!(%error, "trying again");
                     tokio::time::sleep(pause).await;
@@ -120,18 +119,13 @@ impl Writer {
                 done => return done,
             }
         }
-        self.turn().await;
-        call().await
+        self.call_once(call()).await
     }
 
     /// Calls once.
     pub(crate) async fn call_once<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.turn().await;
+        let _turn = self.pace.turn(self.rank, self.hurry).await;
         call.await
-    }
-
-    async fn turn(&self) {
-        self.pace.turn(self.rank, self.hurry).await;
     }
 }
 
