@@ -197,26 +197,25 @@ impl Shell {
                     drafts.put(draft);
                 }
             }
-            Step::Write(Job { pod, effects, patient, notes }) => {
+            Step::Write(Job { pod, mut effects, patient, notes }) => {
                 for note in &notes {
                     tracing::info!(%pod, ?note, "passed over");
                 }
-                let creates = effects.iter().any(|effect| matches!(effect, GroupEffect::CreatePodGroup(_)));
-                let writer = match (patient, creates) {
-                    (false, _) => self.writer.clone(),
-                    (true, true) => self.groups.patient_for(PATIENCE),
-                    (true, false) => self.words.patient_for(PATIENCE),
-                };
-                let calls = writer.clone();
-                writer.spawn(move || async move {
-                    let mut written = Written::Done;
-                    for effect in effects {
-                        written = perform(&calls, effect).await;
-                        if written != Written::Done {
-                            break;
-                        }
-                    }
+                let end = move |written| {
+                    // The loop may have ended.
                     let _ = finish.send(News::Written(pod, written));
+                };
+                if !patient {
+                    write(&self.writer, effects, end);
+                    return;
+                }
+                // Explanations are about groups, so these come before links.
+                let is_link = |effect: &GroupEffect| matches!(effect, GroupEffect::LinkPod { .. });
+                let links = effects.iter().position(is_link).map_or_else(Vec::new, |first| effects.split_off(first));
+                let (groups, words) = (self.groups.patient_for(PATIENCE), self.words.patient_for(PATIENCE));
+                write(&groups, effects, move |written| match written {
+                    Written::Done => write(&words, links, end),
+                    failed => end(failed),
                 });
             }
             Step::Complain { pod, uid, why } => {
@@ -230,6 +229,24 @@ impl Shell {
         let (about, annotations) = (reference("v1", kind, key, uid), BTreeMap::new());
         self.events.tell(Note { about, warning: true, reason: WARNING, message, annotations });
     }
+}
+
+/// Performs effects one after the other, up to the first that fails, some time soon; at once if there are none.
+fn write(writer: &Writer, effects: Vec<GroupEffect>, then: impl FnOnce(Written) + Send + 'static) {
+    if effects.is_empty() {
+        return then(Written::Done);
+    }
+    let calls = writer.clone();
+    writer.spawn(move || async move {
+        let mut written = Written::Done;
+        for effect in effects {
+            written = perform(&calls, effect).await;
+            if written != Written::Done {
+                break;
+            }
+        }
+        then(written);
+    });
 }
 
 async fn perform(writer: &Writer, effect: GroupEffect) -> Written {
