@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kai_meter::memory_of;
 use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -368,13 +368,17 @@ pub(crate) async fn await_pods(
     Err(format!("{PATIENCE:?} later it still does not hold that {what}").into())
 }
 
-pub(crate) fn is_bound(pod: &Pod) -> bool {
+fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
-pub(crate) fn is_told(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+fn is_told(pod: &Pod) -> bool {
+    pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(tells)
+}
+
+/// Whether this is why a pod waits.
+pub(crate) fn tells(condition: &PodCondition) -> bool {
+    condition.reason.as_deref() == Some("Unschedulable")
 }
 
 /// All parts, in one process or in one each; they end with the value.

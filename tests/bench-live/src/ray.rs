@@ -8,20 +8,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Pod;
+use futures::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kai_api::PodGroup;
 use kube::Client;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, ObjectList, ObjectMeta, Patch, PatchParams, PostParams,
+    Request, WatchEvent, WatchParams,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use test_cluster::{Cluster, Operator, Progress};
 
 use crate::account::Account;
 use crate::measure::{
-    Failed, GPUS, Parts, START, WORKERS, await_pods, binding, connect, is_bound, is_told, on_a_new_cluster,
-    processes_of,
+    Failed, GPUS, Parts, START, WORKERS, await_pods, binding, connect, on_a_new_cluster, processes_of, tells,
 };
 
 /// Of each cluster: a head without GPUs, and workers with one each.
@@ -72,16 +73,20 @@ pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize, apart: bool) -> R
         let mut memory = BTreeMap::new();
         let before = Account::read(&cluster.kubectl(), &processes)?;
         let started = Instant::now();
-        bench.create_clusters(&model, clusters).await?;
-        let created = started.elapsed();
-        progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
+        let create = async {
+            bench.create_clusters(&model, clusters).await?;
+            let created = started.elapsed();
+            progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
+            Ok::<_, Failed>(created)
+        };
         let note_memory = || {
             for (part, mib) in parts.memory() {
                 let most = memory.entry(part).or_insert(0);
                 *most = mib.max(*most);
             }
         };
-        let gangs = bench.await_settled(clusters, note_memory).await?;
+        // From the first pod on: to ask for all of them in the end would take longer than what is measured.
+        let (created, gangs) = tokio::try_join!(create, bench.await_settled(clusters, note_memory))?;
         progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
         bench.await_groups(clusters).await?;
         let settled = started.elapsed();
@@ -115,20 +120,42 @@ enum Standing {
     Told,
 }
 
-impl Standing {
-    fn of(pod: &Pod) -> Self {
-        match (is_bound(pod), is_told(pod)) {
-            (true, _) => Self::Bound,
-            (false, true) => Self::Told,
-            (false, false) => Self::Open,
-        }
-    }
+/// As much of a pod as is looked at, since thousands are.
+#[derive(Clone, Debug, Deserialize)]
+struct Glimpse {
+    metadata: ObjectMeta,
+    spec: Place,
+    #[serde(default)]
+    status: Words,
 }
 
-/// Its name, its cluster and how it does.
-fn standing_of(pod: &Pod) -> (String, (String, Standing)) {
-    let cluster = pod.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER)).cloned();
-    (pod.metadata.name.clone().unwrap_or_default(), (cluster.unwrap_or_default(), Standing::of(pod)))
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Place {
+    node_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Words {
+    #[serde(default)]
+    conditions: Vec<PodCondition>,
+}
+
+impl Glimpse {
+    fn standing(&self) -> Standing {
+        match (self.spec.node_name.is_some(), self.status.conditions.iter().any(tells)) {
+            (true, _) => Standing::Bound,
+            (false, true) => Standing::Told,
+            (false, false) => Standing::Open,
+        }
+    }
+
+    /// Its name, its cluster and how it does.
+    fn row(self) -> (String, (String, Standing)) {
+        let standing = self.standing();
+        let cluster = self.metadata.labels.and_then(|mut labels| labels.remove(CLUSTER));
+        (self.metadata.name.unwrap_or_default(), (cluster.unwrap_or_default(), standing))
+    }
 }
 
 fn gangs<'p>(pods: impl Iterator<Item = &'p (String, Standing)>) -> BTreeMap<String, Gang> {
@@ -233,7 +260,7 @@ impl Bench {
         unless_conflict(persist(|| self.pods.create(&CREATE, pod)).await)
     }
 
-    /// Follows the pods, which costs less than to ask for all of them again and again; `look` is called now and then.
+    /// Follows the pods; `look` is called now and then.
     async fn await_settled(&self, clusters: usize, mut look: impl FnMut()) -> Result<BTreeMap<String, Gang>, Failed> {
         let (started, mut looked) = (Instant::now(), Instant::now());
         let mut pods: BTreeMap<String, (String, Standing)> = BTreeMap::new();
@@ -242,20 +269,18 @@ impl Bench {
             let from = if let Some(version) = version.take() {
                 version
             } else {
-                let every = ListParams::default();
-                let listed = persist(|| self.pods.list(&every)).await?;
-                pods.extend(listed.items.iter().map(standing_of));
+                let listed: ObjectList<Glimpse> = persist(|| self.list()).await?;
+                pods.extend(listed.items.into_iter().map(Glimpse::row));
                 listed.metadata.resource_version.unwrap_or_default()
             };
-            let which = WatchParams::default().disable_bookmarks();
-            let mut events = std::pin::pin!(persist(|| self.pods.watch(&which, &from)).await?);
+            let mut events = std::pin::pin!(persist(|| self.watch(&from)).await?);
             // The API server ends watches that it cannot serve fast enough: they go on where they were.
             version = Some(from);
             while let Ok(Some(event)) = events.try_next().await {
                 match event {
                     WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
-                        pods.extend([standing_of(&pod)]);
-                        version = pod.metadata.resource_version;
+                        version.clone_from(&pod.metadata.resource_version);
+                        pods.extend([pod.row()]);
                     }
                     // It was too far behind.
                     WatchEvent::Error(_) => version = None,
@@ -274,6 +299,19 @@ impl Bench {
         }
         let open = gangs(pods.values()).values().filter(|gang| !gang.is_settled()).count();
         Err(format!("{PATIENCE:?} later {open} gangs are neither bound nor told why they wait").into())
+    }
+
+    async fn list(&self) -> Result<ObjectList<Glimpse>, kube::Error> {
+        let request = Request::new(self.pods.resource_url()).list(&ListParams::default());
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+
+    async fn watch(
+        &self,
+        from: &str,
+    ) -> Result<impl Stream<Item = Result<WatchEvent<Glimpse>, kube::Error>> + use<>, kube::Error> {
+        let request = Request::new(self.pods.resource_url()).watch(&WatchParams::default().disable_bookmarks(), from);
+        self.client.request_events(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     /// One for each cluster, and each as it should be.
