@@ -141,9 +141,9 @@ impl Changes {
     }
 }
 
-/// So many objects, and one for so many pods, may change before all of them count as changed.
+/// So many objects, and one more for each pod, may change before all of them count as changed. A pod that starts changes
+/// several: itself, its group and its bind request.
 const CHANGED_MIN: usize = 100;
-const CHANGED_PART: usize = 8;
 
 impl World {
     /// Adds the object, or replaces the one of the same name.
@@ -266,7 +266,7 @@ impl World {
     }
 
     fn note(&mut self, which: Ref, before: Option<Object>) {
-        let most = CHANGED_MIN + self.pods.len() / CHANGED_PART;
+        let most = CHANGED_MIN + self.pods.len();
         if let Changes::These(changes) = &mut self.changes {
             // Of several changes the first one knows what was there when somebody looked.
             changes.entry(which).or_insert(before);

@@ -8,7 +8,7 @@
 //! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
 //! at: [`Memory::updated`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
 //! there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, volumes that nodes limit or that
-//! are to be made, pods that ask something of others, or pods outside of jobs that change.
+//! are to be made, pods that ask something of others, or pods outside of jobs that change while they hold something.
 
 mod splice;
 
@@ -28,7 +28,7 @@ use super::numa::Zones;
 use super::shapes::{ExtraColumn, FIXED_NAMES};
 use super::topologies::{DomainNames, Topologies};
 use super::{Lowered, Names, TreeFault, queues, roster};
-use crate::objects::{Object, Phase, Pod, TopologyConstraint};
+use crate::objects::{BindRequest, Object, Phase, Pod, TopologyConstraint};
 use crate::scheduler::effect::{Effect, Problem};
 use crate::scheduler::settings::{Settings, Usage};
 use crate::world::{Changes, GroupKey, PodKey, Ref, World};
@@ -273,6 +273,8 @@ impl Memory {
     ) -> Result<(BTreeSet<GroupKey>, BTreeSet<PodKey>), Unknown> {
         let mut groups = self.restless.clone();
         let mut pods = BTreeSet::new();
+        // Pods that nobody has given a group yet, which therefore hold nothing.
+        let mut newcomers = BTreeSet::new();
         let mut concern = |pod: &Pod, groups: &mut BTreeSet<GroupKey>| {
             // Nodes, columns and ports depend on pods of this kind as well.
             let request = &pod.request;
@@ -280,8 +282,16 @@ impl Memory {
             if !plain || !pod.host_ports.is_empty() || !pod.claims.is_empty() {
                 return Err(Unknown);
             }
-            groups.insert(claim(pod, settings).ok_or(Unknown)?);
-            pods.insert(pod.key.clone());
+            match claim(pod, settings) {
+                Some(group) => {
+                    groups.insert(group);
+                    pods.insert(pod.key.clone());
+                }
+                None if pod.node.is_none() && pod.deletion.is_none() => {
+                    newcomers.insert(pod.key.clone());
+                }
+                None => return Err(Unknown),
+            }
             Ok(())
         };
         for (which, before) in changes {
@@ -316,6 +326,16 @@ impl Memory {
             let pod = world.pods.get(&PodKey::new(request.key.namespace.clone(), request.pod.clone()));
             if let Some(pod) = pod.filter(|pod| !request.is_for(pod)) {
                 concern(pod, &mut groups)?;
+            }
+        }
+        if !newcomers.is_empty() {
+            let asked = |request: &BindRequest| PodKey::new(request.key.namespace.clone(), request.pod.clone());
+            let before = changes.values().filter_map(|before| match before {
+                Some(Object::BindRequest(request)) => Some(&**request),
+                _ => None,
+            });
+            if world.bind_requests.values().chain(before).any(|request| newcomers.contains(&asked(request))) {
+                return Err(Unknown);
             }
         }
         for group in &groups {

@@ -197,15 +197,34 @@ fn a_pod_that_comes_starts_or_ends_is_spliced() {
     }
     world.take_changes();
     let mut memory = remember(&world, &settings, &usage, Timestamp(0));
+    let newcomer = json!({"metadata": metadata("p8"), "spec": {"schedulerName": "kai-scheduler"}});
+    let newcomer = Object::Pod(Box::new(Pod::parse(&newcomer).unwrap()));
     let request = json!({"metadata": metadata("r"), "spec": {"podName": "p3", "selectedNode": "n2"}});
     let request = Object::BindRequest(Box::new(BindRequest::parse(&request).unwrap()));
-    for change in
-        [pod(2, "Succeeded", json!("n1")), pod(3, "Pending", Value::Null), request, pod(9, "Pending", Value::Null)]
-    {
+    let (ended, again) = (pod(2, "Succeeded", json!("n1")), pod(3, "Pending", Value::Null));
+    for change in [ended, again, request, newcomer, pod(8, "Pending", Value::Null), pod(9, "Pending", Value::Null)] {
         world.apply(change);
         let changes = world.take_changes();
         memory = memory.updated(&world, &settings, &usage, Timestamp(1), &changes).expect("spliced");
         let fresh = lower(&world, &settings, &usage, Timestamp(1));
         assert_eq!(show(&memory.lowered(&world, &settings)), show(&fresh));
+    }
+}
+
+#[test]
+fn a_pod_without_a_group_for_which_room_is_kept_is_not() {
+    let (mut world, settings, usage) = (world(), Settings::default(), Usage::default());
+    let pod = json!({"metadata": metadata("p1"), "spec": {"schedulerName": "kai-scheduler"}});
+    let request = json!({"metadata": metadata("p1"), "spec": {"podName": "p1", "selectedNode": "n2"}});
+    world.take_changes();
+    for change in [
+        Object::Pod(Box::new(Pod::parse(&pod).unwrap())),
+        Object::BindRequest(Box::new(BindRequest::parse(&request).unwrap())),
+    ] {
+        let memory = remember(&world, &settings, &usage, Timestamp(0));
+        let is_request = matches!(change, Object::BindRequest(_));
+        world.apply(change);
+        let changes = world.take_changes();
+        assert_eq!(memory.updated(&world, &settings, &usage, Timestamp(1), &changes).is_none(), is_request);
     }
 }
