@@ -2,7 +2,6 @@
 //! jobs until room is made for them. Beside it, what that API server can do at best.
 #![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kai_meter::memory_of;
-use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -127,8 +126,7 @@ impl Bench<'_> {
         create(&api, self.pods, "late", "kai-scheduler", "first").await?;
         let started = Instant::now();
         let _parts = Parts::start(self.kai, &cluster.state().kubeconfig, self.apart)?;
-        await_bound(&api, self.pods).await?;
-        let bound = self.a_second(started.elapsed());
+        let bound = self.a_second(await_bound(&api, self.pods).await? - started);
         progress.say(format!("{bound:.0} pods a second that waited for kai to start were bound"));
         Ok(bound)
     }
@@ -172,8 +170,7 @@ impl Bench<'_> {
         let started = Instant::now();
         create(&api, self.pods, "ours", "kai-scheduler", "first").await?;
         progress.say(format!("{} pods created in {:.1?}", self.pods, started.elapsed()));
-        await_bound(&api, self.pods).await?;
-        let ours = self.a_second(started.elapsed());
+        let ours = self.a_second(await_bound(&api, self.pods).await? - started);
         let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
         progress.say(format!("{ours:.0} pods a second created and bound by kai"));
         let full = if to_the_end { Some(full(&api, progress, started, &parts).await?) } else { None };
@@ -297,39 +294,24 @@ async fn gang(api: &Api<Pod>, size: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Follows names of bound pods, which costs the API server next to nothing.
-async fn await_bound(api: &Api<Pod>, count: usize) -> Result<(), Failed> {
-    let (started, mut bound) = (Instant::now(), BTreeSet::new());
-    let placed = "spec.nodeName!=";
+/// Until all are bound; returns when that was. Asks for names of those that are not, the more often the fewer there are,
+/// and makes sure in the end: the API server's cache may not know of all pods yet.
+async fn await_bound(api: &Api<Pod>, count: usize) -> Result<Instant, Failed> {
+    let started = Instant::now();
+    let with = async |node: &str| {
+        let listed =
+            api.list_metadata(&ListParams::default().match_any().fields(&format!("spec.nodeName{node}="))).await;
+        listed.map(|listed| listed.items.len())
+    };
     while started.elapsed() < PATIENCE {
-        let listed = api.list_metadata(&ListParams::default().match_any().fields(placed)).await?;
-        bound.extend(listed.items.into_iter().filter_map(|pod| pod.metadata.name));
-        let mut version = listed.metadata.resource_version;
-        // The API server ends watches that it cannot serve fast enough: they go on where they were.
-        while let (Some(from), true) = (version.take(), bound.len() < count) {
-            let which = WatchParams::default().fields(placed).disable_bookmarks();
-            let mut events = std::pin::pin!(api.watch_metadata(&which, &from).await?);
-            version = Some(from);
-            while let Some(event) = events.try_next().await? {
-                match event {
-                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
-                        bound.extend(pod.metadata.name);
-                        version = pod.metadata.resource_version;
-                    }
-                    // It was too far behind.
-                    WatchEvent::Error(_) => version = None,
-                    _ => {}
-                }
-                if bound.len() == count {
-                    break;
-                }
-            }
+        let open = with("").await?;
+        let ended = Instant::now();
+        if open == 0 && with("!").await? == count {
+            return Ok(ended);
         }
-        if bound.len() == count {
-            return Ok(());
-        }
+        tokio::time::sleep(Duration::from_millis(50 + open as u64)).await;
     }
-    Err(format!("{PATIENCE:?} later only {} of {count} pods are bound", bound.len()).into())
+    Err(format!("{PATIENCE:?} later {} of {count} pods are not bound", with("").await?).into())
 }
 
 /// What comes after a burst of pods does not wait behind what is left of it: simulated nodes start pods one by one, and
