@@ -73,6 +73,9 @@ pub enum Asked {
     Conditions(GroupKey),
 }
 
+/// So many times as long as for deeds do echoes of words and notes take, which make way for deeds.
+const WORDS: i64 = 4;
+
 /// Grace period that most pods have; only until the watch shows the real one.
 const USUAL_GRACE: Span = Span::seconds(30);
 
@@ -223,6 +226,9 @@ impl InFlight {
             self.drop_eviction(&pod);
         }
         self.nominations.retain(|_, assumed| !late(assumed.since));
+        // Of what is only said, nothing is known to be lost before it can have had its turn.
+        let patience = Span(patience.0.saturating_mul(WORDS));
+        let late = |since: Timestamp| now.since(since) > patience;
         self.notes.retain(|group, assumed| !late(assumed.since) || self.drafts.is_unwritten(group));
         self.expire_words(now, patience);
     }

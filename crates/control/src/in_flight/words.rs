@@ -123,11 +123,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::in_flight::Asked;
+    use crate::in_flight::{Asked, WORDS};
     use crate::world::{Key, Ref};
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
+    /// Of deeds; of words it is longer.
     const PATIENCE: Span = Span::seconds(30);
+    const LATE: Span = Span(PATIENCE.0 * WORDS);
 
     fn object(value: &Value) -> Object {
         Object::parse(value).unwrap().unwrap()
@@ -188,9 +190,9 @@ mod tests {
         known.refused(&Asked::Mark(key()));
         assert_eq!(told(&known), None);
         let mut known = telling("full");
-        known.expire(NOW.plus(PATIENCE), PATIENCE);
+        known.expire(NOW.plus(LATE), PATIENCE);
         assert_eq!(told(&known), Some("full"));
-        known.expire(NOW.plus(Span(PATIENCE.0 + 1)), PATIENCE);
+        known.expire(NOW.plus(Span(LATE.0 + 1)), PATIENCE);
         assert_eq!(told(&known), None);
     }
 
