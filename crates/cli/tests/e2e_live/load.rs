@@ -103,7 +103,8 @@ pub(crate) fn left_over(kubectl: &Kubectl, waves: u32) -> Vec<String> {
     }
     let requests = get(kubectl, "bindrequests.scheduling.run.ai -A");
     for request in items(&requests).filter(|request| request["status"]["phase"] != "Succeeded") {
-        problems.push(format!("bind request {} is {}", name(request), request["status"]["phase"]));
+        let status = &request["status"];
+        problems.push(format!("bind request {} is {}: {}", name(request), status["phase"], status["reason"]));
     }
     let held = run(kubectl, "get queues -o jsonpath={.items[*].status.allocated}");
     if held.contains("nvidia.com/gpu\":\"") && !held.contains("nvidia.com/gpu\":\"0\"") {

@@ -127,6 +127,8 @@ impl Inner {
             6..9 => Some(Fault::Dropped),
             9..13 if writes => Some(Fault::ReplyLost),
             13..16 if writes => Some(Fault::Refused(StatusCode::CONFLICT)),
+            // There are few of them.
+            16..40 if *method == Method::DELETE => Some(Fault::Refused(StatusCode::CONFLICT)),
             _ => None,
         }
     }

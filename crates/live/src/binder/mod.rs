@@ -144,14 +144,7 @@ impl Shell {
                     self.agenda.look_after_all();
                 }
             }
-            News::Ended(ended) => {
-                if let (Some(request), Some((_, why))) = (&ended.job.request, ended.refused.first_key_value())
-                    && !ended.job.stubborn
-                {
-                    tracing::warn!(%request, "cannot bind: {why}");
-                }
-                self.agenda.ended(ended, clock::now());
-            }
+            News::Ended(ended) => self.agenda.ended(ended, clock::now()),
         }
     }
 
@@ -163,6 +156,11 @@ impl Shell {
 
     fn start(&self, job: Job, finish: mpsc::UnboundedSender<Ended>) {
         let performer = self.performer.clone();
+        for effect in &job.effects {
+            if let BindEffect::Tell { pod, bound: false, message } = effect {
+                tracing::warn!(%pod, "{message}");
+            }
+        }
         let bind = job.effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. }));
         self.performer.writer.spawn(move || async move {
             let deeds = bind.map_or(job.effects.len(), |bind| bind + 1);

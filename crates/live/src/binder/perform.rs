@@ -78,18 +78,7 @@ impl Performer {
                     done => done.map(|_| ()),
                 }
             }
-            BindEffect::DeletePod { pod, uid, version } => {
-                let known = Some(uid.clone()).filter(|uid| !uid.is_empty());
-                let preconditions = Some(Preconditions { uid: known, resource_version: version.clone() });
-                let params = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
-                let api: Api<Pod> = self.within(&pod.namespace);
-                match self.writer.call(|| api.delete(&pod.name, &params)).await {
-                    Err(error) if code(&error) == Some(404) => Ok(()),
-                    // Another one by now.
-                    Err(error) if code(&error) == Some(409) && version.is_none() => Ok(()),
-                    done => done.map(|_| ()),
-                }
-            }
+            BindEffect::DeletePod { pod, uid, version } => self.delete(pod, uid, version.as_deref()).await,
             BindEffect::LabelPod { pod, uid, node, labels } => self.label(pod, uid, node, labels).await,
             BindEffect::WriteConfigMap(map) => {
                 let text = |field: &str| map["metadata"][field].as_str().unwrap_or_default();
@@ -139,6 +128,21 @@ impl Performer {
                 Ok(())
             }
         }
+    }
+
+    async fn delete(&self, pod: &Key, uid: &str, version: Option<&str>) -> Result<(), Error> {
+        let known = Some(uid.to_owned()).filter(|uid| !uid.is_empty());
+        let preconditions = Some(Preconditions { uid: known, resource_version: version.map(str::to_owned) });
+        let params = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
+        let api: Api<Pod> = self.within(&pod.namespace);
+        let error = match self.writer.call(|| api.delete(&pod.name, &params)).await {
+            Err(error) if code(&error) == Some(409) => error,
+            done => return gone_is_fine(done),
+        };
+        // Another one of this name by now, or the same, and nothing was done.
+        let stored = self.writer.call(|| api.get_opt(&pod.name)).await?;
+        let same = stored.is_some_and(|stored| uid.is_empty() || stored.metadata.uid.as_deref() == Some(uid));
+        if same { Err(error) } else { Ok(()) }
     }
 
     async fn bind(
