@@ -96,6 +96,11 @@ impl Pace {
         Some(Deed(Arc::clone(&self.deeds), place))
     }
 
+    /// How many others than words are under way in the process.
+    pub(crate) fn in_a_hurry(&self) -> usize {
+        lock(&self.deeds.under_way).iter().map(|rank| rank.count).sum()
+    }
+
     /// Waits for one's turn, which lasts until the value is dropped.
     pub(crate) async fn turn(&self, rank: Rank, hurry: Hurry) -> Option<SemaphorePermit<'_>> {
         let alone = match hurry {

@@ -97,6 +97,11 @@ impl Writer {
         });
     }
 
+    /// Deeds and explanations of this process that are under way or wait for a slot.
+    pub(crate) fn in_a_hurry(&self) -> usize {
+        self.pace.in_a_hurry()
+    }
+
     /// Lets what is under way come to its end, within reason.
     pub(crate) async fn drain(&self) {
         self.under_way.close();

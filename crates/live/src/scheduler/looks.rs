@@ -7,6 +7,9 @@ use tokio::time::Instant;
 
 /// News come in bursts, and a gang that is there as a whole is decided about once.
 const GAP_MIN: Duration = Duration::from_millis(100);
+/// While so many calls are under way, whatever a cycle decides would wait behind them: better it sees more.
+const BUSY: usize = 64;
+const GAP_BUSY: Duration = Duration::from_secs(1);
 /// Cycles use one in so many parts of the time, at most.
 const SHARE: u32 = 20;
 
@@ -32,8 +35,9 @@ impl Looks {
     }
 
     /// When the next one should begin.
-    pub(super) fn next(&self, news: bool) -> Instant {
-        let gap = (self.took * SHARE).max(GAP_MIN).min(self.period);
+    pub(super) fn next(&self, news: bool, calls: usize) -> Instant {
+        let gap = if calls < BUSY { GAP_MIN } else { GAP_BUSY };
+        let gap = (self.took * SHARE).max(gap).min(self.period);
         self.begun + if news { gap } else { self.period }
     }
 }
@@ -43,19 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_are_looked_at_soon_unless_cycles_are_long() {
-        let waits = |took: u64, news: bool| {
-            let mut looks = Looks::new(Duration::from_secs(1));
+    fn news_are_looked_at_soon_unless_cycles_are_long_or_there_is_enough_to_do() {
+        let waits = |took: u64, news: bool, calls: usize| {
+            let mut looks = Looks::new(Duration::from_secs(2));
             looks.took = Duration::from_millis(took);
-            looks.next(news).duration_since(looks.begun).as_millis()
+            looks.next(news, calls).duration_since(looks.begun).as_millis()
         };
-        assert_eq!((waits(5, true), waits(30, true), waits(400, true)), (100, 600, 1000));
-        assert_eq!(waits(5, false), 1000);
+        assert_eq!((waits(5, true, 0), waits(30, true, 0), waits(400, true, 0)), (100, 600, 2000));
+        assert_eq!((waits(5, true, BUSY), waits(80, true, BUSY)), (1000, 1600));
+        assert_eq!(waits(5, false, 0), 2000);
     }
 
     #[test]
     fn a_short_period_is_kept() {
         let looks = Looks::new(Duration::from_millis(20));
-        assert_eq!(looks.next(true), looks.next(false));
+        assert_eq!(looks.next(true, BUSY), looks.next(false, 0));
     }
 }

@@ -181,11 +181,12 @@ impl Shell {
             drafts.open();
         }
         loop {
+            let next = looks.next(self.news, self.performer.writer.in_a_hurry());
             // In this order: a flood of news must not keep the scheduler from scheduling.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep_until(looks.next(self.news)) => {
+                () = tokio::time::sleep_until(next) => {
                     looks.look(|| self.cycle(&refuse));
                 }
                 Some(done) = refused.recv() => self.take(done),
