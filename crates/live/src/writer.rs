@@ -37,7 +37,7 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis
 /// Words written at the same time.
 const WORD_SLOTS: usize = 4;
 /// Somebody waits for an explanation.
-const EXPLANATION_SLOTS: usize = 16;
+const EXPLANATION_SLOTS: usize = 32;
 
 /// Less than the grace period of a pod.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
