@@ -6,12 +6,13 @@ mod account;
 mod measure;
 mod ray;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use account::Account;
-use measure::{Bench, Failed, Full, Report, Round};
+use measure::{Bench, Failed, Full, Report};
 
 /// Starts a real API server with simulated nodes and measures how long users wait
 #[derive(Parser)]
@@ -28,8 +29,8 @@ struct Args {
     /// Pods of one GPU; by default as many as there are GPUs
     #[arg(long)]
     pods: Option<usize>,
-    /// How often to measure pods a second; the median counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How often to measure; the median counts
+    #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
 
@@ -50,7 +51,8 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let causes = std::iter::successors(Some(&*error), |cause| cause.source());
+            let error: &(dyn Error + 'static) = &*error;
+            let causes = std::iter::successors(Some(error), |cause| (**cause).source());
             let causes: Vec<String> = causes.map(ToString::to_string).collect();
             eprintln!("bench-live: {}", causes.join(": "));
             ExitCode::FAILURE
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Failed> {
     let kai = std::env::current_exe()?.with_file_name("kai");
     if let Some(Command::Ray { clusters, nodes }) = args.command {
-        print_ray(&ray::measure(&kai, nodes, clusters, args.apart)?);
+        print_ray(&ray::measure(&kai, nodes, clusters, args.apart, args.rounds)?);
         return Ok(());
     }
     let pods = args.pods.unwrap_or(args.nodes as usize * 8);
@@ -90,7 +92,7 @@ fn print(report: &Report) {
 }
 
 /// What was measured in all rounds, and in the middle one.
-fn row(what: &str, rounds: &[Round], number: impl Fn(&Round) -> f64) {
+fn row<R>(what: &str, rounds: &[R], number: impl Fn(&R) -> f64) {
     let numbers: Vec<f64> = rounds.iter().map(number).collect();
     let mut sorted = numbers.clone();
     sorted.sort_by(f64::total_cmp);
@@ -114,14 +116,15 @@ fn print_bills(bare: &Account, bill: &Account, pods: usize) {
 }
 
 fn print_ray(report: &ray::Report) {
-    let ray::Report { clusters, bare, created, settled, bound, waiting, bare_bill, bill, memory } = report;
-    println!("| {clusters} RayClusters of 8 pods | |\n|---|--:|");
-    println!("| created, and pods bound or told, bare | {:.1} s |", bare.as_secs_f64());
-    println!("| RayClusters and pods created, with kai at work | {:.1} s |", created.as_secs_f64());
-    println!("| {bound} bound, {waiting} told why they wait | {:.1} s |", settled.as_secs_f64());
-    println!("| % of bare | {:.0} |", 100.0 * bare.as_secs_f64() / settled.as_secs_f64());
+    let ray::Report { clusters, rounds, bare_bill, bill, memory } = report;
+    println!("| {clusters} RayClusters of 8 pods, seconds | median | rounds |\n|---|--:|---|");
+    row("bound or told bare", rounds, |round| round.bare.as_secs_f64());
+    row("created with kai at work", rounds, |round| round.created.as_secs_f64());
+    row("bound or told why they wait by kai", rounds, |round| round.ours.as_secs_f64());
+    row("% of bare", rounds, |round| 100.0 * round.bare.as_secs_f64() / round.ours.as_secs_f64());
+    row("RayClusters bound", rounds, |round| round.bound as f64);
     for (part, mib) in memory {
-        println!("| memory of {part} | {mib} MiB |");
+        println!("| MiB of {part} at most | {mib} | |");
     }
     print_bills(bare_bill, bill, clusters * ray::PODS);
 }

@@ -28,7 +28,7 @@ pub(crate) const START: Duration = Duration::from_secs(3);
 const APART: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
 const TOGETHER: [&str; 1] = ["all-in-one"];
 
-pub(crate) type Failed = Box<dyn Error>;
+pub(crate) type Failed = Box<dyn Error + Send + Sync>;
 
 /// What was measured.
 #[derive(Debug)]

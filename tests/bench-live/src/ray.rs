@@ -19,6 +19,7 @@ use kube::api::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use test_cluster::{Cluster, Operator, Progress};
+use tokio::task::JoinHandle;
 
 use crate::account::Account;
 use crate::measure::{
@@ -30,72 +31,105 @@ const WORKER_PODS: usize = 7;
 pub(crate) const PODS: usize = 1 + WORKER_PODS;
 const CLUSTER: &str = "ray.io/cluster";
 const PATIENCE: Duration = Duration::from_mins(10);
+/// Between two looks at how all gangs do.
+const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) clusters: usize,
-    /// Until one client had created the same clusters and pods, and bound the pods or told why they wait, with nothing
-    /// else to do.
-    pub(crate) bare: Duration,
-    /// Until all clusters and their pods were created, with all parts at work.
-    pub(crate) created: Duration,
-    /// Until the last gang was bound or told why it waits, and every pod group was right.
-    pub(crate) settled: Duration,
-    pub(crate) bound: usize,
-    pub(crate) waiting: usize,
-    /// What creating and binding the pods took, bare and with all parts of ours.
+    pub(crate) rounds: Vec<Round>,
+    /// What all of it took in the last round, bare and with all parts of ours.
     pub(crate) bare_bill: Account,
     pub(crate) bill: Account,
     /// The most MiB that each part was seen to use.
     pub(crate) memory: BTreeMap<&'static str, u64>,
 }
 
-pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize, apart: bool) -> Result<Report, Failed> {
-    let (progress, operators) = (Progress::start("ray"), [Operator::Kuberay]);
+/// Times since the first cluster was created, as seen by the bench, which follows the pods.
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// Until one client had created the same clusters and pods, and bound the pods or told why they wait, with nothing
+    /// else to do.
+    pub(crate) bare: Duration,
+    /// Until all clusters and their pods were created, with all parts at work.
+    pub(crate) created: Duration,
+    /// Until the last gang was bound or told why it waits, and every pod group was right.
+    pub(crate) ours: Duration,
+    pub(crate) bound: usize,
+}
+
+pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize, apart: bool, rounds: u32) -> Result<Report, Failed> {
+    let progress = Progress::start("ray");
+    let mut done = Vec::new();
+    let mut memory = BTreeMap::new();
+    loop {
+        let (model, bare, bare_bill) = on_a_new_cluster(nodes, &[Operator::Kuberay], &progress, async |cluster| {
+            bare(cluster, nodes, clusters, &progress).await
+        })?;
+        let (created, ours, bound, bill) = on_a_new_cluster(nodes, &[Operator::Kuberay], &progress, async |cluster| {
+            let parts = Parts::start(kai, &cluster.state().kubeconfig, apart)?;
+            by_kai(cluster, &parts, &model, clusters, &mut memory, &progress).await
+        })?;
+        done.push(Round { bare, created, ours, bound });
+        if done.len() >= rounds as usize {
+            return Ok(Report { clusters, rounds: done, bare_bill, bill, memory });
+        }
+    }
+}
+
+async fn bare(
+    cluster: &Cluster,
+    nodes: u32,
+    clusters: usize,
+    progress: &Progress,
+) -> Result<(Vec<Pod>, Duration, Account), Failed> {
+    let bench = Bench::new(cluster).await?;
+    let model = bench.model().await?;
+    let processes = processes_of(cluster);
+    let before = Account::read(&cluster.kubectl(), &processes)?;
     let room = nodes as usize * GPUS as usize / WORKER_PODS;
-    let (model, bare, bare_bill) = on_a_new_cluster(nodes, &operators, &progress, async |cluster| {
-        let bench = Bench::new(cluster).await?;
-        let model = bench.model().await?;
-        let processes = processes_of(cluster);
-        let before = Account::read(&cluster.kubectl(), &processes)?;
-        let bare = bench.bare(&model, clusters, room).await?;
-        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-        progress.say(format!("{clusters} RayClusters created and their pods bound or told bare in {bare:.1?}"));
-        Ok((model, bare, bill))
-    })?;
-    on_a_new_cluster(nodes, &operators, &progress, async |cluster| {
-        let bench = Bench::new(cluster).await?;
-        cluster.kubectl().apply(QUEUES)?;
-        let parts = Parts::start(kai, &cluster.state().kubeconfig, apart)?;
-        tokio::time::sleep(START).await;
-        let mut processes = processes_of(cluster);
-        processes.extend(parts.ids());
-        let mut memory = BTreeMap::new();
-        let before = Account::read(&cluster.kubectl(), &processes)?;
-        let started = Instant::now();
-        let create = async {
-            bench.create_clusters(&model, clusters).await?;
-            let created = started.elapsed();
-            progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
-            Ok::<_, Failed>(created)
-        };
-        let note_memory = || {
-            for (part, mib) in parts.memory() {
-                let most = memory.entry(part).or_insert(0);
-                *most = mib.max(*most);
-            }
-        };
-        // From the first pod on: to ask for all of them in the end would take longer than what is measured.
-        let (created, gangs) = tokio::try_join!(create, bench.await_settled(clusters, note_memory))?;
-        progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
-        bench.await_groups(clusters).await?;
-        let settled = started.elapsed();
-        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-        progress.say(format!("all pod groups are as they should be after {settled:.1?}"));
-        let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
-        let waiting = clusters - bound;
-        Ok(Report { clusters, bare, created, settled, bound, waiting, bare_bill, bill, memory })
-    })
+    let (started, settled) = (Instant::now(), bench.settled(clusters));
+    bench.bare(&model, clusters, room).await?;
+    settled.await??;
+    let bare = started.elapsed();
+    progress.say(format!("{clusters} RayClusters created and their pods bound or told bare in {bare:.1?}"));
+    Ok((model, bare, Account::read(&cluster.kubectl(), &processes)?.since(&before)))
+}
+
+async fn by_kai(
+    cluster: &Cluster,
+    parts: &Parts,
+    model: &[Pod],
+    clusters: usize,
+    memory: &mut BTreeMap<&'static str, u64>,
+    progress: &Progress,
+) -> Result<(Duration, Duration, usize, Account), Failed> {
+    let bench = Bench::new(cluster).await?;
+    cluster.kubectl().apply(QUEUES)?;
+    tokio::time::sleep(START).await;
+    let mut processes = processes_of(cluster);
+    processes.extend(parts.ids());
+    let before = Account::read(&cluster.kubectl(), &processes)?;
+    let (started, mut settled) = (Instant::now(), bench.settled(clusters));
+    bench.create_clusters(model, clusters).await?;
+    let created = started.elapsed();
+    progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
+    let gangs = loop {
+        for (part, mib) in parts.memory() {
+            let most = memory.entry(part).or_insert(0);
+            *most = mib.max(*most);
+        }
+        if let Ok(gangs) = tokio::time::timeout(LOOK, &mut settled).await {
+            break gangs??;
+        }
+    };
+    progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
+    bench.await_groups(clusters).await?;
+    let ours = started.elapsed();
+    let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
+    progress.say(format!("all pod groups are as they should be after {ours:.1?}"));
+    let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
+    Ok((created, ours, bound, bill))
 }
 
 /// How many pods of a cluster there are, and how they do.
@@ -169,6 +203,7 @@ fn gangs<'p>(pods: impl Iterator<Item = &'p (String, Standing)>) -> BTreeMap<Str
     gangs
 }
 
+#[derive(Clone)]
 struct Bench {
     client: Client,
     pods: Api<Pod>,
@@ -197,8 +232,7 @@ impl Bench {
 
     /// What the API server can do at best: the same objects and the same end, by one client that need not decide. Pods of
     /// as many clusters are bound as there is `room` for.
-    async fn bare(&self, model: &[Pod], clusters: usize, room: usize) -> Result<Duration, Failed> {
-        let started = Instant::now();
+    async fn bare(&self, model: &[Pod], clusters: usize, room: usize) -> Result<(), Failed> {
         let calls = (0..clusters).map(|number| async move {
             let name = format!("ray-{number}");
             let pods = self.create_cluster(model, &name, "nobody").await?;
@@ -212,8 +246,7 @@ impl Bench {
             Ok::<(), kube::Error>(())
         });
         // As many calls at once as when the bench creates and kai binds.
-        stream::iter(calls).buffer_unordered(2 * WORKERS).try_collect::<()>().await?;
-        Ok(started.elapsed())
+        Ok(stream::iter(calls).buffer_unordered(2 * WORKERS).try_collect::<()>().await?)
     }
 
     async fn bind(&self, pod: &str, node: usize) -> Result<(), kube::Error> {
@@ -260,8 +293,15 @@ impl Bench {
         unless_conflict(persist(|| self.pods.create(&CREATE, pod)).await)
     }
 
-    /// Follows the pods; `look` is called now and then.
-    async fn await_settled(&self, clusters: usize, mut look: impl FnMut()) -> Result<BTreeMap<String, Gang>, Failed> {
+    /// Follows the pods until every gang is bound or told why it waits. From the first pod on, since to ask for all of them
+    /// in the end would take longer than what is measured; and beside everything else, since the API server ends watches
+    /// that are not read fast enough.
+    fn settled(&self, clusters: usize) -> JoinHandle<Result<BTreeMap<String, Gang>, Failed>> {
+        let bench = self.clone();
+        tokio::spawn(async move { bench.follow(clusters).await })
+    }
+
+    async fn follow(&self, clusters: usize) -> Result<BTreeMap<String, Gang>, Failed> {
         let (started, mut looked) = (Instant::now(), Instant::now());
         let mut pods: BTreeMap<String, (String, Standing)> = BTreeMap::new();
         let mut version = None;
@@ -273,24 +313,25 @@ impl Bench {
                 pods.extend(listed.items.into_iter().map(Glimpse::row));
                 listed.metadata.resource_version.unwrap_or_default()
             };
-            let mut events = std::pin::pin!(persist(|| self.watch(&from)).await?);
-            // The API server ends watches that it cannot serve fast enough: they go on where they were.
+            let mut events = Box::pin(persist(|| self.watch(&from)).await?);
+            // Where to go on if it ends.
             version = Some(from);
-            while let Ok(Some(event)) = events.try_next().await {
-                match event {
-                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+            loop {
+                // There may be no more.
+                match tokio::time::timeout(LOOK, events.try_next()).await {
+                    Ok(Ok(Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod)))) => {
                         version.clone_from(&pod.metadata.resource_version);
                         pods.extend([pod.row()]);
                     }
                     // It was too far behind.
-                    WatchEvent::Error(_) => version = None,
-                    _ => {}
+                    Ok(Ok(Some(WatchEvent::Error(_)))) => version = None,
+                    Ok(Ok(None) | Err(_)) => break,
+                    Ok(_) | Err(_) => {}
                 }
-                if looked.elapsed() < Duration::from_millis(200) {
+                if looked.elapsed() < LOOK {
                     continue;
                 }
                 looked = Instant::now();
-                look();
                 let gangs = gangs(pods.values());
                 if gangs.len() == clusters && gangs.values().all(Gang::is_settled) {
                     return Ok(gangs);
