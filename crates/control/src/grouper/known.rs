@@ -8,6 +8,7 @@ use kai_api::keys::annotation;
 use kai_engine::units::Timestamp;
 use kai_workloads::owners::{Lookup, OwnerQuery};
 use kai_workloads::{ObjectRef, Related, RelatedPod, StoredGroup};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::POD_GROUP_API;
@@ -39,14 +40,10 @@ pub(super) struct KnownPod {
 
 impl KnownPod {
     pub(super) fn of(pod: &Value) -> Self {
-        let mut kept = without(pod, &["status", "spec", "metadata"]);
-        kept["spec"] = without(&pod["spec"], &["containers", "initContainers", "ephemeralContainers", "volumes"]);
-        // The version changes with everything else.
-        kept["metadata"] = without(&pod["metadata"], &["resourceVersion"]);
         let metadata = &pod["metadata"];
         let labels = metadata["labels"].as_object().into_iter().flatten();
         Self {
-            text: kept.to_string().into(),
+            text: serde_json::to_string(&Kept(pod)).unwrap_or_default().into(),
             labels: labels
                 .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
                 .collect(),
@@ -69,10 +66,34 @@ impl KnownPod {
     }
 }
 
-/// A copy of an object without these fields, of which nothing is copied.
-fn without(object: &Value, fields: &[&str]) -> Value {
-    let kept = object.as_object().into_iter().flatten().filter(|(field, _)| !fields.contains(&field.as_str()));
-    Value::Object(kept.map(|(field, value)| (field.clone(), value.clone())).collect())
+/// What is kept of a pod.
+struct Kept<'a>(&'a Value);
+
+impl Serialize for Kept<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let part = |field: &str, value| match field {
+            "spec" => Without(value, &["containers", "initContainers", "ephemeralContainers", "volumes"]),
+            // The version changes with everything else.
+            "metadata" => Without(value, &["resourceVersion"]),
+            _ => Without(value, &[]),
+        };
+        let fields = self.0.as_object().into_iter().flatten().filter(|(field, _)| *field != "status");
+        to.collect_map(fields.map(|(field, value)| (field, part(field, value))))
+    }
+}
+
+/// An object without these fields.
+struct Without<'a>(&'a Value, &'static [&'static str]);
+
+impl Serialize for Without<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(fields) if !self.1.is_empty() => {
+                to.collect_map(fields.iter().filter(|(field, _)| !self.1.contains(&field.as_str())))
+            }
+            whole => whole.serialize(to),
+        }
+    }
 }
 
 impl Known {
