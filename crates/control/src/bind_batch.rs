@@ -147,7 +147,7 @@ mod tests {
             unpack(&batch).iter().map(|value| objects::BindRequest::parse(value).unwrap()).collect();
         let seen: Vec<_> = read
             .iter()
-            .map(|row| (row.key.to_string(), row.pod.as_str(), row.pod_uid.as_deref(), row.node.as_str()))
+            .map(|row| (row.key.to_string(), row.pod.name.as_str(), row.pod_uid.as_deref(), row.node.as_str()))
             .collect();
         assert_eq!(
             seen,

@@ -162,7 +162,7 @@ impl InFlight {
             Effect::Bind { pod, node, gpu_groups, .. } => {
                 let request = BindRequest {
                     key: pod.clone(),
-                    pod: pod.name.clone(),
+                    pod: pod.clone(),
                     pod_uid: self.world.pods.get(pod).map(|pod| pod.uid.clone()),
                     node: node.clone(),
                     gpu_groups: gpu_groups.iter().map(|group| group.name.clone()).collect(),
@@ -235,12 +235,11 @@ impl InFlight {
 
     /// What was assumed of the pod stands in a batch now.
     fn shown(&mut self, request: &BindRequest) {
-        let pod = PodKey::new(&request.key.namespace, &request.pod);
         let ours = |Assumed { what: Bind { request: assumed, .. }, .. }: &Assumed<Bind>| {
             assumed.pod_uid == request.pod_uid && assumed.node == request.node
         };
-        if self.binds.get(&pod).is_some_and(ours) {
-            self.drop_bind(&pod);
+        if self.binds.get(&request.pod).is_some_and(ours) {
+            self.drop_bind(&request.pod);
         }
     }
 

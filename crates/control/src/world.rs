@@ -346,7 +346,7 @@ mod tests {
             Object::parse(&json!({"kind": "BindRequest", "metadata": metadata})).unwrap().unwrap()
         };
         let asked =
-            |world: &World| -> Vec<String> { world.bind_requests.values().map(|row| row.pod.clone()).collect() };
+            |world: &World| -> Vec<String> { world.bind_requests.values().map(|row| row.pod.name.clone()).collect() };
         let mut world = World::default();
         world.apply(batch(&["a", "b"]));
         assert_eq!(asked(&world), ["a", "b"]);

@@ -200,7 +200,7 @@ impl Binder {
         let key = row.order.key.clone();
         self.forget_request(&key);
         self.to_node.entry(row.order.node.clone()).or_default().insert(key.clone());
-        self.of_pod.entry(row.pod()).or_default().insert(key.clone());
+        self.of_pod.entry(row.order.pod.clone()).or_default().insert(key.clone());
         for group in &row.order.gpu_groups {
             self.to_group.entry(group.clone()).or_default().insert(key.clone());
         }
@@ -216,7 +216,7 @@ impl Binder {
     fn forget_request(&mut self, key: &Key) -> Option<RequestRow> {
         let old = self.requests.remove(key)?;
         leave(&mut self.to_node, &old.order.node, key);
-        leave(&mut self.of_pod, &old.pod(), key);
+        leave(&mut self.of_pod, &old.order.pod, key);
         for group in &old.order.gpu_groups {
             leave(&mut self.to_group, group, key);
         }

@@ -100,7 +100,7 @@ impl Binder {
 
     /// The pod of a request, while it may have got its node without our knowing.
     pub(super) fn on_its_way(&self, request: &RequestRow) -> Option<&PodRow> {
-        let pod = self.pods.get(&request.pod())?;
+        let pod = self.pods.get(&request.order.pod)?;
         let same = request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         (same && pod.node.is_none() && pod.lives() && !request.deleting && !request.order.given_up()).then_some(pod)
     }

@@ -92,10 +92,6 @@ impl RequestRow {
         })
     }
 
-    pub(super) fn pod(&self) -> PodKey {
-        PodKey::new(&self.order.key.namespace, &self.order.pod)
-    }
-
     /// Still to be carried out.
     pub fn open(&self) -> bool {
         !self.deleting && self.order.phase != BindPhase::Succeeded && !self.order.given_up()

@@ -73,7 +73,7 @@ impl Binder {
     }
 
     fn steps(&self, request: &RequestRow, now: Timestamp) -> Result<Vec<BindEffect>, Stop> {
-        let pod_key = request.pod();
+        let pod_key = request.order.pod.clone();
         let same = |pod: &&PodRow| request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         let Some(pod) = self.pods.get(&pod_key).filter(same) else {
             let patience = Timestamp(request.created.0 + POD_PATIENCE.0);
@@ -222,7 +222,7 @@ impl Binder {
     /// Ends an attempt and counts it. `why` is what an effect was answered.
     pub fn failed(&self, key: &Key, why: &str, now: Timestamp) -> Plan {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
-        let pod_key = request.pod();
+        let pod_key = request.order.pod.clone();
         let mut effects = Vec::new();
         // One that never found its GPU would only fail the next attempt too. If it has found it by now, somebody else may
         // be about to use it.

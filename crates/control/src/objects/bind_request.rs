@@ -7,14 +7,14 @@ use serde_json::Value;
 use super::reader::Reader;
 use super::{ClaimAllocation, Malformed, Pod, ZoneAmount};
 use crate::bind_batch;
-use crate::world::Key;
+use crate::world::{Key, PodKey};
 
 /// What matters of a `BindRequest`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BindRequest {
     pub key: Key,
     pub labels: BTreeMap<String, String>,
-    pub pod: String,
+    pub pod: PodKey,
     /// Identity of the pod it was made for, if it says.
     pub pod_uid: Option<String>,
     pub node: String,
@@ -49,16 +49,17 @@ impl BindRequest {
     fn parse_single(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
         let (spec, status) = (root.field("spec"), root.field("status"));
-        let name = root.object_name()?;
+        let key = Key::new(root.object_namespace()?, root.object_name()?);
+        let pod = spec.field("podName").name()?.unwrap_or_else(|| key.name.clone());
         Ok(Self {
-            pod: spec.field("podName").name()?.unwrap_or_else(|| name.clone()),
+            pod: PodKey::new(key.namespace.clone(), pod),
             pod_uid: root
                 .field("metadata")
                 .field("ownerReferences")
                 .items()?
                 .first()
                 .map_or(Ok(None), |owner| owner.field("uid").name())?,
-            key: Key::new(root.object_namespace()?, name),
+            key,
             labels: root.field("metadata").field("labels").texts()?,
             node: spec.field("selectedNode").text_or_empty()?,
             gpu_groups: spec.field("selectedGPUGroups").text_list()?,

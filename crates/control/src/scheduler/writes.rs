@@ -436,15 +436,14 @@ impl<'w> Standing<'w> {
         if groups.is_empty() {
             return groups;
         }
-        let asked: BTreeSet<(&str, &str)> =
-            world.bind_requests.values().map(|request| (&*request.key.namespace, &*request.pod)).collect();
+        let asked: BTreeSet<&PodKey> = world.bind_requests.values().map(|request| &request.pod).collect();
         for pod in world.pods.values() {
             let lives = matches!(pod.phase, Phase::Pending | Phase::Running) && pod.deletion.is_none();
             let Some(name) = pod.group_name().filter(|_| lives) else { continue };
             let Some(group) = groups.get_mut(&(pod.key.namespace.as_str(), name)) else { continue };
             if pod.node.is_some() {
                 group.running = true;
-            } else if asked.contains(&name_of(&pod.key)) {
+            } else if asked.contains(&pod.key) {
                 group.arriving = true;
             } else if !pod.gated && !placed.contains(&pod.key) {
                 group.waiting.push(&pod.key);

@@ -114,7 +114,7 @@ fn links(rest: &Rest<'_>) -> Vec<String> {
 /// Every request has been carried out, for the pod it was made for.
 fn requests(rest: &Rest<'_>) -> Vec<String> {
     let undone = rest.world.bind_requests.values().filter(|request| {
-        let pod = rest.world.pods.get(&PodKey::new(&*request.key.namespace, &*request.pod));
+        let pod = rest.world.pods.get(&request.pod);
         let there = pod.is_some_and(|pod| request.is_for(pod) && pod.node.as_ref() == Some(&request.node));
         !there || request.phase != BindPhase::Succeeded
     });

@@ -28,7 +28,7 @@ use super::numa::Zones;
 use super::shapes::{ExtraColumn, FIXED_NAMES};
 use super::topologies::{DomainNames, Topologies};
 use super::{Lowered, Names, TreeFault, queues, roster};
-use crate::objects::{BindRequest, Object, Phase, Pod, TopologyConstraint};
+use crate::objects::{Object, Phase, Pod, TopologyConstraint};
 use crate::scheduler::effect::{Effect, Problem};
 use crate::scheduler::settings::{Settings, Usage};
 use crate::world::{Changes, GroupKey, PodKey, Ref, World};
@@ -123,8 +123,7 @@ impl Memory {
             return Err(Unknown);
         }
         let seated: BTreeSet<&PodKey> = self.tasks.iter().collect();
-        let under_way: BTreeSet<(&String, &String)> =
-            world.bind_requests.values().map(|request| (&request.key.namespace, &request.pod)).collect();
+        let under_way: BTreeSet<&PodKey> = world.bind_requests.values().map(|request| &request.pod).collect();
         let mut unseated = BTreeSet::new();
         for pod in world.pods.values() {
             let claim = claim(pod, settings);
@@ -139,7 +138,7 @@ impl Memory {
                 continue;
             }
             // It may hold room on its node, which would have to be given back.
-            let (runs, binds) = (pod.node.is_some(), under_way.contains(&(&pod.key.namespace, &pod.key.name)));
+            let (runs, binds) = (pod.node.is_some(), under_way.contains(&pod.key));
             if (runs || binds) && matches!(pod.phase, Phase::Running | Phase::Pending) {
                 return Err(Unknown);
             }
@@ -311,8 +310,7 @@ impl Memory {
                         _ => None,
                     };
                     for request in before.into_iter().chain(world.bind_requests.get(key)) {
-                        let pod = world.pods.get(&PodKey::new(key.namespace.clone(), request.pod.clone()));
-                        pod.map_or(Ok(()), |pod| concern(pod, &mut groups))?;
+                        world.pods.get(&request.pod).map_or(Ok(()), |pod| concern(pod, &mut groups))?;
                     }
                 }
                 _ => return Err(Unknown),
@@ -323,18 +321,16 @@ impl Memory {
         }
         // Requests that were made for an earlier pod of the same name are reported as long as they are there.
         for request in world.bind_requests.values() {
-            let pod = world.pods.get(&PodKey::new(request.key.namespace.clone(), request.pod.clone()));
-            if let Some(pod) = pod.filter(|pod| !request.is_for(pod)) {
+            if let Some(pod) = world.pods.get(&request.pod).filter(|pod| !request.is_for(pod)) {
                 concern(pod, &mut groups)?;
             }
         }
         if !newcomers.is_empty() {
-            let asked = |request: &BindRequest| PodKey::new(request.key.namespace.clone(), request.pod.clone());
             let before = changes.values().filter_map(|before| match before {
                 Some(Object::BindRequest(request)) => Some(&**request),
                 _ => None,
             });
-            if world.bind_requests.values().chain(before).any(|request| newcomers.contains(&asked(request))) {
+            if world.bind_requests.values().chain(before).any(|request| newcomers.contains(&request.pod)) {
                 return Err(Unknown);
             }
         }

@@ -12,7 +12,7 @@ use super::{in_shard, nodes, status};
 use crate::objects::{BindRequest, Pod, PodGroup, Request};
 use crate::scheduler::effect::{Effect, Problem, Words};
 use crate::scheduler::settings::Settings;
-use crate::world::World;
+use crate::world::{PodKey, World};
 
 /// `app` label of pods that only wake the autoscaler.
 const SCALING_APP: &str = "scaling-pod";
@@ -131,7 +131,7 @@ pub(super) fn call_some<'w>(
     let requests = live_requests(world, settings, nodes, &mut roster.effects);
     for pod in pods {
         roster.traits.note(pod);
-        let request = requests.get(&(pod.key.namespace.as_str(), pod.key.name.as_str())).copied();
+        let request = requests.get(&pod.key).copied();
         let (request, outlived) = match request {
             Some(request) if !request.is_for(pod) => (None, Some(request)),
             request => (request, None),
@@ -284,7 +284,7 @@ fn live_requests<'w>(
     settings: &Settings,
     nodes: &nodes::Selected<'w>,
     effects: &mut Vec<Effect>,
-) -> BTreeMap<(&'w str, &'w str), &'w BindRequest> {
+) -> BTreeMap<&'w PodKey, &'w BindRequest> {
     let mut live = BTreeMap::new();
     for request in world.bind_requests.values() {
         let known = nodes.id(&request.node).is_some();
@@ -299,7 +299,7 @@ fn live_requests<'w>(
             };
             effects.push(Effect::DeleteBindRequest { request: request.key.clone(), why });
         } else {
-            live.insert((request.key.namespace.as_str(), request.pod.as_str()), request);
+            live.insert(&request.pod, request);
         }
     }
     live
