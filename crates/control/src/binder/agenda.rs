@@ -219,7 +219,7 @@ impl Agenda {
     pub fn jobs(&mut self, now: Timestamp) -> Vec<Job> {
         let mut jobs = Vec::new();
         for group in std::mem::take(&mut self.touched) {
-            for effect in self.binder.sync(&group) {
+            for effect in self.binder.sync(&group, now) {
                 if let Some(pod) = self.held_up(&effect) {
                     self.waiting.entry(pod).or_default().groups.insert(group.clone());
                     continue;
@@ -261,7 +261,7 @@ impl Agenda {
             // What it was promised may be gone in a moment.
             let deleted = || self.binder.reservations_for(&request).find(|pod| self.moving.contains(*pod)).cloned();
             if let Some(pod) = plan.effects.iter().find_map(|effect| self.held_up(effect)).or_else(deleted) {
-                self.binder.not_bound(&plan.effects, false, now);
+                self.binder.not_bound(&plan.effects);
                 self.waiting.entry(pod).or_default().requests.insert(request);
                 continue;
             }
@@ -292,9 +292,9 @@ impl Agenda {
         self.calendar.end(&request);
         if let Some(at) = effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. })) {
             match refused.get(&at) {
-                Some(refusal) => self.binder.not_bound(&effects, matches!(refusal, Refusal::Unclear(_)), now),
-                None if at >= done => self.binder.not_bound(&effects, false, now),
-                None => {}
+                Some(Refusal::Unclear(_)) => self.binder.maybe_bound(&effects, now),
+                None if at < done => {}
+                _ => self.binder.not_bound(&effects),
             }
         }
         let end = effects.iter().position(|effect| written(effect).is_some());

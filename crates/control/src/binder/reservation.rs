@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_api::keys::{annotation, label, resource};
+use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -30,11 +31,11 @@ impl Binder {
     }
 
     /// Keeps one reservation for each shared GPU in use: none without users, no running users without one.
-    pub fn sync(&self, group: &str) -> Vec<BindEffect> {
+    pub fn sync(&self, group: &str, now: Timestamp) -> Vec<BindEffect> {
         let (reservations, users): (Vec<&PodRow>, Vec<&PodRow>) =
             self.members_of(group).partition(|pod| self.is_reservation(pod));
         // One that waits only carries the label of an attempt that failed.
-        let used = users.iter().any(|pod| pod.lives() && pod.node.is_some()) || self.unseen.uses(group);
+        let used = users.iter().any(|pod| pod.lives() && pod.node.is_some()) || self.unseen.uses(group, now);
         let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone(), version: None };
         // Somebody may be about to use it, or do so already without our having seen it.
         let expected = self.requests_for(group).any(|row| row.open() || self.on_its_way(row).is_some());

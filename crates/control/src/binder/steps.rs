@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rows::{PodRow, RequestRow, Unbound};
 use super::{BindEffect, Binder, Plan};
 use crate::gpu_wiring;
-use crate::world::Key;
+use crate::world::{Key, PodKey};
 
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
 const POD_PATIENCE: Span = Span::seconds(10);
@@ -59,16 +59,17 @@ impl Binder {
         plan
     }
 
-    /// A plan was not carried out, or only in part: what became of its bind, if it has one and that is known.
-    pub fn not_bound(&mut self, effects: &[BindEffect], unclear: bool, now: Timestamp) {
-        for effect in effects {
-            if let BindEffect::Bind { pod, .. } = effect {
-                if unclear {
-                    self.unseen.maybe_placed(pod, now);
-                } else {
-                    self.unseen.not_placed(pod);
-                }
-            }
+    /// A plan was not carried out, or not as far as its bind, if it has one.
+    pub fn not_bound(&mut self, effects: &[BindEffect]) {
+        for pod in effects.iter().filter_map(bound) {
+            self.unseen.not_placed(pod);
+        }
+    }
+
+    /// Nobody can tell whether the bind of a plan was done.
+    pub fn maybe_bound(&mut self, effects: &[BindEffect], now: Timestamp) {
+        for pod in effects.iter().filter_map(bound) {
+            self.unseen.maybe_placed(pod, now);
         }
     }
 
@@ -249,6 +250,14 @@ impl Binder {
         });
         let pause = Span::seconds(1 << request.order.failed_attempts.min(6));
         Plan { effects, again: retry.then(|| Timestamp(now.0 + pause.0)), waiting: None }
+    }
+}
+
+/// The pod that the effect binds.
+fn bound(effect: &BindEffect) -> Option<&PodKey> {
+    match effect {
+        BindEffect::Bind { pod, .. } => Some(pod),
+        _ => None,
     }
 }
 

@@ -189,7 +189,7 @@ fn run(cluster: &mut Cluster, lives: &[usize]) {
             }
         }
         for group in cluster.binder().groups() {
-            for effect in cluster.binder().sync(&group) {
+            for effect in cluster.binder().sync(&group, NOW) {
                 cluster.perform(&effect);
             }
         }
@@ -311,7 +311,7 @@ fn users_of_a_lost_reservation_go_and_unused_reservations_too() {
     let reservation = cluster.binder().reservation("g1").unwrap().key.clone();
     cluster.remove("Pod", &reservation);
     for group in ["g1", "g2", "g3"] {
-        for effect in cluster.binder().sync(group) {
+        for effect in cluster.binder().sync(group, NOW) {
             cluster.perform(&effect);
         }
     }
@@ -351,7 +351,28 @@ fn a_reservation_stays_while_its_user_may_be_bound() {
     let mut late = cluster.at("Pod", &Key::new("lab", "a")).unwrap().clone();
     late["spec"]["nodeName"] = json!(null);
     binder.apply_pod(&late).unwrap();
-    assert_eq!(binder.sync("g1"), []);
+    assert_eq!(binder.sync("g1", NOW), []);
+}
+
+#[test]
+fn a_reservation_goes_when_its_user_was_not_bound_after_all() {
+    let mut cluster = cluster();
+    run(&mut cluster, &[]);
+    for name in ["a", "b"] {
+        cluster.remove("BindRequest", &Key::new("lab", name));
+        cluster.remove("Pod", &Key::new("lab", name));
+    }
+    cluster.put(pod("a", 1));
+    cluster.put(request("a", "Fraction", &["g1"]));
+    let key = Key::new("lab", "a");
+    let mut binder = cluster.binder();
+    let effects = binder.plan(&key, NOW).effects;
+    assert!(effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. })), "{effects:?}");
+    binder.maybe_bound(&effects, NOW);
+    binder.delete_request(&key);
+    assert_eq!(binder.sync("g1", NOW), []);
+    let later = NOW.plus(Span::seconds(121));
+    assert!(matches!(&*binder.sync("g1", later), [BindEffect::DeletePod { .. }]));
 }
 
 #[test]
@@ -440,7 +461,7 @@ proptest! {
             cluster.others();
         }
         for group in ["g2", "g3"] {
-            for effect in cluster.binder().sync(group) {
+            for effect in cluster.binder().sync(group, NOW) {
                 cluster.perform(&effect);
             }
         }

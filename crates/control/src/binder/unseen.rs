@@ -82,8 +82,9 @@ impl Unseen {
     }
 
     /// Whether anybody shares the GPU.
-    pub(super) fn uses(&self, group: &str) -> bool {
-        self.placed.values().any(|placed| placed.groups.iter().any(|own| own == group))
+    pub(super) fn uses(&self, group: &str, now: Timestamp) -> bool {
+        let mut placed = self.placed.values().filter(|placed| placed.counts(now));
+        placed.any(|placed| placed.groups.iter().any(|own| own == group))
     }
 }
 
