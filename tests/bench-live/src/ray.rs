@@ -111,18 +111,24 @@ async fn by_kai(
     processes.extend(parts.ids());
     let before = Account::read(&cluster.kubectl(), &processes)?;
     let (started, mut settled) = (Instant::now(), bench.settled(clusters));
-    bench.create_clusters(model, clusters).await?;
-    let created = started.elapsed();
-    progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
-    let gangs = loop {
-        for (part, mib) in parts.memory() {
-            let most = memory.entry(part).or_insert(0);
-            *most = mib.max(*most);
-        }
-        if let Ok(gangs) = tokio::time::timeout(LOOK, &mut settled).await {
-            break gangs??;
+    let create = async {
+        bench.create_clusters(model, clusters).await?;
+        let created = started.elapsed();
+        progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
+        Ok::<_, Failed>(created)
+    };
+    let settle = async {
+        loop {
+            for (part, mib) in parts.memory() {
+                let most = memory.entry(part).or_insert(0);
+                *most = mib.max(*most);
+            }
+            if let Ok(gangs) = tokio::time::timeout(LOOK, &mut settled).await {
+                return gangs?;
+            }
         }
     };
+    let (created, gangs) = tokio::try_join!(create, settle)?;
     progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
     bench.await_groups(clusters).await?;
     let ours = started.elapsed();
