@@ -1,8 +1,8 @@
 //! Our cycle beside KAI's own, on the same snapshot files: `cargo xtask bench-peers`.
 //!
 //! `kai generate` makes the files, `kai replay` and the Go program of `bench/peers` run them in turn, each in a process
-//! of its own. Results are kept in `docs/performance-peers.json`, so that scenarios and sizes can be measured one by one; the table
-//! in `docs/performance.md` and the plot beside it are drawn from all of them.
+//! of its own. Results are kept in `docs/benchmarks-upstream.json`, so that scenarios and sizes can be measured one by one; the table
+//! in `docs/benchmarks.md` and the plot beside it are drawn from all of them.
 
 mod plot;
 mod programs;
@@ -14,9 +14,9 @@ use programs::Programs;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fs, path::Path};
 
-const RESULTS: &str = "docs/performance-peers.json";
-const PLOT: &str = "docs/performance-peers.svg";
-const PAGE: &str = "docs/performance.md";
+const RESULTS: &str = "docs/benchmarks-upstream.json";
+const PLOT: &str = "docs/benchmarks-upstream.svg";
+const PAGE: &str = "docs/benchmarks.md";
 
 /// Those whose rules KAI was measured with elsewhere, too.
 const SCENARIOS: [&str; 10] = [
