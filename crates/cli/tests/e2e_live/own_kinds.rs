@@ -77,7 +77,7 @@ const NAMESPACE: &str = "kai-scheduler";
 
 /// The config map on the page about kinds of one's own.
 fn declarations() -> String {
-    let page = include_str!("../../../../docs/own-kinds.md");
+    let page = include_str!("../../../../docs/guides/custom-workload-kinds.md");
     let (_, after) = page.split_once("```yaml\n").unwrap();
     after.split_once("```").unwrap().0.to_owned()
 }
