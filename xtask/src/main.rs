@@ -18,6 +18,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   tidy           check layering, purity, file sizes and leaks
+    [--words [PATH]]  count private words by file, or list those of one file or folder
   ci [--quick]   run every check, cheapest first; --quick stops after the unit tests
   cluster        start, show or end a real cluster with simulated nodes; see `cluster --help`
   golden         play scenarios with KAI's own programs and with ours, and compare; see `golden --help`
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments.as_slice() {
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
+        ["tidy", "--words", below @ ..] => {
+            Workspace::load().map(|workspace| println!("{}", tidy::words(&workspace, below.first().copied())))
+        }
         ["ci"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Full)),
         ["ci", "--quick"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Quick)),
         ["cluster", arguments @ ..] => run("test-cluster", arguments),

@@ -9,6 +9,7 @@ mod paths;
 mod purity;
 mod size;
 mod tokens;
+mod vocabulary;
 
 use crate::workspace::Workspace;
 use std::fmt;
@@ -16,8 +17,8 @@ use std::fmt;
 /// Crates that decide and never act: no clock, no I/O, no randomness, no threads, no waiting.
 const PURE: [&str; 6] = ["engine", "workloads", "control", "sim", "generate", "record"];
 
-const CHECKS: [fn(&Workspace) -> Vec<Problem>; 5] =
-    [layers::check, purity::check, size::check, leaks::check, opening::check];
+const CHECKS: [fn(&Workspace) -> Vec<Problem>; 6] =
+    [layers::check, purity::check, size::check, leaks::check, opening::check, vocabulary::check];
 
 #[derive(Debug, PartialEq, Eq)]
 struct Problem {
@@ -33,6 +34,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), String> {
     }
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     Err(format!("{}\n{} untidy things", lines.join("\n"), problems.len()))
+}
+
+/// Private words by file, or each in one file or folder.
+pub(crate) fn words(workspace: &Workspace, below: Option<&str>) -> String {
+    vocabulary::report(workspace, below)
 }
 
 impl Problem {

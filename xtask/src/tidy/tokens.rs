@@ -1,4 +1,4 @@
-//! Rust source as words and marks, without comments and without what stands in quotes.
+//! Rust source as names and marks, with or without its comments and what stands in quotes.
 
 /// A word, or a single mark; `::` is one mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,28 +7,49 @@ pub(super) struct Token<'a> {
     pub(super) text: &'a str,
 }
 
+/// What a stretch of source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A name, a keyword or a mark.
+    Token,
+    /// With its slashes.
+    Comment,
+    /// A string or a character, with its quotes.
+    Literal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece<'a> {
+    pub(super) line: usize,
+    pub(super) kind: Kind,
+    pub(super) text: &'a str,
+}
+
 pub(super) fn tokens(source: &str) -> Vec<Token<'_>> {
-    let mut tokens = Vec::new();
+    let tokens = pieces(source).into_iter().filter(|piece| piece.kind == Kind::Token);
+    tokens.map(|Piece { line, text, .. }| Token { line, text }).collect()
+}
+
+/// The whole source in order, without the space between.
+pub(super) fn pieces(source: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
     let mut line = 1;
     let mut rest = source;
     while let Some(first) = rest.chars().next() {
-        let length = skipped(rest).unwrap_or_else(|| {
-            let length = if is_word(first) {
-                rest.find(|c| !is_word(c)).unwrap_or(rest.len())
-            } else if rest.starts_with("::") {
-                2
-            } else {
-                first.len_utf8()
-            };
-            if !first.is_whitespace() {
-                tokens.push(Token { line, text: &rest[..length] });
-            }
-            length
-        });
+        let (kind, length) = match skipped(rest) {
+            Some(length) if rest.starts_with('/') => (Kind::Comment, length),
+            Some(length) => (Kind::Literal, length),
+            None if is_word(first) => (Kind::Token, rest.find(|c| !is_word(c)).unwrap_or(rest.len())),
+            None if rest.starts_with("::") => (Kind::Token, 2),
+            None => (Kind::Token, first.len_utf8()),
+        };
+        if !first.is_whitespace() {
+            pieces.push(Piece { line, kind, text: &rest[..length] });
+        }
         line += rest[..length].matches('\n').count();
         rest = &rest[length..];
     }
-    tokens
+    pieces
 }
 
 fn is_word(c: char) -> bool {
@@ -123,6 +144,21 @@ mod tests {
         assert_eq!(words(r#"a("b \" c", b"d", 'e', '\'', '"', b'f')"#), "a ( , , , , , )");
         assert_eq!(words(r##"a(r"b\", r#"c " d"#, br"e") f"##), "a ( , , ) f");
         assert_eq!(words("//! a\n/// b\n#[doc = \"c\"] d"), "# [ doc = ] d");
+    }
+
+    #[test]
+    fn pieces_keep_comments_and_quotes() {
+        let found: Vec<_> =
+            pieces("a // b\nr#\"c\"# 'd'").iter().map(|piece| (piece.line, piece.kind, piece.text)).collect();
+        assert_eq!(
+            found,
+            [
+                (1, Kind::Token, "a"),
+                (1, Kind::Comment, "// b"),
+                (2, Kind::Literal, "r#\"c\"#"),
+                (2, Kind::Literal, "'d'")
+            ]
+        );
     }
 
     #[test]
