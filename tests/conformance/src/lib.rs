@@ -11,6 +11,7 @@ pub mod podgrouper;
 pub mod report;
 pub mod run;
 pub mod topology;
+pub mod unchanged;
 pub mod verdict;
 
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use conformance::corpus::Recorded;
 use conformance::report::Report;
 use conformance::run::Options;
-use conformance::{compat_folder, corpus, default_corpus, known, run};
+use conformance::{compat_folder, corpus, default_corpus, known, run, unchanged};
 use kai_engine::policy::Repairs;
 
 /// Runs recorded scheduling cases against the engine.
@@ -37,6 +37,9 @@ struct Args {
     /// Follow KAI to the letter, accidents included: what still differs is a mistake of ours
     #[arg(long)]
     letter: bool,
+    /// Write down what is decided now as what must stay so: tests/conformance/decisions.txt
+    #[arg(long, conflicts_with_all = ["only", "group", "letter"])]
+    record_decisions: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,5 +82,14 @@ fn work(args: &Args) -> Result<bool, Box<dyn std::error::Error>> {
         Output::Text => print!("{}", report.text()),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report.json())?),
     }
-    Ok(report.is_good())
+    if args.record_decisions {
+        std::fs::write(unchanged::recorded_file(), unchanged::text(&outcomes))?;
+    }
+    let whole = args.only.is_none() && args.group.is_none() && !args.letter;
+    let changed = if whole { unchanged::changed(&outcomes)? } else { Vec::new() };
+    if !changed.is_empty() {
+        eprintln!("decisions changed in: {}", changed.join(", "));
+        eprintln!("help: if that is meant, record them with --record-decisions and review the file");
+    }
+    Ok(report.is_good() && changed.is_empty())
 }

@@ -29,6 +29,8 @@ pub struct Outcome {
     pub explained_by: Option<&'static str>,
     /// What went on, if asked for.
     pub log: String,
+    /// Everything that the engine decided, round by round; empty for cases of single functions.
+    pub decisions: String,
 }
 
 impl Outcome {
@@ -87,15 +89,17 @@ thread_local! {
 
 fn one(case: &Recorded, known: Option<&Known>, options: Options) -> Outcome {
     let mut log = String::new();
+    let mut decisions = String::new();
     let parsed = if case.suite == Suite::Actions { parse::<actions::Case>(case).ok() } else { None };
-    let verdict = verdict(case, options.repairs, options.verbose.then_some(&mut log));
+    let verdict = verdict(case, options.repairs, options.verbose.then_some(&mut log), &mut decisions);
     if options.verbose && case.suite != Suite::Actions {
         // One call with its arguments: the recording says it all.
         log = format!("case {}\n{:#}\n", case.key, case.body);
     }
     let explained_by = match (&verdict, case.suite) {
         (Verdict::Failed(_), Suite::Actions) if options.repairs == Repairs::ALL => {
-            let passes = |repairs: Repairs| matches!(self::verdict(case, repairs, None), Verdict::Passed);
+            let passes =
+                |repairs: Repairs| matches!(self::verdict(case, repairs, None, &mut String::new()), Verdict::Passed);
             WITHOUT.into_iter().find(|(_, repairs)| passes(*repairs)).map(|(name, _)| name)
         }
         _ => None,
@@ -114,13 +118,14 @@ fn one(case: &Recorded, known: Option<&Known>, options: Options) -> Outcome {
         known: known.cloned(),
         explained_by,
         log,
+        decisions,
     }
 }
 
 /// Whatever happens inside, the other cases go on; the log keeps what came before a panic.
-fn verdict(case: &Recorded, repairs: Repairs, log: Option<&mut String>) -> Verdict {
+fn verdict(case: &Recorded, repairs: Repairs, log: Option<&mut String>, decisions: &mut String) -> Verdict {
     let caught = catch_unwind(AssertUnwindSafe(|| match case.suite {
-        Suite::Actions => actions::run(&parse(case)?, repairs, log),
+        Suite::Actions => actions::run(&parse(case)?, repairs, log, decisions),
         Suite::Fairshare => fairshare::run(&parse(case)?),
         Suite::Podgrouper => Ok(match podgrouper::check_case(&case.body) {
             Ok(()) => Verdict::Passed,

@@ -2,6 +2,7 @@
 
 mod case;
 mod claims;
+mod decisions;
 mod devices;
 mod dump;
 mod held;
@@ -23,9 +24,9 @@ use state::State;
 
 use crate::verdict::{Difference, Fault, Part, Verdict};
 
-/// Runs a case; `log` receives everything a person needs to see what went on.
-pub fn run(case: &Case, repairs: Repairs, log: Option<&mut String>) -> Result<Verdict, Fault> {
-    let mut run = Run { case, repairs, state: State::of(case), round: 0, differences: Vec::new(), log };
+/// Runs a case; `log` receives everything a person needs to see what went on, `decisions` what is recorded of each round.
+pub fn run(case: &Case, repairs: Repairs, log: Option<&mut String>, decisions: &mut String) -> Result<Verdict, Fault> {
+    let mut run = Run { case, repairs, state: State::of(case), round: 0, differences: Vec::new(), log, decisions };
     match case.rounds.mode {
         Mode::Single => run.act(Judging::Now)?,
         Mode::Multi => run.until_stable()?,
@@ -71,6 +72,7 @@ struct Run<'a, 'l> {
     round: u32,
     differences: Vec<Difference>,
     log: Option<&'l mut String>,
+    decisions: &'l mut String,
 }
 
 impl Run<'_, '_> {
@@ -91,6 +93,7 @@ impl Run<'_, '_> {
         self.round += 1;
         let before = self.state.clone();
         let session = Session::run(self.case, &before, self.repairs, self.round)?;
+        decisions::round(self.decisions, &session);
         let mut differences = session.contradictions.clone();
         differences.extend(judge::limits(self.case, session.counters));
         if judging == Judging::Now {
