@@ -4,6 +4,7 @@
 
 mod layers;
 mod leaks;
+mod links;
 mod opening;
 mod paths;
 mod purity;
@@ -17,8 +18,8 @@ use std::fmt;
 /// Crates that decide and never act: no clock, no I/O, no randomness, no threads, no waiting.
 const PURE: [&str; 6] = ["engine", "workloads", "control", "sim", "generate", "record"];
 
-const CHECKS: [fn(&Workspace) -> Vec<Problem>; 6] =
-    [layers::check, purity::check, size::check, leaks::check, opening::check, vocabulary::check];
+const CHECKS: [fn(&Workspace) -> Vec<Problem>; 7] =
+    [layers::check, purity::check, size::check, leaks::check, links::check, opening::check, vocabulary::check];
 
 #[derive(Debug, PartialEq, Eq)]
 struct Problem {
