@@ -11,7 +11,7 @@ use kai_api::{BindRequest, BindRequestSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::world::Key;
+use crate::key::Key;
 
 /// Requests that fit into one batch: annotations may have 256 KiB together.
 pub const SIZE_MAX: usize = 256;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::units::Timestamp;
 
-use crate::world::Key;
+use crate::key::Key;
 
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {

@@ -16,11 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kai_api::keys::{annotation, label};
 use kai_api::{PodGroup, PodGroupSpec, Preemptibility, SubGroup, TopologyConstraint};
 use kai_workloads::owners::{Lookup, OwnerQuery, WalkError, walk};
-use kai_workloads::{GroupError, GroupSpec, Grouping, Minimum, Note, ObjectRef, Related, Settings};
+use kai_workloads::{GroupError, GroupSpec, Grouping, Minimum, Note, ObjectRef, Related, Settings, default_group_name};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::world::PodKey;
+use crate::key::PodKey;
 
 /// What to do about one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,13 +91,9 @@ pub fn reconcile<'a>(
     effects.extend(write_group(&spec, related, settings)?);
     effects.extend(link(pod, &spec));
     let own = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
-    let link_can_wait = spec.sub_groups.is_empty() && spec.name == own_group_name(own("name"), own("uid"));
+    // The scheduler finds it by its name.
+    let link_can_wait = spec.sub_groups.is_empty() && spec.name == default_group_name(own("name"), own("uid"));
     Ok(Answer { effects, link_can_wait, notes: spec.notes })
-}
-
-/// The group of a pod without owners. Whoever finds it by its name need not wait for the link.
-pub(crate) fn own_group_name(pod: &str, uid: &str) -> String {
-    format!("pg-{pod}-{uid}")
 }
 
 fn write_group(spec: &GroupSpec, related: &dyn Related, settings: &Settings) -> Result<Option<GroupEffect>, Ungrouped> {

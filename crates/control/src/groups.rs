@@ -6,10 +6,10 @@ use kai_api::PodGroupResources;
 use kai_api::keys::{annotation, node_label, received, resource};
 use serde_json::Value;
 
+use crate::key::{GroupKey, Key};
 use crate::objects::{DeviceRequest, Malformed, PodGroup, PriorityClass, ResourceClaim};
 use crate::quantity::Quantity;
 use crate::resource_sum::ResourceSum;
-use crate::world::{GroupKey, Key};
 
 /// What one pod adds to its group.
 #[derive(Clone, Debug, PartialEq, Eq)]

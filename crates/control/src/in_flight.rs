@@ -19,9 +19,12 @@ use std::collections::BTreeMap;
 
 use kai_engine::units::{Span, Timestamp};
 
-use crate::objects::{BindPhase, BindRequest, Object, Pod, PodGroup};
+use crate::key::{GroupKey, Key, PodKey};
+use crate::kinds::Object;
+use crate::kinds::ObjectId;
+use crate::objects::{BindPhase, BindRequest, Pod, PodGroup};
 use crate::scheduler::Effect;
-use crate::world::{GroupKey, Key, PodKey, Ref, World};
+use crate::world::World;
 use drafts::Drafts;
 use words::Words;
 
@@ -128,25 +131,25 @@ impl InFlight {
     }
 
     /// A watch shows that an object is gone.
-    pub fn lose(&mut self, which: &Ref) {
+    pub fn lose(&mut self, which: &ObjectId) {
         match which {
-            Ref::Pod(key) => {
+            ObjectId::Pod(key) => {
                 self.lose_drafts_of(key);
                 self.evictions.remove(key);
                 self.nominations.remove(key);
                 self.words.pods.remove(key);
                 if self.binds.remove(key).is_some() {
-                    self.world.delete(&Ref::BindRequest(key.clone()));
+                    self.world.delete(&ObjectId::BindRequest(key.clone()));
                 }
             }
-            Ref::PodGroup(key) if self.keeps_draft(key) => return,
-            Ref::PodGroup(key) => {
+            ObjectId::PodGroup(key) if self.keeps_draft(key) => return,
+            ObjectId::PodGroup(key) => {
                 self.notes.remove(key);
                 self.words.groups.remove(key);
             }
             _ => {}
         }
-        if let Ref::BindRequest(key) = which
+        if let ObjectId::BindRequest(key) = which
             && let Some(assumed) = self.binds.get_mut(key)
         {
             // That was the earlier one: ours has yet to appear.
@@ -281,7 +284,7 @@ impl InFlight {
     fn drop_bind(&mut self, pod: &PodKey) {
         // Present only while no watch has shown our request: what the world has is the assumption.
         if let Some(Assumed { what: Bind { failed, .. }, .. }) = self.binds.remove(pod) {
-            self.world.delete(&Ref::BindRequest(pod.clone()));
+            self.world.delete(&ObjectId::BindRequest(pod.clone()));
             if let Some(failed) = failed {
                 self.world.apply(Object::BindRequest(Box::new(failed)));
             }
@@ -406,7 +409,7 @@ mod tests {
         assert_eq!(bound_to(&known), Some("a"));
         known.see(request("a"));
         assert!(known.is_empty());
-        known.lose(&Ref::BindRequest(key()));
+        known.lose(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), None, "the watch has shown it come and go");
     }
 
@@ -419,7 +422,7 @@ mod tests {
         known.see(batch("a"));
         assert!(known.is_empty());
         assert_eq!(known.world().bind_requests.len(), 1);
-        known.lose(&Ref::BindRequest(Key::new("n", "batch")));
+        known.lose(&ObjectId::BindRequest(Key::new("n", "batch")));
         assert!(known.world().bind_requests.is_empty());
     }
 
@@ -427,7 +430,7 @@ mod tests {
     fn a_relist_from_before_the_bind_does_not_undo_it() {
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.lose(&Ref::BindRequest(key()));
+        known.lose(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), Some("a"));
         known.see(pod("u1", None, None));
         assert_eq!(bound_to(&known), Some("a"));
@@ -441,7 +444,7 @@ mod tests {
         known.assume(&bind("new"), NOW);
         known.see(failed_request("old"));
         assert_eq!(bound_to(&known), Some("new"), "what is left of the old one is not the echo");
-        known.lose(&Ref::BindRequest(key()));
+        known.lose(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), Some("new"));
         known.see(request("new"));
         assert!(known.is_empty());
@@ -489,7 +492,7 @@ mod tests {
         }
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.lose(&Ref::Pod(key()));
+        known.lose(&ObjectId::Pod(key()));
         assert!(known.is_empty());
     }
 

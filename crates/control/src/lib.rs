@@ -18,6 +18,8 @@ pub mod gpu_wiring;
 pub mod grouper;
 pub mod groups;
 pub mod in_flight;
+pub mod key;
+pub mod kinds;
 mod nearest;
 pub mod node_scale;
 pub mod objects;
@@ -29,5 +31,7 @@ pub mod scheduler;
 pub mod tally;
 pub mod world;
 
-pub use objects::{Malformed, Object};
-pub use world::{Key, Ref, World};
+pub use key::Key;
+pub use kinds::{Kind, Object, ObjectId};
+pub use objects::Malformed;
+pub use world::World;

@@ -11,8 +11,8 @@ use kai_api::keys::{annotation, label, reason, resource};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value, json};
 
+use crate::key::Key;
 use crate::quantity::Quantity;
-use crate::world::Key;
 
 /// What stand-ins look like.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use kai_api::PodGroupResources;
 use serde_json::{Map, Value, json};
 
 use crate::groups::{self, ClaimedGpus, PodUse, Surroundings};
+use crate::key::{GroupKey, Key, PodKey};
 use crate::objects::{PodGroup, PriorityClass, Queue};
 use crate::queues;
-use crate::world::{GroupKey, Key, PodKey};
 
 /// Keeps the status of one kind of objects truthful.
 pub trait Tally {

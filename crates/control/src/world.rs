@@ -3,126 +3,44 @@
 //! Fed by whoever watches: [`World::apply`] adds or replaces, [`World::delete`] removes. Nothing here decides.
 
 use std::collections::BTreeMap;
-use std::fmt;
-
-use serde_json::Value;
 
 use crate::bind_batch;
-use crate::objects::{
-    BindRequest, ConfigMap, CsiDriver, CsiNode, DeviceClass, Namespace, Node, NodeResourceTopology, Object, Pod,
-    PodGroup, PriorityClass, Queue, ResourceClaim, ResourceSlice, StorageCapacity, StorageClass, Topology, Volume,
-    VolumeClaim,
-};
+use crate::for_each_kind;
+use crate::key::{GroupKey, Key, PodKey};
+use crate::kinds::{Object, ObjectId, key_of, key_type};
+use crate::objects::{self, BindRequest};
 
-/// Identity of a namespaced object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    pub namespace: String,
-    pub name: String,
+macro_rules! tables {
+    ($($variant:ident $table:ident $name:literal $api_version:literal $plural:literal $scope:ident $presence:ident
+        $list:literal;)*) => {
+        /// Typed object tables.
+        #[derive(Clone, Debug, Default)]
+        pub struct World {
+            $(pub $table: BTreeMap<key_type!($scope), objects::$variant>,)*
+            /// Groups that pods own, by the pod.
+            own_groups: BTreeMap<PodKey, GroupKey>,
+            changes: Changes,
+        }
+
+        impl World {
+            /// Puts an object into its table and returns what it replaces.
+            fn insert(&mut self, object: Object) -> Result<Option<Object>, Unchanged> {
+                match object {
+                    $(Object::$variant(row) => insert(&mut self.$table, key_of!($scope row), *row, Object::$variant),)*
+                }
+            }
+
+            /// Takes an object out of its table.
+            fn remove(&mut self, id: &ObjectId) -> Option<Object> {
+                match id {
+                    $(ObjectId::$variant(key) => self.$table.remove(key).map(|row| Object::$variant(Box::new(row))),)*
+                }
+            }
+        }
+    };
 }
 
-/// Identity of a pod.
-pub type PodKey = Key;
-/// Identity of a pod group.
-pub type GroupKey = Key;
-
-impl Key {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of an object as the API server shows it; empty where it does not say.
-    pub fn of(object: &Value) -> Self {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        Self::new(text("namespace"), text("name"))
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// Names one object of one table.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ref {
-    Node(String),
-    Pod(PodKey),
-    Queue(String),
-    PodGroup(GroupKey),
-    PriorityClass(String),
-    Topology(String),
-    BindRequest(Key),
-    Namespace(String),
-    NodeResourceTopology(String),
-    DeviceClass(String),
-    ResourceSlice(String),
-    ResourceClaim(Key),
-    VolumeClaim(Key),
-    Volume(String),
-    StorageClass(String),
-    CsiNode(String),
-    CsiDriver(String),
-    StorageCapacity(Key),
-    ConfigMap(Key),
-}
-
-impl Ref {
-    /// The object of this kind and name; kinds without namespaces use the name only. `None` for kinds that are not kept.
-    pub fn of(kind: &str, key: Key) -> Option<Self> {
-        Some(match kind {
-            "Node" => Self::Node(key.name),
-            "Pod" => Self::Pod(key),
-            "Queue" => Self::Queue(key.name),
-            "PodGroup" => Self::PodGroup(key),
-            "PriorityClass" => Self::PriorityClass(key.name),
-            "Topology" => Self::Topology(key.name),
-            "BindRequest" => Self::BindRequest(key),
-            "Namespace" => Self::Namespace(key.name),
-            "NodeResourceTopology" => Self::NodeResourceTopology(key.name),
-            "DeviceClass" => Self::DeviceClass(key.name),
-            "ResourceSlice" => Self::ResourceSlice(key.name),
-            "ResourceClaim" => Self::ResourceClaim(key),
-            "PersistentVolumeClaim" => Self::VolumeClaim(key),
-            "PersistentVolume" => Self::Volume(key.name),
-            "StorageClass" => Self::StorageClass(key.name),
-            "CSINode" => Self::CsiNode(key.name),
-            "CSIDriver" => Self::CsiDriver(key.name),
-            "CSIStorageCapacity" => Self::StorageCapacity(key),
-            "ConfigMap" => Self::ConfigMap(key),
-            _ => return None,
-        })
-    }
-}
-
-/// Typed object tables.
-#[derive(Clone, Debug, Default)]
-pub struct World {
-    pub nodes: BTreeMap<String, Node>,
-    pub pods: BTreeMap<PodKey, Pod>,
-    pub queues: BTreeMap<String, Queue>,
-    pub pod_groups: BTreeMap<GroupKey, PodGroup>,
-    pub priority_classes: BTreeMap<String, PriorityClass>,
-    pub topologies: BTreeMap<String, Topology>,
-    pub bind_requests: BTreeMap<Key, BindRequest>,
-    pub namespaces: BTreeMap<String, Namespace>,
-    /// NUMA zones, by node.
-    pub numa_topologies: BTreeMap<String, NodeResourceTopology>,
-    pub device_classes: BTreeMap<String, DeviceClass>,
-    pub resource_slices: BTreeMap<String, ResourceSlice>,
-    pub resource_claims: BTreeMap<Key, ResourceClaim>,
-    pub volume_claims: BTreeMap<Key, VolumeClaim>,
-    pub volumes: BTreeMap<String, Volume>,
-    pub storage_classes: BTreeMap<String, StorageClass>,
-    pub csi_nodes: BTreeMap<String, CsiNode>,
-    pub csi_drivers: BTreeMap<String, CsiDriver>,
-    pub storage_capacities: BTreeMap<Key, StorageCapacity>,
-    pub config_maps: BTreeMap<Key, ConfigMap>,
-    /// Groups that pods own, by the pod.
-    own_groups: BTreeMap<PodKey, GroupKey>,
-    changes: Changes,
-}
+for_each_kind!(tables);
 
 /// What changed since somebody last took note.
 #[derive(Clone, Debug, Default)]
@@ -131,7 +49,7 @@ pub(crate) enum Changes {
     #[default]
     Everything,
     /// These objects, each with what it was before.
-    These(BTreeMap<Ref, Option<Object>>),
+    These(BTreeMap<ObjectId, Option<Object>>),
 }
 
 impl Changes {
@@ -182,7 +100,7 @@ impl World {
     fn apply_batch(&mut self, batch: &Key, requests: Vec<BindRequest>) {
         for gone in bind_batch::requests_in(&self.bind_requests, batch) {
             if requests.iter().all(|request| request.key != gone) {
-                self.delete(&Ref::BindRequest(gone));
+                self.delete(&ObjectId::BindRequest(gone));
             }
         }
         for request in requests {
@@ -191,67 +109,20 @@ impl World {
     }
 
     fn put(&mut self, object: Object) {
-        let reference = object.reference();
-        let before = match object {
-            Object::Node(row) => put(&mut self.nodes, row.name.clone(), *row, Object::Node),
-            Object::Pod(row) => put(&mut self.pods, row.key.clone(), *row, Object::Pod),
-            Object::Queue(row) => put(&mut self.queues, row.name.clone(), *row, Object::Queue),
-            Object::PodGroup(row) => put(&mut self.pod_groups, row.key.clone(), *row, Object::PodGroup),
-            Object::PriorityClass(row) => {
-                put(&mut self.priority_classes, row.name.clone(), *row, Object::PriorityClass)
-            }
-            Object::Topology(row) => put(&mut self.topologies, row.name.clone(), *row, Object::Topology),
-            Object::BindRequest(row) => put(&mut self.bind_requests, row.key.clone(), *row, Object::BindRequest),
-            Object::Namespace(row) => put(&mut self.namespaces, row.name.clone(), *row, Object::Namespace),
-            Object::NodeResourceTopology(row) => {
-                put(&mut self.numa_topologies, row.name.clone(), *row, Object::NodeResourceTopology)
-            }
-            Object::DeviceClass(row) => put(&mut self.device_classes, row.name.clone(), *row, Object::DeviceClass),
-            Object::ResourceSlice(row) => put(&mut self.resource_slices, row.name.clone(), *row, Object::ResourceSlice),
-            Object::ResourceClaim(row) => put(&mut self.resource_claims, row.key.clone(), *row, Object::ResourceClaim),
-            Object::VolumeClaim(row) => put(&mut self.volume_claims, row.key.clone(), *row, Object::VolumeClaim),
-            Object::Volume(row) => put(&mut self.volumes, row.name.clone(), *row, Object::Volume),
-            Object::StorageClass(row) => put(&mut self.storage_classes, row.name.clone(), *row, Object::StorageClass),
-            Object::CsiNode(row) => put(&mut self.csi_nodes, row.name.clone(), *row, Object::CsiNode),
-            Object::CsiDriver(row) => put(&mut self.csi_drivers, row.name.clone(), *row, Object::CsiDriver),
-            Object::StorageCapacity(row) => {
-                put(&mut self.storage_capacities, row.key.clone(), *row, Object::StorageCapacity)
-            }
-            Object::ConfigMap(row) => put(&mut self.config_maps, row.key.clone(), *row, Object::ConfigMap),
-        };
-        if let Ok(before) = before {
-            self.note(reference, before);
+        let id = object.id();
+        if let Ok(before) = self.insert(object) {
+            self.note(id, before);
         }
     }
 
     /// Removes an object; `false` if there was none.
-    pub fn delete(&mut self, which: &Ref) -> bool {
-        if let Ref::BindRequest(key) = which {
+    pub fn delete(&mut self, which: &ObjectId) -> bool {
+        if let ObjectId::BindRequest(key) = which {
             for request in bind_batch::requests_in(&self.bind_requests, key) {
-                self.delete(&Ref::BindRequest(request));
+                self.delete(&ObjectId::BindRequest(request));
             }
         }
-        let before = match which {
-            Ref::Node(name) => take(&mut self.nodes, name, Object::Node),
-            Ref::Pod(key) => take(&mut self.pods, key, Object::Pod),
-            Ref::Queue(name) => take(&mut self.queues, name, Object::Queue),
-            Ref::PodGroup(key) => take(&mut self.pod_groups, key, Object::PodGroup),
-            Ref::PriorityClass(name) => take(&mut self.priority_classes, name, Object::PriorityClass),
-            Ref::Topology(name) => take(&mut self.topologies, name, Object::Topology),
-            Ref::BindRequest(key) => take(&mut self.bind_requests, key, Object::BindRequest),
-            Ref::Namespace(name) => take(&mut self.namespaces, name, Object::Namespace),
-            Ref::NodeResourceTopology(name) => take(&mut self.numa_topologies, name, Object::NodeResourceTopology),
-            Ref::DeviceClass(name) => take(&mut self.device_classes, name, Object::DeviceClass),
-            Ref::ResourceSlice(name) => take(&mut self.resource_slices, name, Object::ResourceSlice),
-            Ref::ResourceClaim(key) => take(&mut self.resource_claims, key, Object::ResourceClaim),
-            Ref::VolumeClaim(key) => take(&mut self.volume_claims, key, Object::VolumeClaim),
-            Ref::Volume(name) => take(&mut self.volumes, name, Object::Volume),
-            Ref::StorageClass(name) => take(&mut self.storage_classes, name, Object::StorageClass),
-            Ref::CsiNode(name) => take(&mut self.csi_nodes, name, Object::CsiNode),
-            Ref::CsiDriver(name) => take(&mut self.csi_drivers, name, Object::CsiDriver),
-            Ref::StorageCapacity(key) => take(&mut self.storage_capacities, key, Object::StorageCapacity),
-            Ref::ConfigMap(key) => take(&mut self.config_maps, key, Object::ConfigMap),
-        };
+        let before = self.remove(which);
         if let Some(Object::PodGroup(group)) = &before
             && let Some(pod) = group.owner_key()
             && self.own_groups.get(&pod) == Some(&group.key)
@@ -265,7 +136,7 @@ impl World {
         existed
     }
 
-    fn note(&mut self, which: Ref, before: Option<Object>) {
+    fn note(&mut self, which: ObjectId, before: Option<Object>) {
         let most = CHANGED_MIN + self.pods.len();
         if let Changes::These(changes) = &mut self.changes {
             // Of several changes the first one knows what was there when somebody looked.
@@ -286,7 +157,7 @@ impl World {
 struct Unchanged;
 
 /// Puts a row into its table and returns what it replaces.
-fn put<K: Ord, V: PartialEq>(
+fn insert<K: Ord, V: PartialEq>(
     table: &mut BTreeMap<K, V>,
     key: K,
     row: V,
@@ -296,11 +167,6 @@ fn put<K: Ord, V: PartialEq>(
         return Err(Unchanged);
     }
     Ok(table.insert(key, row).map(|old| object(Box::new(old))))
-}
-
-/// Takes a row out of its table.
-fn take<K: Ord, V>(table: &mut BTreeMap<K, V>, key: &K, object: fn(Box<V>) -> Object) -> Option<Object> {
-    table.remove(key).map(|old| object(Box::new(old)))
 }
 
 #[cfg(test)]
@@ -352,8 +218,8 @@ mod tests {
         assert_eq!(asked(&world), ["a", "b"]);
         world.apply(batch(&["b"]));
         assert_eq!(asked(&world), ["b"]);
-        assert!(!world.delete(&Ref::BindRequest(Key::new("n", "batc"))));
-        world.delete(&Ref::BindRequest(Key::new("n", "batch")));
+        assert!(!world.delete(&ObjectId::BindRequest(Key::new("n", "batc"))));
+        world.delete(&ObjectId::BindRequest(Key::new("n", "batch")));
         assert_eq!(asked(&world), [""; 0]);
     }
 

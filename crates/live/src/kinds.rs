@@ -1,50 +1,23 @@
-//! The kinds of objects that scheduling depends on.
+//! How the kinds of the table are called by the client.
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
-use kai_api::{BindRequest, PodGroup, Queue, Topology};
+use kai_control::Kind;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
-use kube::{Client, Error, Resource};
+use kube::{Client, Error};
 
 use crate::writer::code;
 
-/// In the order in which snapshot files hold them.
-pub(crate) fn all() -> [ApiResource; 19] {
-    fn kind<K: Resource<DynamicType = ()>>() -> ApiResource {
-        ApiResource::erase::<K>(&())
+pub(crate) fn resource(kind: Kind) -> ApiResource {
+    let row = kind.row();
+    ApiResource {
+        group: row.group().to_owned(),
+        version: row.version().to_owned(),
+        api_version: row.api_version.to_owned(),
+        kind: row.name.to_owned(),
+        plural: row.plural.to_owned(),
     }
-    [
-        kind::<Pod>(),
-        kind::<Node>(),
-        kind::<Queue>(),
-        kind::<PodGroup>(),
-        kind::<BindRequest>(),
-        kind::<PriorityClass>(),
-        kind::<ConfigMap>(),
-        kind::<PersistentVolume>(),
-        kind::<PersistentVolumeClaim>(),
-        kind::<CSIStorageCapacity>(),
-        kind::<StorageClass>(),
-        kind::<CSIDriver>(),
-        kind::<ResourceClaim>(),
-        kind::<ResourceSlice>(),
-        kind::<DeviceClass>(),
-        kind::<Topology>(),
-        ApiResource {
-            group: "topology.node.k8s.io".to_owned(),
-            version: "v1alpha2".to_owned(),
-            api_version: "topology.node.k8s.io/v1alpha2".to_owned(),
-            kind: "NodeResourceTopology".to_owned(),
-            plural: "noderesourcetopologies".to_owned(),
-        },
-        kind::<Namespace>(),
-        kind::<CSINode>(),
-    ]
 }
 
 /// Whether the API server has this kind. Asks until it answers.

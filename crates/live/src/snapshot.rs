@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kai_control::Kind;
 use kube::api::{Api, ApiResource, ListParams};
 use kube::{Client, Error};
 use serde_json::Value;
@@ -36,7 +37,7 @@ pub(crate) async fn look(client: &Client, tell: impl Fn(&str, usize)) -> Result<
     let version = client.apiserver_version().await.map_err(|error| Fault::Client(Box::new(error)))?;
     let mut picture =
         Picture { objects: Vec::new(), server_version: serde_json::to_value(version).unwrap_or_default() };
-    for kind in kinds::all() {
+    for kind in Kind::ALL.iter().map(|kind| kinds::resource(*kind)) {
         let before = picture.objects.len();
         let unread = |source| Fault::Unread { kind: kind.kind.clone(), source: Box::new(source) };
         all(client, &kind, &mut picture.objects).await.map_err(unread)?;

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kai_control::key::Key;
 use kai_control::objects::{Node, Phase, Pod, Sharing};
 use kai_control::scheduler::{Cycle, Effect, PendingJob, QueueView, Settings};
-use kai_control::world::Key;
 use kai_engine::units::{Ceiling, GPU, Span, compat};
 use serde::{Serialize, Serializer};
 

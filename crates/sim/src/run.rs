@@ -1,8 +1,8 @@
 //! The loop: time jumps from event to event, the scheduler looks once a second while there is something to see.
 
 use kai_control::World;
+use kai_control::key::GroupKey;
 use kai_control::scheduler::{Cycle, Effect, Settings, cycle};
-use kai_control::world::GroupKey;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;

@@ -40,7 +40,13 @@ pub(crate) fn group(
 }
 
 pub(crate) fn group_name(object: Object<'_>) -> String {
-    format!("pg-{}-{}", object.name(), object.uid())
+    default_group_name(object.name(), object.uid())
+}
+
+/// The name of the pod group of a top owner, unless the rule of its kind gives another one. A pod without owners is its
+/// own top owner.
+pub fn default_group_name(name: &str, uid: &str) -> String {
+    format!("pg-{name}-{uid}")
 }
 
 fn labels(object: Object<'_>, pod: Object<'_>) -> BTreeMap<String, String> {

@@ -53,6 +53,7 @@ mod workload;
 use kai_api::keys::annotation;
 use serde_json::Value;
 
+pub use crate::base::default_group_name;
 pub use crate::declared::DeclaredKinds;
 pub use crate::error::{Fault, GroupError};
 pub use crate::group::{GroupSpec, Minimum, Note, OwnerRef, SubGroupSpec, TopologyConstraint};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use kai_control::key::PodKey;
 use kai_control::objects::{Phase, Pod};
 use kai_control::scheduler::{Cycle, Effect, Moment, Scheduler, Settings, Usage};
-use kai_control::world::PodKey;
 use kai_control::{Object, World};
 use kai_engine::units::{Span, Timestamp};
 use kai_generate::{Cluster, objects};

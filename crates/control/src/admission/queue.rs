@@ -6,9 +6,10 @@ use kai_engine::units::Ceiling;
 use serde_json::Value;
 
 use super::Answer;
+use crate::key::GroupKey;
 use crate::nearest::nearest;
 use crate::objects::{Phase, Pod, Queue};
-use crate::world::{GroupKey, World};
+use crate::world::World;
 
 /// Whether the queue may enter or change. `check_quota` also compares quotas of parent and children.
 pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Answer {

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::objects::Object;
+use crate::kinds::Object;
 use crate::world::World;
 
 fn rules() -> PodRules {

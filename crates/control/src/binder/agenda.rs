@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{BindEffect, Binder, Plan, Settings};
 use crate::bind_batch;
 use crate::calendar::Calendar;
-use crate::world::{Key, PodKey};
+use crate::key::{Key, PodKey};
 
 /// Kinds that the binder follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

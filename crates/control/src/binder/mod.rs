@@ -35,8 +35,8 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use crate::bind_batch;
-use crate::objects::{Node, StorageClass, Volume, VolumeClaim};
-use crate::world::{Key, PodKey};
+use crate::key::{Key, PodKey};
+use crate::objects::{Node, PersistentVolume, PersistentVolumeClaim, StorageClass};
 use unseen::Unseen;
 
 /// How binding is done.
@@ -101,8 +101,8 @@ pub struct Binder {
     to_node: BTreeMap<String, BTreeSet<Key>>,
     /// Requests by shared GPU.
     to_group: BTreeMap<String, BTreeSet<Key>>,
-    volume_claims: BTreeMap<Key, VolumeClaim>,
-    persistent_volumes: BTreeMap<String, Volume>,
+    volume_claims: BTreeMap<Key, PersistentVolumeClaim>,
+    persistent_volumes: BTreeMap<String, PersistentVolume>,
     storage_classes: BTreeMap<String, StorageClass>,
     /// Volumes that were marked for claims and that no watch has shown so yet, and until when that counts.
     marked: BTreeMap<String, (Key, Timestamp)>,

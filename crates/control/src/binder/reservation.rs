@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::rows::{PodRow, RequestRow, Unbound};
 use super::{BindEffect, Binder};
-use crate::world::{Key, PodKey};
+use crate::key::{Key, PodKey};
 
 impl Binder {
     /// The pod that reserves the shared GPU.

@@ -10,8 +10,8 @@ use kai_engine::units::{Timestamp, compat};
 
 use super::Binder;
 use super::rows::{PodRow, RequestRow};
+use crate::key::PodKey;
 use crate::objects::{Node, Resources, Sharing};
-use crate::world::PodKey;
 
 /// What pods hold on a node.
 #[derive(Default)]

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::Settings;
 use crate::gpu_wiring::{self, Maps};
+use crate::key::{Key, PodKey};
 use crate::objects::pod::gpu_groups;
 use crate::objects::reader::{Reader, parse_time};
 use crate::objects::{BindPhase, BindRequest, Request, Resources, Sharing};
-use crate::world::{Key, PodKey};
 
 /// What matters of a `BindRequest`.
 #[derive(Clone, Debug, PartialEq)]

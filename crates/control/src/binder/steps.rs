@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rows::{PodRow, RequestRow, Unbound};
 use super::{BindEffect, Binder, Plan};
 use crate::gpu_wiring;
-use crate::world::{Key, PodKey};
+use crate::key::{Key, PodKey};
 
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
 const POD_PATIENCE: Span = Span::seconds(10);

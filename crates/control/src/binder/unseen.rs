@@ -7,7 +7,7 @@ use kai_engine::units::{Span, Timestamp};
 
 use super::leave;
 use super::rows::PodRow;
-use crate::world::PodKey;
+use crate::key::PodKey;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unseen {

@@ -11,15 +11,15 @@ use serde_json::Value;
 use super::rows::{RequestRow, Unbound};
 use super::steps::Stop;
 use super::{BindEffect, Binder};
-use crate::objects::{Node, StorageClass, Volume, VolumeClaim, best_volume};
-use crate::world::Key;
+use crate::key::Key;
+use crate::objects::{Node, PersistentVolume, PersistentVolumeClaim, StorageClass, best_volume};
 
 /// How long a volume counts as the claim's that it was marked for, until a watch shows it.
 const MARK_LIFE: Span = Span::seconds(10);
 
 impl Binder {
     pub fn apply_volume_claim(&mut self, claim: &Value) -> Result<(), String> {
-        let claim = VolumeClaim::parse(claim).map_err(|malformed| malformed.to_string())?;
+        let claim = PersistentVolumeClaim::parse(claim).map_err(|malformed| malformed.to_string())?;
         self.volume_claims.insert(claim.key.clone(), claim);
         Ok(())
     }
@@ -30,7 +30,7 @@ impl Binder {
     }
 
     pub fn apply_volume(&mut self, volume: &Value) -> Result<(), String> {
-        let volume = Volume::parse(volume).map_err(|malformed| malformed.to_string())?;
+        let volume = PersistentVolume::parse(volume).map_err(|malformed| malformed.to_string())?;
         if volume.claim.is_some() {
             self.marked.remove(&volume.name);
         }
@@ -112,7 +112,7 @@ impl Binder {
     /// What to do so that the claim gets a volume at the node; nothing, if others are about to bind it.
     fn provide(
         &self,
-        claim: &VolumeClaim,
+        claim: &PersistentVolumeClaim,
         node: &Node,
         chosen: &BTreeSet<String>,
         now: Timestamp,

@@ -7,10 +7,10 @@ use kai_engine::ids::ClaimId;
 use kai_engine::snapshot::{Allocation, Claim, ClaimAsk, Grant, Pick};
 
 use super::inventory::{ClaimFault, Inventory, position};
+use crate::key::Key;
 use crate::objects::{
     AllocatedDevice, ClaimAllocation, ClaimSpec, DeviceAlternative, DeviceRequest, ResourceClaim, Resources,
 };
-use crate::world::Key;
 
 /// Pods that one claim can be reserved for, as in the API.
 const CONSUMERS_MAX: usize = 256;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::known::{Known, KnownPod, View};
 use super::{Answer, Draft, GroupEffect, reconcile};
 use crate::calendar::Calendar;
-use crate::world::{Key, PodKey};
+use crate::key::{Key, PodKey};
 
 /// Kinds that the grouper follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

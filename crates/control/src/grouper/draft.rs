@@ -4,8 +4,8 @@ use kai_api::keys::{annotation, label};
 use kai_engine::units::Timestamp;
 
 use super::GroupEffect;
+use crate::key::{GroupKey, PodKey};
 use crate::objects::{Pod, PodGroup};
-use crate::world::{GroupKey, PodKey};
 
 /// To be counted as written until a watch shows it.
 #[derive(Clone, Debug, PartialEq)]

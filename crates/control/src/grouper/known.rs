@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::POD_GROUP_API;
 use super::agenda::Reading;
-use crate::world::Key;
+use crate::key::Key;
 
 #[derive(Debug, Default)]
 pub(super) struct Known {

@@ -10,9 +10,12 @@ use kai_engine::units::Timestamp;
 
 use super::InFlight;
 use crate::grouper::{Draft, Link};
-use crate::objects::{Object, Pod, PodGroup};
+use crate::key::{GroupKey, Key, PodKey};
+use crate::kinds::Object;
+use crate::kinds::ObjectId;
+use crate::objects::{Pod, PodGroup};
 use crate::scheduler::{About, Event, Write};
-use crate::world::{GroupKey, Key, PodKey, Ref, World};
+use crate::world::World;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Drafts {
@@ -190,7 +193,7 @@ impl InFlight {
             (None, _) => {
                 self.drafts.held.remove(key);
                 self.notes.remove(key);
-                self.world.delete(&Ref::PodGroup(key.clone()));
+                self.world.delete(&ObjectId::PodGroup(key.clone()));
             }
         }
     }
@@ -316,11 +319,11 @@ mod tests {
         let mut known = InFlight::default();
         known.draft(created(2));
         assert_eq!(members(&known), Some(2));
-        known.lose(&Ref::PodGroup(group_key()));
+        known.lose(&ObjectId::PodGroup(group_key()));
         assert_eq!(members(&known), Some(2), "that was an earlier one of its name");
         known.see(stored(3));
         assert_eq!((members(&known), drafts(&known)), (Some(3), (0, 0)));
-        known.lose(&Ref::PodGroup(group_key()));
+        known.lose(&ObjectId::PodGroup(group_key()));
         assert_eq!(members(&known), None);
     }
 
@@ -400,10 +403,10 @@ mod tests {
         known.see(pod("old", None));
         known.draft(link("new"));
         assert_eq!(linked(&known), None);
-        known.lose(&Ref::Pod(pod_key()));
+        known.lose(&ObjectId::Pod(pod_key()));
         known.see(pod("new", None));
         assert_eq!(linked(&known), Some("g"));
-        known.lose(&Ref::Pod(pod_key()));
+        known.lose(&ObjectId::Pod(pod_key()));
         assert_eq!(drafts(&known), (0, 0));
     }
 
@@ -416,12 +419,12 @@ mod tests {
         let other =
             Link { pod: Key::new("n", "later"), uid: "v".to_owned(), group: Some("g".to_owned()), sub_group: None };
         known.draft(Draft::Link(other));
-        known.lose(&Ref::Pod(pod_key()));
+        known.lose(&ObjectId::Pod(pod_key()));
         assert_eq!(members(&known), Some(1), "another pod of it has yet to be seen");
         known.draft(Draft::NoLink(Key::new("n", "later")));
         known.draft(link("u"));
         known.see(pod("u", None));
-        known.lose(&Ref::Pod(pod_key()));
+        known.lose(&ObjectId::Pod(pod_key()));
         assert_eq!((members(&known), drafts(&known)), (None, (0, 0)));
     }
 

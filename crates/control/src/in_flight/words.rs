@@ -7,9 +7,10 @@ use kai_api::SchedulingCondition;
 use kai_engine::units::{Span, Timestamp};
 
 use super::{Assumed, InFlight, keys_where};
-use crate::objects::{Object, Pod, PodGroup};
+use crate::key::{GroupKey, PodKey};
+use crate::kinds::Object;
+use crate::objects::{Pod, PodGroup};
 use crate::scheduler::Write;
-use crate::world::{GroupKey, PodKey};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
@@ -124,7 +125,8 @@ mod tests {
 
     use super::*;
     use crate::in_flight::{Asked, WORDS};
-    use crate::world::{Key, Ref};
+    use crate::key::Key;
+    use crate::kinds::ObjectId;
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
     /// Of deeds; of words it is longer.
@@ -214,7 +216,7 @@ mod tests {
             assert_eq!(told(&known), None);
         }
         let mut known = telling("full");
-        known.lose(&Ref::Pod(key()));
+        known.lose(&ObjectId::Pod(key()));
         known.see(pod("u", None, None));
         assert_eq!(told(&known), None);
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::reader::Reader;
 use super::{ClaimAllocation, Malformed, Pod, ZoneAmount};
 use crate::bind_batch;
-use crate::world::{Key, PodKey};
+use crate::key::{Key, PodKey};
 
 /// What matters of a `BindRequest`.
 #[derive(Clone, Debug, Default, PartialEq)]

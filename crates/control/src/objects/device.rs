@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Malformed;
 use super::affinity::NodeTerm;
 use super::reader::Reader;
+use crate::key::Key;
 use crate::quantity::Quantity;
-use crate::world::Key;
 
 /// What matters of a `DeviceClass`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -15,7 +15,7 @@ use super::reader::{Reader, canonical};
 use super::relations::Relations;
 use super::request::Request;
 use super::taint::Toleration;
-use crate::world::{GroupKey, PodKey};
+use crate::key::{GroupKey, PodKey};
 
 /// What matters of a `Pod`.
 #[derive(Clone, Debug, PartialEq, Eq)]

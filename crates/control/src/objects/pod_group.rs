@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use kai_api::SchedulingCondition;
 use kai_api::keys::{annotation, priority};
 use kai_engine::units::{Span, Timestamp};
+use kai_workloads::default_group_name;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::pod::Owner;
 use super::reader::{Reader, parse_time};
 use super::{Malformed, Pod};
-use crate::grouper::own_group_name;
-use crate::world::{GroupKey, PodKey};
+use crate::key::{GroupKey, PodKey};
 
 /// What matters of a `PodGroup`.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +128,7 @@ impl PodGroup {
         pod.group_name().is_none()
             && self.sub_groups.is_empty()
             && self.key.namespace == pod.key.namespace
-            && self.key.name == own_group_name(&pod.key.name, &pod.uid)
+            && self.key.name == default_group_name(&pod.key.name, &pod.uid)
     }
 
     /// Whether others may evict it: as it says, else by its priority.

@@ -10,11 +10,11 @@ use super::pod::Owner;
 use super::reader::Reader;
 use super::resources::read_quantity;
 use super::selector::LabelSelector;
-use crate::world::Key;
+use crate::key::Key;
 
 /// What matters of a `PersistentVolumeClaim`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeClaim {
+pub struct PersistentVolumeClaim {
     pub key: Key,
     pub uid: String,
     /// Empty if it names none: the default class is filled in on the way into the cluster.
@@ -39,7 +39,7 @@ pub struct VolumeClaim {
 
 /// What matters of a `PersistentVolume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct PersistentVolume {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     /// Empty is none.
@@ -95,7 +95,7 @@ pub struct CsiDriver {
 
 /// What matters of a `CSIStorageCapacity`: free space for one class on some nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorageCapacity {
+pub struct CsiStorageCapacity {
     pub key: Key,
     pub class: String,
     /// `None` is no node.
@@ -151,7 +151,7 @@ impl VolumeMode {
     }
 }
 
-impl VolumeClaim {
+impl PersistentVolumeClaim {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
         let (metadata, spec) = (root.field("metadata"), root.field("spec"));
@@ -182,7 +182,7 @@ impl VolumeClaim {
     }
 }
 
-impl Volume {
+impl PersistentVolume {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
         let (metadata, spec) = (root.field("metadata"), root.field("spec"));
@@ -220,14 +220,14 @@ impl Volume {
     }
 
     /// Whether it is kept for the claim.
-    pub fn is_kept_for(&self, claim: &VolumeClaim) -> bool {
+    pub fn is_kept_for(&self, claim: &PersistentVolumeClaim) -> bool {
         let matches =
             |(key, uid): &(Key, Option<String>)| *key == claim.key && uid.as_ref().is_none_or(|uid| *uid == claim.uid);
         self.claim.as_ref().is_some_and(matches)
     }
 
     /// Whether it may be bound to the claim: free, of the right kind and large enough.
-    pub fn suits(&self, claim: &VolumeClaim) -> bool {
+    pub fn suits(&self, claim: &PersistentVolumeClaim) -> bool {
         let like = !self.deleting
             && self.bytes >= claim.bytes.unwrap_or(0)
             && self.mode == claim.mode
@@ -245,16 +245,17 @@ impl Volume {
 /// The volume that the claim asks for, else one that is kept for it, else the smallest that will do; from this node, if
 /// one is given.
 pub fn best_volume<'v>(
-    claim: &VolumeClaim,
+    claim: &PersistentVolumeClaim,
     node: Option<(&str, &BTreeMap<String, String>)>,
-    volumes: impl Iterator<Item = &'v Volume>,
-) -> Option<&'v Volume> {
-    let asked = |volume: &&Volume| match &claim.volume {
+    volumes: impl Iterator<Item = &'v PersistentVolume>,
+) -> Option<&'v PersistentVolume> {
+    let asked = |volume: &&PersistentVolume| match &claim.volume {
         Some(name) => volume.name == *name && (volume.claim.is_none() || volume.is_kept_for(claim)),
         None => volume.suits(claim),
     };
-    let reached = |volume: &&Volume| node.is_none_or(|(node, labels)| volume.reaches(node, labels));
-    let (kept, free): (Vec<&Volume>, Vec<&Volume>) = volumes.filter(asked).partition(|volume| volume.claim.is_some());
+    let reached = |volume: &&PersistentVolume| node.is_none_or(|(node, labels)| volume.reaches(node, labels));
+    let (kept, free): (Vec<&PersistentVolume>, Vec<&PersistentVolume>) =
+        volumes.filter(asked).partition(|volume| volume.claim.is_some());
     let candidates = if kept.is_empty() { free } else { kept };
     candidates.into_iter().filter(reached).min_by_key(|volume| (volume.bytes, &volume.name))
 }
@@ -324,7 +325,7 @@ impl CsiDriver {
     }
 }
 
-impl StorageCapacity {
+impl CsiStorageCapacity {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = Reader::root(value);
         let free = bytes(&root.field("capacity"))?;

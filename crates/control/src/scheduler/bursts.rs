@@ -8,7 +8,8 @@ use kai_engine::units::Timestamp;
 use super::settings::Settings;
 use super::writes::Write;
 use crate::bind_batch;
-use crate::world::{Key, World};
+use crate::key::Key;
+use crate::world::World;
 
 /// Puts many binds of a namespace into few objects. KAI makes one object each, and so do we while there are few.
 pub(super) fn batched(writes: Vec<Write>, world: &World, settings: &Settings, now: Timestamp) -> Vec<Write> {

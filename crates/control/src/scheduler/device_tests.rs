@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::effect::{Cycle, Effect};
 use super::picture::{NOW, draw, world};
 use super::settings::{NumaSettings, Settings, Usage};
-use crate::objects::Object;
+use crate::kinds::Object;
 use crate::world::World;
 
 /// A drawing, with objects on top and pods changed before they are read.

@@ -7,7 +7,7 @@ use kai_engine::policy::Action;
 use kai_engine::units::{Ceiling, Timestamp, Triple};
 use serde_json::Value;
 
-use crate::world::{GroupKey, Key, PodKey};
+use crate::key::{GroupKey, Key, PodKey};
 
 /// Everything a cycle has to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

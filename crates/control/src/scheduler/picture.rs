@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::effect::{Cycle, Effect, GpuGroup};
 use super::settings::{Settings, Usage};
-use crate::objects::Object;
+use crate::kinds::Object;
 use crate::world::World;
 
 /// The time of every test.

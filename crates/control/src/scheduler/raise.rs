@@ -138,7 +138,7 @@ impl Raiser<'_, '_> {
         }
     }
 
-    fn job_of(&self, task: TaskId) -> crate::world::GroupKey {
+    fn job_of(&self, task: TaskId) -> crate::key::GroupKey {
         let job = self.lowered.snapshot.task(task).job;
         self.lowered.names.job(job.index()).cloned().expect("nothing is decided about pods outside of jobs")
     }

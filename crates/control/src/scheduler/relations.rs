@@ -5,7 +5,7 @@ use kai_engine::ids::{CrowdId, TaskId};
 
 use super::amounts::count;
 use super::lower::{CrowdName, Lowered};
-use crate::world::PodKey;
+use crate::key::PodKey;
 
 /// What stands in the way on a number of nodes.
 pub(super) fn phrase(lowered: &Lowered<'_>, friction: Friction, number: u32) -> String {
@@ -101,7 +101,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use serde_json::{Value, json};
 
-    use crate::objects::Object;
+    use crate::kinds::Object;
     use crate::scheduler::picture::{NOW, draw, play, world};
     use crate::scheduler::settings::{Settings, Usage};
 

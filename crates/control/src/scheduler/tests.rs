@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::picture::{NOW, draw, objects, play, world};
 use super::settings::{Settings, Usage};
-use crate::objects::Object;
+use crate::kinds::Object;
 use crate::world::World;
 
 fn check(text: &str, want: &Expect) {
@@ -453,11 +453,11 @@ proptest! {
         let (mut without, mut deleted) = (World::default(), World::default());
         for object in &all {
             deleted.apply(object.clone());
-            if object.reference() != gone.reference() {
+            if object.id() != gone.id() {
                 without.apply(object.clone());
             }
         }
-        prop_assert!(deleted.delete(&gone.reference()));
+        prop_assert!(deleted.delete(&gone.id()));
         let cycle = |world: &World| super::cycle(world, &Settings::default(), &Usage::default(), NOW);
         prop_assert_eq!(cycle(&deleted), cycle(&without));
     }

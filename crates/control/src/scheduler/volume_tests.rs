@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::picture::{NOW, draw, world};
 use super::settings::{Settings, Usage};
-use crate::objects::Object;
+use crate::kinds::Object;
 
 const DRIVER: &str = "csi.example.com";
 

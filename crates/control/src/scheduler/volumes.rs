@@ -6,22 +6,23 @@ use kai_engine::volumes::Overfull;
 
 use super::amounts::count;
 use super::lower::{Lowered, zones_of};
-use crate::objects::{Pod, StorageClass, Volume, VolumeClaim};
-use crate::world::{Key, World};
+use crate::key::Key;
+use crate::objects::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
+use crate::world::World;
 
 /// The claims of a pod that exist.
-pub(super) fn claims<'w>(world: &'w World, pod: &'w Pod) -> impl Iterator<Item = &'w VolumeClaim> {
+pub(super) fn claims<'w>(world: &'w World, pod: &'w Pod) -> impl Iterator<Item = &'w PersistentVolumeClaim> {
     let names = pod.mounts.iter().flat_map(|mounts| mounts.all_claims());
     names.filter_map(|name| world.volume_claims.get(&Key::new(&*pod.key.namespace, name)))
 }
 
 /// The volume that a claim has.
-pub(super) fn volume_of<'w>(world: &'w World, claim: &VolumeClaim) -> Option<&'w Volume> {
+pub(super) fn volume_of<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w PersistentVolume> {
     world.volumes.get(claim.volume.as_ref()?).filter(|_| claim.bound)
 }
 
 /// The class of a claim that gets its volume when its pod has a node.
-pub(super) fn waits_for<'w>(world: &'w World, claim: &VolumeClaim) -> Option<&'w StorageClass> {
+pub(super) fn waits_for<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w StorageClass> {
     let class = world.storage_classes.get(&claim.class);
     class.filter(|class| class.waits && claim.volume.is_none())
 }
@@ -51,8 +52,8 @@ pub(super) fn missing(world: &World, pod: &Pod) -> Vec<String> {
     words
 }
 
-fn unusable(world: &World, claim: &VolumeClaim) -> Option<String> {
-    let VolumeClaim { key, class, .. } = claim;
+fn unusable(world: &World, claim: &PersistentVolumeClaim) -> Option<String> {
+    let PersistentVolumeClaim { key, class, .. } = claim;
     if claim.deleting {
         return Some(format!("PersistentVolumeClaim {key} is being deleted"));
     }
@@ -85,7 +86,7 @@ pub(super) fn advice(world: &World, pod: &Pod, tally: &NodeTally) -> Vec<String>
     let mut words = Vec::new();
     for claim in claims(world, pod) {
         let key = &claim.key;
-        if let Some(Volume { name, nodes, labels, .. }) = volume_of(world, claim) {
+        if let Some(PersistentVolume { name, nodes, labels, .. }) = volume_of(world, claim) {
             if far && nodes.is_some() {
                 words.push(format!(
                     "Volume {name} of claim {key} is reached from the nodes of its spec.nodeAffinity only."

@@ -22,9 +22,10 @@ use super::effect::{
 use super::queue_details;
 use super::settings::Settings;
 use crate::in_flight::Asked;
+use crate::key::{GroupKey, Key, PodKey};
 use crate::objects::reader::write_time;
 use crate::objects::{Phase, PodGroup};
-use crate::world::{GroupKey, Key, PodKey, World};
+use crate::world::World;
 
 /// One thing to write. All can be written again without harm.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,7 @@ use kai_api::{PodGroup, Queue};
 use kai_control::admission::{
     Answer, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group, validate_queue, validate_topology,
 };
-use kai_control::{Key, Ref, World};
+use kai_control::{Key, Kind, ObjectId, World};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -106,14 +106,16 @@ impl Reviewer {
         let mut followed = tokio::task::JoinSet::new();
         let working = Condition::working(&self.rules.scheduler);
         let mut unseen = BTreeSet::new();
-        for (kind, watched) in [("Pod", Watched::with::<Pod>(working)), ("PodGroup", Watched::all::<PodGroup>())] {
+        for (kind, watched) in
+            [(Kind::Pod, Watched::with::<Pod>(working)), (Kind::PodGroup, Watched::all::<PodGroup>())]
+        {
             unseen.insert(kind);
             followed.spawn(follow(watches.clone(), watched, out.clone(), move |seen| (kind, seen)));
         }
         while let Some((kind, seen)) = news.recv().await {
             let listed = matches!(seen, Seen::Listed { .. });
             take(&mut self.known(), kind, seen);
-            if listed && unseen.remove(kind) && unseen.is_empty() {
+            if listed && unseen.remove(&kind) && unseen.is_empty() {
                 self.complete.send_replace(true);
             }
         }
@@ -213,7 +215,7 @@ impl Reviewer {
     }
 }
 
-fn take(known: &mut World, kind: &str, seen: Seen) {
+fn take(known: &mut World, kind: Kind, seen: Seen) {
     match seen {
         Seen::Listed { all, gone } => {
             for key in gone {
@@ -228,17 +230,15 @@ fn take(known: &mut World, kind: &str, seen: Seen) {
     }
 }
 
-fn see(known: &mut World, kind: &str, value: &Value) {
+fn see(known: &mut World, kind: Kind, value: &Value) {
     match read(value) {
         Some(object) => known.apply(object),
         None => forget(known, kind, Key::of(value)),
     }
 }
 
-fn forget(known: &mut World, kind: &str, key: Key) {
-    if let Some(which) = Ref::of(kind, key) {
-        known.delete(&which);
-    }
+fn forget(known: &mut World, kind: Kind, key: Key) {
+    known.delete(&ObjectId::new(kind, key));
 }
 
 fn tell(mut response: AdmissionResponse, answer: Answer) -> AdmissionResponse {

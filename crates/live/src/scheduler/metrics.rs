@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use kai_control::key::GroupKey;
 use kai_control::scheduler::{Cycle, Effect, QueueView, Settings, Usage, action_name};
-use kai_control::world::{GroupKey, World};
+use kai_control::world::World;
 use kai_engine::Moment;
 use kai_engine::units::{GPU, Timestamp};
 use prometheus_client::metrics::counter::Counter;

@@ -12,14 +12,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kai_control::Object;
 use kai_control::grouper::Draft;
 use kai_control::in_flight::{Asked, InFlight};
-use kai_control::objects::Object;
+use kai_control::kinds::Presence;
 use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Usage, Write};
-use kai_control::{Key, Ref};
+use kai_control::{Key, Kind, ObjectId};
 use kai_engine::units::Span;
 use kube::Client;
-use kube::api::ApiResource;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -108,24 +108,20 @@ struct Shell {
     last: Cycle,
 }
 
-/// A kind by its name.
-type Kind = Arc<str>;
-
 /// Pods of other schedulers, too: they take up room. Those that have failed are as good as gone.
-fn watched(resource: ApiResource) -> Watched {
-    let condition = if resource.kind == "Pod" { Condition::not_failed() } else { Condition::default() };
-    Watched { resource, condition }
+fn watched(kind: Kind) -> Watched {
+    let condition = if kind == Kind::Pod { Condition::not_failed() } else { Condition::default() };
+    Watched { resource: kinds::resource(kind), condition }
 }
 
 /// Kinds to follow: all but those that this cluster does not have.
-async fn served(client: &Client) -> Vec<ApiResource> {
+async fn served(client: &Client) -> Vec<Kind> {
     let mut served = Vec::new();
-    for resource in kinds::all() {
-        // Ours are awaited; of the others, a cluster may do without some.
-        if !resource.group.contains("k8s.io") || kinds::is_served(client, &resource).await {
-            served.push(resource);
+    for &kind in Kind::ALL {
+        if kind.row().presence == Presence::Required || kinds::is_served(client, &kinds::resource(kind)).await {
+            served.push(kind);
         } else {
-            tracing::info!(kind = resource.kind, "this cluster does not have the kind");
+            tracing::info!(kind = kind.name(), "this cluster does not have the kind");
         }
     }
     served
@@ -168,11 +164,10 @@ impl Shell {
             () = stop.cancelled() => return,
             served = served(&self.client) => served,
         };
-        for resource in served {
-            let kind: Kind = resource.kind.as_str().into();
-            self.unseen.insert(Arc::clone(&kind));
-            let news = move |seen| News::Seen(Arc::clone(&kind), seen);
-            followed.spawn(follow(watches.clone(), watched(resource), out.clone(), news));
+        for kind in served {
+            self.unseen.insert(kind);
+            let news = move |seen| News::Seen(kind, seen);
+            followed.spawn(follow(watches.clone(), watched(kind), out.clone(), news));
         }
         // Never full: refusals are fewer than effects, and effects wait for slots.
         let (refuse, mut refused) = mpsc::unbounded_channel();
@@ -215,14 +210,14 @@ impl Shell {
             self.take_draft(draft);
         }
         match news {
-            News::Seen(kind, Seen::Applied(value)) => self.see(&kind, &value),
-            News::Seen(kind, Seen::Deleted(key)) => self.forget(&kind, key),
+            News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
+            News::Seen(kind, Seen::Deleted(key)) => self.forget(kind, key),
             News::Seen(kind, Seen::Listed { all, gone }) => {
                 for key in gone {
-                    self.forget(&kind, key);
+                    self.forget(kind, key);
                 }
                 for value in &all {
-                    self.see(&kind, value);
+                    self.see(kind, value);
                 }
                 self.unseen.remove(&kind);
                 if self.unseen.is_empty() && !self.part.is_ready() {
@@ -235,17 +230,15 @@ impl Shell {
         self.news = true;
     }
 
-    fn see(&mut self, kind: &str, value: &Value) {
+    fn see(&mut self, kind: Kind, value: &Value) {
         match read(value) {
             Some(object) => self.known.see(object),
             None => self.forget(kind, Key::of(value)),
         }
     }
 
-    fn forget(&mut self, kind: &str, key: Key) {
-        if let Some(which) = Ref::of(kind, key) {
-            self.known.lose(&which);
-        }
+    fn forget(&mut self, kind: Kind, key: Key) {
+        self.known.lose(&ObjectId::new(kind, key));
     }
 
     fn cycle(&mut self, refuse: &mpsc::UnboundedSender<News>) {

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kai_control::key::GroupKey;
 use kai_control::objects::{Phase, PodGroup, SubGroup};
-use kai_control::world::GroupKey;
 
 use super::Evidence;
 

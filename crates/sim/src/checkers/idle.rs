@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use kai_control::key::GroupKey;
 use kai_control::objects::{Node, Phase, Pod, PodGroup};
-use kai_control::world::GroupKey;
 use kai_engine::units::{QueueResource, Triple};
 
 use super::Evidence;

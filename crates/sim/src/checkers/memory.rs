@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::World;
+use kai_control::key::{GroupKey, PodKey};
 use kai_control::scheduler::Effect;
-use kai_control::world::{GroupKey, PodKey};
 use kai_engine::policy::Action;
 use kai_engine::units::Span;
 

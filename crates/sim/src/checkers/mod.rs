@@ -23,9 +23,9 @@ mod youth;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::World;
+use kai_control::key::{GroupKey, PodKey};
 use kai_control::objects::{Pod, PodGroup};
 use kai_control::scheduler::{Cycle, Effect, Settings};
-use kai_control::world::{GroupKey, PodKey};
 use kai_engine::policy::Action;
 use kai_engine::units::{Span, Timestamp, Triple};
 use thiserror::Error;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use kai_control::key::{GroupKey, PodKey};
 use kai_control::scheduler::Effect;
-use kai_control::world::{GroupKey, PodKey};
 use kai_engine::policy::Action;
 
 use super::{Evidence, gangs};

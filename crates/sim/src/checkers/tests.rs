@@ -2,8 +2,8 @@
 
 use expect_test::{Expect, expect};
 use kai_control::Object;
+use kai_control::key::PodKey;
 use kai_control::scheduler::{PendingJob, QueueView};
-use kai_control::world::PodKey;
 use kai_engine::units::{Ceiling, Triple};
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kai_control::objects::{Pod, VolumeClaim};
-use kai_control::world::Key;
+use kai_control::key::Key;
+use kai_control::objects::{PersistentVolumeClaim, Pod};
 
 use super::Evidence;
 use crate::amounts::holds_node;
@@ -41,7 +41,7 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     wrong
 }
 
-fn claims<'a>(evidence: &Evidence<'a>, pod: &'a Pod) -> impl Iterator<Item = &'a VolumeClaim> {
+fn claims<'a>(evidence: &Evidence<'a>, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolumeClaim> {
     let world = evidence.world;
     let names = pod.mounts.iter().flat_map(|mounts| mounts.all_claims());
     names.filter_map(|name| world.volume_claims.get(&Key::new(&*pod.key.namespace, name)))

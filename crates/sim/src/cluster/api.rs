@@ -10,8 +10,8 @@ use kai_api::keys::{annotation, name, phase, reason};
 use kai_control::bind_batch;
 use kai_control::binder::{BindEffect, relabelled};
 use kai_control::grouper::GroupEffect;
+use kai_control::key::{Key, PodKey};
 use kai_control::scheduler::Write;
-use kai_control::world::{Key, PodKey};
 use serde_json::{Value, json};
 
 use super::effects::{group_id, pod_id};

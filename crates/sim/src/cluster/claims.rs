@@ -1,7 +1,7 @@
 //! Resource claims: made from templates beside pods, reserved when a pod is bound, free again once nobody uses them.
 
+use kai_control::key::PodKey;
 use kai_control::scheduler::Given;
-use kai_control::world::PodKey;
 use serde_json::{Value, json};
 
 use super::Cluster;

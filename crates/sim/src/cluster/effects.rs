@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, label};
+use kai_control::key::{Key, PodKey};
 use kai_control::scheduler::{Cycle, Effect, Given, GpuGroup, ResourceType};
-use kai_control::world::{Key, PodKey};
 use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use kai_api::keys::annotation;
 use kai_control::grouper::{self, GroupEffect};
-use kai_control::world::PodKey;
+use kai_control::key::PodKey;
 use kai_workloads::owners::{Lookup, OwnerQuery};
 use kai_workloads::{ObjectRef, Related, RelatedPod, StoredGroup};
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use kai_control::objects::{Requirement, StorageClass, VolumeClaim, best_volume};
-use kai_control::world::{Key, PodKey};
+use kai_control::key::{Key, PodKey};
+use kai_control::objects::{PersistentVolumeClaim, Requirement, StorageClass, best_volume};
 use serde_json::{Value, json};
 
 use super::Cluster;
@@ -116,7 +116,12 @@ impl Cluster {
     }
 
     /// A new volume that nodes like this one reach.
-    fn make_volume(&mut self, claim: &VolumeClaim, class: &StorageClass, labels: &BTreeMap<String, String>) -> String {
+    fn make_volume(
+        &mut self,
+        claim: &PersistentVolumeClaim,
+        class: &StorageClass,
+        labels: &BTreeMap<String, String>,
+    ) -> String {
         let name = format!("pvc-{}", claim.uid);
         let told = self.world().storage_capacities.values().find(|capacity| capacity.concerns(&class.name, labels));
         let told = told.cloned();

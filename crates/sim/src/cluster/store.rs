@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kai_control::world::{Key, Ref};
+use kai_control::key::Key;
+use kai_control::kinds::ObjectId;
 use kai_control::{Object, World};
 use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
@@ -162,34 +163,9 @@ fn owner_uids(value: &Value) -> Vec<String> {
 }
 
 /// The name of an object in the control plane's tables, if it keeps the kind.
-pub(crate) fn reference(id: &Id) -> Option<Ref> {
-    let key = || Key::new(id.namespace.clone(), id.name.clone());
-    match id.kind {
-        Kind::Node => Some(Ref::Node(id.name.clone())),
-        Kind::NodeResourceTopology => Some(Ref::NodeResourceTopology(id.name.clone())),
-        Kind::DeviceClass => Some(Ref::DeviceClass(id.name.clone())),
-        Kind::ResourceSlice => Some(Ref::ResourceSlice(id.name.clone())),
-        Kind::ResourceClaim => Some(Ref::ResourceClaim(key())),
-        Kind::PriorityClass => Some(Ref::PriorityClass(id.name.clone())),
-        Kind::Topology => Some(Ref::Topology(id.name.clone())),
-        Kind::Queue => Some(Ref::Queue(id.name.clone())),
-        Kind::StorageClass => Some(Ref::StorageClass(id.name.clone())),
-        Kind::CSIDriver => Some(Ref::CsiDriver(id.name.clone())),
-        Kind::CSINode => Some(Ref::CsiNode(id.name.clone())),
-        Kind::CSIStorageCapacity => Some(Ref::StorageCapacity(key())),
-        Kind::PersistentVolume => Some(Ref::Volume(id.name.clone())),
-        Kind::PersistentVolumeClaim => Some(Ref::VolumeClaim(key())),
-        Kind::ConfigMap => Some(Ref::ConfigMap(key())),
-        Kind::Namespace => Some(Ref::Namespace(id.name.clone())),
-        Kind::PodGroup => Some(Ref::PodGroup(key())),
-        Kind::Pod => Some(Ref::Pod(key())),
-        Kind::BindRequest => Some(Ref::BindRequest(key())),
-        Kind::ResourceClaimTemplate => None,
-        kind => {
-            debug_assert!(kind.makes_pods(), "{} is a kind that somebody keeps", kind.name());
-            None
-        }
-    }
+pub(crate) fn reference(id: &Id) -> Option<ObjectId> {
+    let kind = kai_control::Kind::of(id.kind.api_version(), id.kind.name())?;
+    Some(ObjectId::new(kind, Key::new(&*id.namespace, &*id.name)))
 }
 
 /// The uid of a stored object.

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use kai_control::objects::{Malformed, Object, PodGroup, ResourceClaimTemplate};
+use kai_control::Object;
+use kai_control::objects::{Malformed, PodGroup, ResourceClaimTemplate};
 use kai_workloads::DeclaredKinds;
 use serde_json::{Map, Value, json};
 

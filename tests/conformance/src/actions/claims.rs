@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kai_control::devices::{ClaimBook, ClaimRef, Consumed, Consumer, Inventory, NodeView, Written};
+use kai_control::key::Key;
 use kai_control::objects::{DeviceClass, ResourceClaim, ResourceSlice};
-use kai_control::world::Key;
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{Claims, Grant};
 use serde_json::{Value, json};

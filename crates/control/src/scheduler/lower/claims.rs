@@ -9,9 +9,10 @@ use super::nodes::Selected;
 use super::roster::{Member, Roster};
 use super::status;
 use crate::devices::{ClaimBook, ClaimFault, ClaimRef, Consumed, Consumer, Extended, Inventory, NodeView, Written};
+use crate::key::{Key, PodKey};
 use crate::objects::{Pod, Resources};
 use crate::scheduler::settings::Settings;
-use crate::world::{Key, PodKey, World};
+use crate::world::World;
 
 /// Claims as numbers, and what the numbers stand for.
 pub(crate) struct Devices<'w> {

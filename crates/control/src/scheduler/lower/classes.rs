@@ -247,7 +247,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::objects::{Node, Object};
+    use crate::kinds::Object;
+    use crate::objects::Node;
     use crate::scheduler::lower::nodes;
     use crate::scheduler::settings::Settings;
     use crate::world::World;

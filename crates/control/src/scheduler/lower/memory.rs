@@ -28,10 +28,13 @@ use super::numa::Zones;
 use super::shapes::{ExtraColumn, FIXED_NAMES};
 use super::topologies::{DomainNames, Topologies};
 use super::{Lowered, Names, TreeFault, queues, roster};
-use crate::objects::{Object, Phase, Pod, TopologyConstraint};
+use crate::key::{GroupKey, PodKey};
+use crate::kinds::Object;
+use crate::kinds::ObjectId;
+use crate::objects::{Phase, Pod, TopologyConstraint};
 use crate::scheduler::effect::{Effect, Problem};
 use crate::scheduler::settings::{Settings, Usage};
-use crate::world::{Changes, GroupKey, PodKey, Ref, World};
+use crate::world::{Changes, World};
 
 /// The last snapshot and everything that its ids stand for.
 #[derive(Debug)]
@@ -168,7 +171,7 @@ impl Memory {
         settings: &Settings,
         usage: &Usage,
         now: Timestamp,
-        changes: &BTreeMap<Ref, Option<Object>>,
+        changes: &BTreeMap<ObjectId, Option<Object>>,
     ) -> Result<(), Unknown> {
         if !self.ready {
             return Err(Unknown);
@@ -268,7 +271,7 @@ impl Memory {
         &self,
         world: &World,
         settings: &Settings,
-        changes: &BTreeMap<Ref, Option<Object>>,
+        changes: &BTreeMap<ObjectId, Option<Object>>,
     ) -> Result<(BTreeSet<GroupKey>, BTreeSet<PodKey>), Unknown> {
         let mut groups = self.restless.clone();
         let mut pods = BTreeSet::new();
@@ -295,16 +298,16 @@ impl Memory {
         };
         for (which, before) in changes {
             match (which, before) {
-                (Ref::Pod(key), before) => {
+                (ObjectId::Pod(key), before) => {
                     if let Some(Object::Pod(pod)) = before {
                         concern(pod, &mut groups)?;
                     }
                     world.pods.get(key).map_or(Ok(()), |pod| concern(pod, &mut groups))?;
                 }
-                (Ref::PodGroup(key), _) => {
+                (ObjectId::PodGroup(key), _) => {
                     groups.insert(key.clone());
                 }
-                (Ref::BindRequest(key), before) => {
+                (ObjectId::BindRequest(key), before) => {
                     let before = match before {
                         Some(Object::BindRequest(request)) => Some(&**request),
                         _ => None,

@@ -43,8 +43,9 @@ use self::jobs::Tables;
 use self::topologies::Topologies;
 use super::effect::{Effect, Problem};
 use super::settings::{Settings, Usage};
+use crate::key::{GroupKey, PodKey};
 use crate::objects::{Queue, TopologyConstraint};
-use crate::world::{GroupKey, PodKey, World};
+use crate::world::World;
 
 /// A snapshot and what its ids stand for.
 #[derive(Debug)]

@@ -164,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::Object;
+    use crate::kinds::Object;
 
     /// Queues as `name<parent`, separated by spaces.
     fn check(queues: &str, settings: &Settings, want: &Expect) {

@@ -17,8 +17,9 @@ use kai_engine::ids::{AreaId, CrowdId};
 use super::classes::{tolerated, wanted};
 use super::roster::Roster;
 use super::{Names, nodes};
+use crate::key::{Key, PodKey};
 use crate::objects::{LabelSelector, Namespace, NodeTerm, Pod, PodTerm, SpreadRule, Toleration};
-use crate::world::{Key, PodKey, World};
+use crate::world::World;
 
 /// Pods that a term or constraint selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,10 +9,11 @@ use kai_engine::units::Timestamp;
 
 use super::tree::Plan;
 use super::{in_shard, nodes, status};
+use crate::key::PodKey;
 use crate::objects::{BindRequest, Pod, PodGroup, Request};
 use crate::scheduler::effect::{Effect, Problem, Words};
 use crate::scheduler::settings::Settings;
-use crate::world::{PodKey, World};
+use crate::world::World;
 
 /// `app` label of pods that only wake the autoscaler.
 const SCALING_APP: &str = "scaling-pod";

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use kai_engine::builder::TaskRow;
 
+use crate::key::Key;
 use crate::objects::{
     DeviceConstraint, DeviceRequest, HostPort, NodeTerm, Pod, PodClaim, Toleration, TopologyConstraint,
 };
-use crate::world::{Key, World};
+use crate::world::World;
 
 /// A claim of its own counts by its content, a shared one by its name.
 type ClaimKey = (Option<String>, Vec<DeviceRequest>, Vec<DeviceConstraint>);

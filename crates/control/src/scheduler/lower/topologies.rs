@@ -99,7 +99,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::{Node, Object};
+    use crate::kinds::Object;
+    use crate::objects::Node;
     use crate::scheduler::settings::Settings;
 
     #[test]

@@ -11,7 +11,9 @@ use kai_engine::builder::Builder;
 use kai_engine::snapshot::{NodeRule, VolumeNeed};
 
 use super::nodes;
-use crate::objects::{LabelSelector, Mounts, NodeTerm, Pod, StorageClass, Volume, VolumeClaim, VolumeMode};
+use crate::objects::{
+    LabelSelector, Mounts, NodeTerm, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, VolumeMode,
+};
 use crate::scheduler::volumes::{claims, missing, volume_of, waits_for};
 use crate::world::World;
 
@@ -165,7 +167,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
     }
 
     /// Nodes that do not reach a volume.
-    fn reach(&mut self, volume: &'w Volume) -> Refusals {
+    fn reach(&mut self, volume: &'w PersistentVolume) -> Refusals {
         let key: ReachKey<'w> = (volume.nodes.as_deref(), zones_of(&volume.labels).collect());
         if let Some(known) = self.by_volume.get(&key) {
             return known.clone();
@@ -180,7 +182,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
     /// Nodes on which a claim that waits for its pod finds no volume and gets none made, and what it takes elsewhere.
     fn available(
         &mut self,
-        claim: &'w VolumeClaim,
+        claim: &'w PersistentVolumeClaim,
         class: &'w StorageClass,
         builder: &mut Builder,
     ) -> (Refusals, Vec<(u32, i64)>) {
@@ -198,7 +200,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
             return known.clone();
         }
         // A volume is being made for a claim with a node, so that none that is there will do.
-        let ready: Vec<&Volume> = match kept {
+        let ready: Vec<&PersistentVolume> = match kept {
             _ if wish.selected_node.is_some() => Vec::new(),
             Some(kept) => vec![kept],
             None => self.world.volumes.values().filter(|volume| volume.suits(claim)).collect(),
@@ -220,13 +222,13 @@ impl<'a, 'w> Volumes<'a, 'w> {
     /// From what the claim takes, where that has an end.
     fn takes(
         &mut self,
-        claim: &VolumeClaim,
+        claim: &PersistentVolumeClaim,
         class: &'w StorageClass,
-        ready: &[&'w Volume],
+        ready: &[&'w PersistentVolume],
         builder: &mut Builder,
     ) -> Vec<(u32, i64)> {
         let all = self.world.volumes.values();
-        let all: Vec<&Volume> = all.filter(|volume| volume.class == class.name && is_free(volume)).collect();
+        let all: Vec<&PersistentVolume> = all.filter(|volume| volume.class == class.name && is_free(volume)).collect();
         if !class.makes_volumes() {
             // Whoever wants less competes for the same volumes, and so does whoever wants the same.
             let mut kinds: Vec<u32> =
@@ -242,13 +244,13 @@ impl<'a, 'w> Volumes<'a, 'w> {
     }
 
     /// Volumes that are ready: counted by the nodes that reach them, unless some nodes reach several groups of them.
-    fn handmade(&mut self, class: &'w StorageClass, volumes: &[&'w Volume], builder: &mut Builder) -> u32 {
+    fn handmade(&mut self, class: &'w StorageClass, volumes: &[&'w PersistentVolume], builder: &mut Builder) -> u32 {
         let key = (class.name.as_str(), volumes.iter().map(|volume| volume.name.as_str()).collect());
         if let Some(known) = self.kinds.get(&key) {
             return *known;
         }
         let count = self.nodes.list.len();
-        let reach = |volume: &Volume| {
+        let reach = |volume: &PersistentVolume| {
             let mut set = FixedBitSet::with_capacity(count);
             let nodes = self.nodes.list.iter().enumerate();
             set.extend(nodes.filter(|(_, facts)| reaches(volume, facts)).map(|(index, _)| index));
@@ -311,11 +313,11 @@ impl<'a, 'w> Volumes<'a, 'w> {
     }
 }
 
-fn is_free(volume: &Volume) -> bool {
+fn is_free(volume: &PersistentVolume) -> bool {
     volume.available && volume.claim.is_none() && !volume.deleting
 }
 
-fn reaches(volume: &Volume, facts: &nodes::Facts<'_>) -> bool {
+fn reaches(volume: &PersistentVolume, facts: &nodes::Facts<'_>) -> bool {
     volume.reaches(&facts.node.name, &facts.node.labels)
 }
 
@@ -339,7 +341,12 @@ fn tells_capacity(world: &World, class: &StorageClass) -> bool {
 }
 
 /// Whether the driver has the space, as far as it tells.
-fn has_room(world: &World, claim: &VolumeClaim, class: &StorageClass, labels: &BTreeMap<String, String>) -> bool {
+fn has_room(
+    world: &World,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    labels: &BTreeMap<String, String>,
+) -> bool {
     let Some(bytes) = claim.bytes.filter(|_| tells_capacity(world, class)) else { return true };
     let enough = |largest: i64| largest >= bytes;
     let mut told = world.storage_capacities.values();

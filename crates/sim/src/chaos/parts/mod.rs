@@ -13,7 +13,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use kai_control::grouper::Draft;
-use kai_control::world::Key;
+use kai_control::key::Key;
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 

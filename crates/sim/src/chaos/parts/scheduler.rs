@@ -6,8 +6,8 @@ use std::rc::Rc;
 use kai_control::Object;
 use kai_control::grouper::Draft;
 use kai_control::in_flight::InFlight;
+use kai_control::key::Key;
 use kai_control::scheduler::{About, Cycle, Event, Reporter, Scheduler, Settings, Usage, Write};
-use kai_control::world::Key;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 

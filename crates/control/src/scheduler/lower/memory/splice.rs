@@ -6,7 +6,7 @@ use kai_engine::Snapshot;
 use kai_engine::ids::{ClassId, GroupId, JobId, PodSetId, ShapeId, Span32};
 use kai_engine::snapshot::{Group, Job, Member, PodSet, Task};
 
-use crate::world::{GroupKey, PodKey};
+use crate::key::{GroupKey, PodKey};
 
 /// How a part of the next snapshot comes about.
 pub(super) enum Step {

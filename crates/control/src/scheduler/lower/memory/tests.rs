@@ -120,13 +120,13 @@ fn happen(world: &mut World, event: &Event) {
     match event {
         Event::Put(value) => world.apply(Object::parse(value).unwrap().unwrap()),
         Event::Gone(kind, name) => {
-            let key = crate::world::Key::new("lab", name.clone());
+            let key = crate::key::Key::new("lab", name.clone());
             world.delete(&match *kind {
-                "Pod" => Ref::Pod(key),
-                "PodGroup" => Ref::PodGroup(key),
-                "ConfigMap" => Ref::ConfigMap(key),
-                "PersistentVolumeClaim" => Ref::VolumeClaim(key),
-                _ => Ref::BindRequest(key),
+                "Pod" => ObjectId::Pod(key),
+                "PodGroup" => ObjectId::PodGroup(key),
+                "ConfigMap" => ObjectId::ConfigMap(key),
+                "PersistentVolumeClaim" => ObjectId::PersistentVolumeClaim(key),
+                _ => ObjectId::BindRequest(key),
             });
         }
     }

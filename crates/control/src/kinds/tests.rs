@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::Object;
+use crate::kinds::Object;
 
 /// One full object of each kind.
 fn templates() -> Vec<Value> {

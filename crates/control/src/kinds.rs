@@ -1,0 +1,220 @@
+//! The kinds of objects that controllers watch, one row each. Types, tables of the [`World`](crate::World), watches, read
+//! permissions, lists of snapshot files and the simulator's API server are made from the rows: a new kind is a row here,
+//! and a file in [`objects`](crate::objects) with its type.
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::key::Key;
+use crate::objects::{self, Malformed};
+
+/// Calls the macro `$then` with the table of kinds. Each row: the type in `objects`, which also names the variants here;
+/// the table of the `World` that keeps it; `kind`; `apiVersion`; plural name; whether its objects have a namespace;
+/// whether a cluster may lack it; its list in snapshot files.
+///
+/// In the order of the lists in snapshot files: KAI's, then those that KAI's lack although its decisions depend on them.
+#[macro_export]
+macro_rules! for_each_kind {
+    ($then:ident) => {
+        $then! {
+            Pod pods "Pod" "v1" "pods" Namespaced Required "pods";
+            Node nodes "Node" "v1" "nodes" Cluster Required "nodes";
+            Queue queues "Queue" "scheduling.run.ai/v2" "queues" Cluster Required "queues";
+            PodGroup pod_groups "PodGroup" "scheduling.run.ai/v2alpha2" "podgroups" Namespaced Required "podGroups";
+            BindRequest bind_requests
+                "BindRequest" "scheduling.run.ai/v1alpha2" "bindrequests" Namespaced Required "bindRequests";
+            PriorityClass priority_classes
+                "PriorityClass" "scheduling.k8s.io/v1" "priorityclasses" Cluster Optional "priorityClasses";
+            ConfigMap config_maps "ConfigMap" "v1" "configmaps" Namespaced Required "configMaps";
+            PersistentVolume volumes "PersistentVolume" "v1" "persistentvolumes" Cluster Required "persistentVolumes";
+            PersistentVolumeClaim volume_claims
+                "PersistentVolumeClaim" "v1" "persistentvolumeclaims" Namespaced Required "persistentVolumeClaims";
+            CsiStorageCapacity storage_capacities
+                "CSIStorageCapacity" "storage.k8s.io/v1" "csistoragecapacities" Namespaced Optional
+                "csiStorageCapacities";
+            StorageClass storage_classes
+                "StorageClass" "storage.k8s.io/v1" "storageclasses" Cluster Optional "storageClasses";
+            CsiDriver csi_drivers "CSIDriver" "storage.k8s.io/v1" "csidrivers" Cluster Optional "csiDrivers";
+            ResourceClaim resource_claims
+                "ResourceClaim" "resource.k8s.io/v1" "resourceclaims" Namespaced Optional "resourceClaims";
+            ResourceSlice resource_slices
+                "ResourceSlice" "resource.k8s.io/v1" "resourceslices" Cluster Optional "resourceSlices";
+            DeviceClass device_classes
+                "DeviceClass" "resource.k8s.io/v1" "deviceclasses" Cluster Optional "deviceClasses";
+            Topology topologies "Topology" "kai.scheduler/v1alpha1" "topologies" Cluster Required "topologies";
+            NodeResourceTopology numa_topologies
+                "NodeResourceTopology" "topology.node.k8s.io/v1alpha2" "noderesourcetopologies" Cluster Optional
+                "nodeResourceTopologies";
+            Namespace namespaces "Namespace" "v1" "namespaces" Cluster Required "namespaces";
+            CsiNode csi_nodes "CSINode" "storage.k8s.io/v1" "csinodes" Cluster Optional "csiNodes";
+        }
+    };
+}
+
+/// Whether the objects of a kind have a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Cluster,
+    Namespaced,
+}
+
+/// Whether a cluster may lack a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Required,
+    Optional,
+}
+
+/// What there is to know of a kind.
+#[derive(Debug)]
+pub struct KindRow {
+    pub kind: Kind,
+    /// As objects write it.
+    pub name: &'static str,
+    /// As objects write it.
+    pub api_version: &'static str,
+    pub plural: &'static str,
+    pub scope: Scope,
+    pub presence: Presence,
+    /// Its list in snapshot files.
+    pub snapshot_list: &'static str,
+}
+
+/// What identifies an object of this scope within its kind.
+macro_rules! key_type {
+    (Namespaced) => {
+        $crate::key::Key
+    };
+    (Cluster) => {
+        String
+    };
+}
+
+macro_rules! key_of {
+    (Namespaced $row:ident) => {
+        $row.key.clone()
+    };
+    (Cluster $row:ident) => {
+        $row.name.clone()
+    };
+}
+
+macro_rules! key_from {
+    (Namespaced $key:ident) => {
+        $key
+    };
+    (Cluster $key:ident) => {
+        $key.name
+    };
+}
+
+pub(crate) use {key_of, key_type};
+
+macro_rules! kinds {
+    ($($variant:ident $table:ident $name:literal $api_version:literal $plural:literal $scope:ident $presence:ident
+        $list:literal;)*) => {
+        /// A kind of objects that controllers watch.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($variant,)*
+        }
+
+        /// One object of a kind.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Object {
+            $($variant(Box<objects::$variant>),)*
+        }
+
+        /// Identity of one object of a kind.
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ObjectId {
+            $($variant(key_type!($scope)),)*
+        }
+
+        const ROWS: [KindRow; Kind::ALL.len()] = [
+            $(KindRow {
+                kind: Kind::$variant,
+                name: $name,
+                api_version: $api_version,
+                plural: $plural,
+                scope: Scope::$scope,
+                presence: Presence::$presence,
+                snapshot_list: $list,
+            },)*
+        ];
+
+        impl Kind {
+            /// In the order of the lists in snapshot files.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+        }
+
+        impl Object {
+            fn parse_as(kind: Kind, value: &Value) -> Result<Self, Malformed> {
+                Ok(match kind {
+                    $(Kind::$variant => Self::$variant(Box::new(objects::$variant::parse(value)?)),)*
+                })
+            }
+
+            /// The name of the object, to find or delete it.
+            pub fn id(&self) -> ObjectId {
+                match self {
+                    $(Self::$variant(row) => ObjectId::$variant(key_of!($scope row)),)*
+                }
+            }
+        }
+
+        impl ObjectId {
+            /// The object of this kind and name; kinds without namespaces use the name only.
+            pub fn new(kind: Kind, key: Key) -> Self {
+                match kind {
+                    $(Kind::$variant => Self::$variant(key_from!($scope key)),)*
+                }
+            }
+        }
+    };
+}
+
+for_each_kind!(kinds);
+
+impl KindRow {
+    /// Empty for the core group.
+    pub fn group(&self) -> &'static str {
+        group_of(self.api_version)
+    }
+
+    pub fn version(&self) -> &'static str {
+        self.api_version.split_once('/').map_or(self.api_version, |(_, version)| version)
+    }
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+impl Kind {
+    pub fn row(self) -> &'static KindRow {
+        &ROWS[self as usize]
+    }
+
+    /// As objects write it.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The kind of that name in the group of `api_version`, of whatever version: other groups have kinds of the same names.
+    /// Objects without any `apiVersion` go by their `kind`.
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        let is = |row: &&KindRow| row.name == kind && (api_version.is_empty() || row.group() == group_of(api_version));
+        ROWS.iter().find(is).map(|row| row.kind)
+    }
+}
+
+impl Object {
+    /// Parses an object of any kind of the table; `None` for others.
+    pub fn parse(value: &Value) -> Result<Option<Self>, Malformed> {
+        let (api_version, kind) = objects::type_of(value)?;
+        Kind::of(api_version, kind).map(|kind| Self::parse_as(kind, value)).transpose()
+    }
+}
