@@ -12,7 +12,7 @@ use kai_api::keys::{label, name};
 use kai_control::Key;
 use kai_control::scheduler::{Configured, Settings};
 use kai_live::{
-    BinderOptions, Component, GrouperOptions, LeaseOptions, LogFormat, NodeScaleOptions, Process, QueueLabel,
+    BinderOptions, Component, GrouperOptions, LeaderElectionOptions, LogFormat, NodeScaleOptions, Process, QueueLabel,
     SchedulerOptions, SnapshotOptions, StatusOptions, start_logs,
 };
 use serde_json::Value;
@@ -293,28 +293,33 @@ impl CommonArgs {
             scheduler_name: self.scheduler_name.clone(),
             ..kai_workloads::Settings::default()
         };
-        let lease = self.lease("54dff599.kai.scheduler", 2);
+        let election = self.lease("54dff599.kai.scheduler", 2);
         let declarations = Key::new(&self.namespace, name::WORKLOAD_KINDS);
-        Component::Grouper(Box::new(GrouperOptions { settings, declarations, workers: self.workers, lease }))
+        Component::Grouper(Box::new(GrouperOptions { settings, declarations, workers: self.workers, election }))
     }
 
     fn groups(&self) -> Component {
-        Component::Groups(Box::new(self.status("o1x22tjj.kai.scheduler")))
+        Component::PodGroupStatus(Box::new(self.status("o1x22tjj.kai.scheduler")))
     }
 
     fn status(&self, lease: &str) -> StatusOptions {
         let scheduler_name = self.scheduler_name.clone();
-        StatusOptions { scheduler_name, workers: self.workers, queue_labels: Vec::new(), lease: self.lease(lease, 2) }
+        StatusOptions {
+            scheduler_name,
+            workers: self.workers,
+            queue_labels: Vec::new(),
+            election: self.lease(lease, 2),
+        }
     }
 
-    fn lease(&self, lease: &str, retry_seconds: u64) -> Option<LeaseOptions> {
-        self.leader_elect.then(|| LeaseOptions {
+    fn lease(&self, lease: &str, retry_seconds: u64) -> Option<LeaderElectionOptions> {
+        self.leader_elect.then(|| LeaderElectionOptions {
             namespace: self.namespace.clone(),
             name: lease.to_owned(),
             identity: identity(),
             duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(retry_seconds),
+            retry_period: Duration::from_secs(retry_seconds),
         })
     }
 }
@@ -335,8 +340,8 @@ impl NodeScaleArgs {
             memory_hundredths: self.gpu_memory_to_fraction_ratio,
         };
         let scheduler_name = common.scheduler_name.clone();
-        let lease = common.lease("7n7h49uc.kai.scheduler", 2);
-        Component::NodeScale(Box::new(NodeScaleOptions { settings, scheduler_name, workers: common.workers, lease }))
+        let election = common.lease("7n7h49uc.kai.scheduler", 2);
+        Component::NodeScale(Box::new(NodeScaleOptions { settings, scheduler_name, workers: common.workers, election }))
     }
 }
 
@@ -368,7 +373,7 @@ impl SchedulerArgs {
             period: Duration::from_micros(self.schedule_period.0.max(1000).unsigned_abs()),
             evict_by_delete: self.evict_by_delete,
             writers: common.workers,
-            lease: common.lease(&lease, 5),
+            election: common.lease(&lease, 5),
             snapshots,
         })))
     }
@@ -383,8 +388,8 @@ impl BinderArgs {
             fake_gpu_nodes: self.fake_gpu_nodes,
             ..kai_control::binder::Settings::default()
         };
-        let lease = common.lease("2ad35f9c.kai.scheduler", 2);
-        Component::Binder(Box::new(BinderOptions { settings, workers: common.workers, lease }))
+        let election = common.lease("2ad35f9c.kai.scheduler", 2);
+        Component::Binder(Box::new(BinderOptions { settings, workers: common.workers, election }))
     }
 }
 
@@ -404,7 +409,7 @@ impl QueueArgs {
             })
             .collect();
         queue_labels.sort_by(|one, other| one.label.cmp(&other.label));
-        Component::Queues(Box::new(StatusOptions { queue_labels, ..common.status("ov3xj497.kai.scheduler") }))
+        Component::QueueStatus(Box::new(StatusOptions { queue_labels, ..common.status("ov3xj497.kai.scheduler") }))
     }
 }
 

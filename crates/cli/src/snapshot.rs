@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kai_control::scheduler::{Settings, Usage};
 use kai_engine::units::Timestamp;
 use kai_generate::config;
-use kai_live::{Pack, Picture, take_picture};
+use kai_live::{ClusterSnapshot, SnapshotEncoder, take_snapshot};
 use kai_record::Head;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<(), Complaint> {
         progress.tick();
     };
     let now = Timestamp(jiff::Timestamp::now().as_microsecond());
-    let taken = take_picture(args.kubeconfig.as_deref(), tell);
+    let taken = take_snapshot(args.kubeconfig.as_deref(), tell);
     progress.finish_and_clear();
     let help = "check that --kubeconfig names the right cluster and that you may list everything in it";
     let picture = taken.map_err(|fault| Complaint::input(fault.to_string(), help))?;
@@ -48,14 +48,14 @@ struct Told {
     now: Timestamp,
 }
 
-fn write(out: impl Write + Seek, picture: Picture, told: Told) -> io::Result<()> {
+fn write(out: impl Write + Seek, picture: ClusterSnapshot, told: Told) -> io::Result<()> {
     let Told { config, parameters, usage, now } = told;
     let discovery = json!({"serverVersion": picture.server_version, "resources": []});
     kai_record::write(out, &Head { config, parameters, discovery, now, usage }, picture.objects)
 }
 
 /// How a scheduler with this configuration file and these settings makes snapshots of its cluster.
-pub(crate) fn packer(file: Value, settings: &Settings) -> Arc<Pack> {
+pub(crate) fn packer(file: Value, settings: &Settings) -> Arc<SnapshotEncoder> {
     let config = if file.is_null() { config::file() } else { file };
     let mut parameters = config::parameters();
     parameters["schedulerName"] = json!(settings.scheduler_name);

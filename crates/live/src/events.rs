@@ -1,4 +1,4 @@
-//! Events: short notes on objects, for people who describe them.
+//! Kubernetes events: short messages on objects, for `kubectl describe`. Repeated ones are counted on the stored event.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,62 +12,63 @@ use kube::api::{Api, ObjectMeta, Patch};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use crate::writer::{PATCH, POST, Writer, code};
+use crate::api_error::status_code;
+use crate::api_writer::{ApiWriter, PATCH, POST};
 
 #[derive(Clone)]
-pub(crate) struct Events {
-    writer: Writer,
+pub(crate) struct EventRecorder {
+    writer: ApiWriter,
     component: String,
-    room: Arc<Semaphore>,
-    lately: Arc<Mutex<Lately>>,
+    queue_slots: Arc<Semaphore>,
+    correlator: Arc<Mutex<EventCorrelator>>,
 }
 
-/// What to tell about which object.
+/// What to publish on which object.
 #[derive(Clone, Debug)]
-pub(crate) struct Note {
-    pub(crate) about: ObjectReference,
+pub(crate) struct NewEvent {
+    pub(crate) regarding: ObjectReference,
     pub(crate) warning: bool,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// Notes that wait to be written. More than these are dropped: better no note than no room for binds.
-const WAITING_MAX: usize = 10_000;
+/// Events that wait to be written. Further ones are dropped: they must not hold up binds.
+const QUEUE_CAPACITY: usize = 10_000;
 
-impl Events {
-    pub(crate) fn new(writer: &Writer, component: impl Into<String>) -> Self {
+impl EventRecorder {
+    pub(crate) fn new(writer: &ApiWriter, component: impl Into<String>) -> Self {
         Self {
-            writer: writer.for_words(),
+            writer: writer.at_status_priority(),
             component: component.into(),
-            room: Arc::new(Semaphore::new(WAITING_MAX)),
-            lately: Arc::default(),
+            queue_slots: Arc::new(Semaphore::new(QUEUE_CAPACITY)),
+            correlator: Arc::default(),
         }
     }
 
-    /// Leaves a note, some time soon. The same note again is counted on the event that is there.
-    pub(crate) fn tell(&self, note: Note) {
-        let (reason, now) = (note.reason, Timestamp::now());
-        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
-            tracing::debug!(reason, "too many events wait already");
+    /// Queues an event to be written. The same event again is counted on the stored one.
+    pub(crate) fn publish(&self, event: NewEvent) {
+        let (reason, now) = (event.reason, Timestamp::now());
+        let Ok(slot) = Arc::clone(&self.queue_slots).try_acquire_owned() else {
+            tracing::debug!(reason, "event queue is full, dropping event");
             return;
         };
-        let told = self.lately.lock().unwrap_or_else(PoisonError::into_inner).tell(&note, now);
-        let Some(Told { name, first, count }) = told else { return };
-        let event = Event { first_timestamp: Some(Time(first)), count: Some(count), ..self.event(note, name, now) };
+        let due = self.correlator.lock().unwrap_or_else(PoisonError::into_inner).correlate(&event, now);
+        let Some(Occurrence { name, first, count }) = due else { return };
+        let event = Event { first_timestamp: Some(Time(first)), count: Some(count), ..self.event(event, name, now) };
         let writer = self.writer.clone();
         self.writer.spawn(move || async move {
             if let Err(error) = write(&writer, &event).await {
-                tracing::debug!(%error, reason, "an event was not written");
+                tracing::debug!(%error, reason, "cannot write event");
             }
-            drop(room);
+            drop(slot);
         });
     }
 
-    fn event(&self, note: Note, name: String, now: Timestamp) -> Event {
-        let Note { about, warning, reason, message, annotations } = note;
+    fn event(&self, event: NewEvent, name: String, now: Timestamp) -> Event {
+        let NewEvent { regarding, warning, reason, message, annotations } = event;
         // Objects without a namespace have their events in the default one.
-        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         Event {
             metadata: ObjectMeta {
                 name: Some(name),
@@ -75,7 +76,7 @@ impl Events {
                 annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
                 ..ObjectMeta::default()
             },
-            involved_object: about,
+            involved_object: regarding,
             type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(reason.to_owned()),
             message: Some(shortened(message)),
@@ -88,90 +89,91 @@ impl Events {
 }
 
 /// Creates the event, or counts on the one that is there. The API server forgets events after a while.
-async fn write(writer: &Writer, event: &Event) -> Result<(), kube::Error> {
+async fn write(writer: &ApiWriter, event: &Event) -> Result<(), kube::Error> {
     let ObjectMeta { name, namespace, .. } = &event.metadata;
     let (name, namespace) = (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default());
     let api: Api<Event> = Api::namespaced(writer.client.clone(), namespace);
     if event.count > Some(1) {
         let again = Patch::Merge(json!({"count": event.count, "lastTimestamp": event.last_timestamp}));
         match writer.call_once(api.patch(name, &PATCH, &again)).await {
-            Err(error) if code(&error) == Some(404) => {}
+            Err(error) if status_code(&error) == Some(404) => {}
             done => return done.map(|_| ()),
         }
     }
     writer.call_once(api.create(&POST, event)).await.map(|_| ())
 }
 
-/// What was told lately: whoever fails once a second has one event, not thousands.
+/// Recent events: what fails once a second has one event with a count, not thousands.
 #[derive(Debug, Default)]
-struct Lately(BTreeMap<Subject, Repeated>);
+struct EventCorrelator(BTreeMap<EventKey, Aggregate>);
 
-/// Of an object: its uid, or its name if it has none.
+/// What makes two events the same.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Subject {
-    about: String,
+struct EventKey {
+    /// The uid of the object, or its name if it has none.
+    regarding: String,
     reason: &'static str,
-    /// In few bytes.
+    /// A hash, to keep few bytes.
     message: u64,
 }
 
 #[derive(Debug)]
-struct Repeated {
-    told: Told,
+struct Aggregate {
+    event: Occurrence,
     last: Timestamp,
     written: Timestamp,
 }
 
-/// An event: its name, when it was first told, and how often.
+/// A stored event: its name, when it first occurred, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct Occurrence {
     name: String,
     first: Timestamp,
     count: i32,
 }
 
-/// Between writes of a count.
-const COUNT_PERIOD: SignedDuration = SignedDuration::from_secs(10);
-/// After this it is news again.
-const LATELY: SignedDuration = SignedDuration::from_mins(10);
-const SUBJECTS_MAX: usize = 10_000;
+/// Between updates of the count on a stored event.
+const COUNT_UPDATE_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
+/// After this without a repetition, the same event is a new one.
+const DEDUP_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+const CACHE_CAPACITY: usize = 10_000;
 
-impl Lately {
-    /// What to write, if anything.
-    fn tell(&mut self, note: &Note, now: Timestamp) -> Option<Told> {
-        let name = note.about.name.as_deref().unwrap_or_default();
+impl EventCorrelator {
+    /// Counts the event; returns what to write, if anything.
+    fn correlate(&mut self, event: &NewEvent, now: Timestamp) -> Option<Occurrence> {
+        let name = event.regarding.name.as_deref().unwrap_or_default();
         let mut message = DefaultHasher::new();
-        note.message.hash(&mut message);
-        let subject = Subject {
-            about: note.about.uid.clone().unwrap_or_else(|| name.to_owned()),
-            reason: note.reason,
+        event.message.hash(&mut message);
+        let subject = EventKey {
+            regarding: event.regarding.uid.clone().unwrap_or_else(|| name.to_owned()),
+            reason: event.reason,
             message: message.finish(),
         };
-        // A clock that was set back makes everything news.
+        // After a clock was set back, everything counts as new.
         let since = |earlier: Timestamp, period: SignedDuration| {
             (SignedDuration::ZERO..period).contains(&now.duration_since(earlier))
         };
-        if let Some(known) = self.0.get_mut(&subject).filter(|known| since(known.last, LATELY)) {
+        if let Some(known) = self.0.get_mut(&subject).filter(|known| since(known.last, DEDUP_WINDOW)) {
             known.last = now;
-            known.told.count = known.told.count.saturating_add(1);
-            if since(known.written, COUNT_PERIOD) {
+            known.event.count = known.event.count.saturating_add(1);
+            if since(known.written, COUNT_UPDATE_INTERVAL) {
                 return None;
             }
             known.written = now;
-            return Some(known.told.clone());
+            return Some(known.event.clone());
         }
-        if self.0.len() >= SUBJECTS_MAX {
-            self.0.retain(|_, known| since(known.last, COUNT_PERIOD));
+        if self.0.len() >= CACHE_CAPACITY {
+            self.0.retain(|_, known| since(known.last, COUNT_UPDATE_INTERVAL));
         }
-        let told = Told { name: format!("{name}.{:x}", now.as_nanosecond()), first: now, count: 1 };
-        if self.0.len() < SUBJECTS_MAX {
-            self.0.insert(subject, Repeated { told: told.clone(), last: now, written: now });
+        let event = Occurrence { name: format!("{name}.{:x}", now.as_nanosecond()), first: now, count: 1 };
+        if self.0.len() < CACHE_CAPACITY {
+            self.0.insert(subject, Aggregate { event: event.clone(), last: now, written: now });
         }
-        Some(told)
+        Some(event)
     }
 }
 
-/// The API server refuses messages of more than a kilobyte.
+/// The API server rejects messages of more than a kilobyte.
 fn shortened(mut message: String) -> String {
     const LENGTH_MAX: usize = 1024;
     if message.len() > LENGTH_MAX {
@@ -207,24 +209,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_again_is_counted_and_not_written_every_time() {
-        let note = |message: &str| Note {
-            about: reference("v1", "Pod", &Key::new("lab", "p"), "u"),
+    fn repeated_events_are_counted_and_not_written_every_time() {
+        let event = |message: &str| NewEvent {
+            regarding: reference("v1", "Pod", &Key::new("lab", "p"), "u"),
             warning: true,
             reason: "BindingError",
             message: message.to_owned(),
             annotations: BTreeMap::new(),
         };
         let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let mut lately = Lately::default();
-        let first = lately.tell(&note("no room"), at(100)).unwrap();
+        let mut correlator = EventCorrelator::default();
+        let first = correlator.correlate(&event("no queue_slots"), at(100)).unwrap();
         assert_eq!((first.count, first.first), (1, at(100)));
-        assert_eq!(lately.tell(&note("no room"), at(101)), None);
-        let other = lately.tell(&note("no node"), at(102)).unwrap();
+        assert_eq!(correlator.correlate(&event("no queue_slots"), at(101)), None);
+        let other = correlator.correlate(&event("no node"), at(102)).unwrap();
         assert_eq!(other.count, 1);
         assert_ne!(other.name, first.name);
-        assert_eq!(lately.tell(&note("no room"), at(110)), Some(Told { count: 3, ..first.clone() }));
-        assert_eq!(lately.tell(&note("no room"), at(119)), None);
-        assert_eq!(lately.tell(&note("no room"), at(719)).map(|told| told.count), Some(1), "it is news again");
+        assert_eq!(
+            correlator.correlate(&event("no queue_slots"), at(110)),
+            Some(Occurrence { count: 3, ..first.clone() })
+        );
+        assert_eq!(correlator.correlate(&event("no queue_slots"), at(119)), None);
+        assert_eq!(
+            correlator.correlate(&event("no queue_slots"), at(719)).map(|event| event.count),
+            Some(1),
+            "forgotten by then"
+        );
     }
 }

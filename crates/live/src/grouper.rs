@@ -17,13 +17,14 @@ use serde_json::{Value, json};
 use tokio::sync::{RwLock, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::drafts::Outbox;
-use crate::events::{Events, Note, reference};
-use crate::health::Part;
-use crate::raw::{Contents, Raw};
-use crate::watch::{Condition, Seen, Watched, Watches, follow};
-use crate::writer::{PATCH, POST, Writer, code, exists_already};
-use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
+use crate::api_error::{is_already_exists, status_code};
+use crate::api_writer::{ApiWriter, PATCH, POST};
+use crate::draft_channel::DraftSender;
+use crate::events::{EventRecorder, NewEvent, reference};
+use crate::health::ReadinessHandle;
+use crate::stripped_object::{ConfigMapData, StrippedObject};
+use crate::watch::{FieldSelector, SharedWatches, WatchSpec, WatchUpdate, forward_updates};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, clock, leader_election};
 
 #[derive(Clone, Debug)]
 pub struct GrouperOptions {
@@ -32,13 +33,13 @@ pub struct GrouperOptions {
     pub declarations: Key,
     /// Objects read or written at the same time.
     pub workers: usize,
-    pub lease: Option<LeaseOptions>,
+    pub election: Option<LeaderElectionOptions>,
 }
 
 const KINDS: [Followed; 4] = [Followed::Pods, Followed::Groups, Followed::PriorityClasses, Followed::Declarations];
 
-enum News {
-    Seen(Followed, Seen),
+enum Input {
+    Update(Followed, WatchUpdate),
     Read(ObjectRef, Reading),
     /// What a pod needs was written, or not.
     Written(Key, Written),
@@ -53,20 +54,20 @@ const WARNING: &str = "PodGrouperWarning";
 /// Groups pods until stopped.
 pub(crate) async fn run(
     client: Client,
-    watches: Watches,
+    watches: SharedWatches,
     options: GrouperOptions,
-    drafts: Option<Outbox>,
-    pace: Arc<Pace>,
+    drafts: Option<DraftSender>,
+    limits: Arc<ApiLimits>,
     health: Health,
     stop: CancellationToken,
-) -> Result<(), Fault> {
-    let part = health.part();
-    let GrouperOptions { settings, declarations, workers, lease } = options;
-    let writer = Writer::new(client.clone(), pace, workers);
+) -> Result<(), FatalError> {
+    let readiness = health.add_component("podgrouper");
+    let GrouperOptions { settings, declarations, workers, election } = options;
+    let writer = ApiWriter::new(client.clone(), limits, workers);
     let shell = Shell {
-        events: Events::new(&writer, "pod-grouper"),
-        groups: writer.for_explanations(),
-        words: writer.for_words(),
+        events: EventRecorder::new(&writer, "pod-grouper"),
+        groups: writer.at_pending_reason_priority(),
+        words: writer.at_status_priority(),
         writer,
         scheduler_name: settings.scheduler_name.clone(),
         agenda: Agenda::new(settings),
@@ -74,37 +75,38 @@ pub(crate) async fn run(
         unseen: KINDS.into(),
         kinds: Arc::default(),
         drafts,
-        part,
+        readiness,
     };
-    lease::lead(client, lease, stop.clone(), shell.run(watches, stop)).await?;
+    leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop)).await?;
     tracing::info!("pod grouper has ended");
     Ok(())
 }
 
 struct Shell {
-    writer: Writer,
+    writer: ApiWriter,
     /// For groups that nobody waits for, which most words are about.
-    groups: Writer,
-    words: Writer,
-    events: Events,
+    groups: ApiWriter,
+    words: ApiWriter,
+    events: EventRecorder,
     agenda: Agenda,
     scheduler_name: String,
     declarations: Key,
     unseen: BTreeSet<Followed>,
     kinds: Arc<Kinds>,
     /// To the scheduler of this process, if it has one. Dropped when we no longer lead.
-    drafts: Option<Outbox>,
-    part: Part,
+    drafts: Option<DraftSender>,
+    readiness: ReadinessHandle,
 }
 
 impl Shell {
-    async fn run(mut self, watches: Watches, stop: CancellationToken) {
+    async fn run(mut self, watches: SharedWatches, stop: CancellationToken) {
         // Few: pods are large until they have been looked at.
         let (out, mut news) = mpsc::channel(64);
         let mut followed = tokio::task::JoinSet::new();
         for kind in KINDS {
-            followed
-                .spawn(follow(watches.clone(), self.watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
+            followed.spawn(forward_updates(watches.clone(), self.watched(kind), out.clone(), move |seen| {
+                Input::Update(kind, seen)
+            }));
         }
         // Never full: there are no more ends than steps.
         let (finish, mut finished) = mpsc::unbounded_channel();
@@ -122,8 +124,8 @@ impl Shell {
             while let Ok(seen) = news.try_recv() {
                 self.take(seen);
             }
-            if self.part.is_ready() {
-                self.agenda.drafts(self.drafts.as_ref().is_some_and(Outbox::is_emptied));
+            if self.readiness.is_ready() {
+                self.agenda.drafts(self.drafts.as_ref().is_some_and(DraftSender::has_receiver));
                 for step in self.agenda.steps(clock::now()) {
                     self.perform(step, finish.clone());
                 }
@@ -133,43 +135,43 @@ impl Shell {
         self.writer.drain().await;
     }
 
-    fn watched(&self, kind: Followed) -> Watched {
+    fn watched(&self, kind: Followed) -> WatchSpec {
         match kind {
-            Followed::Pods => Watched::with::<Pod>(Condition::scheduler(&self.scheduler_name)),
-            Followed::Groups => Watched::all::<PodGroup>(),
-            Followed::PriorityClasses => Watched::all::<PriorityClass>(),
-            Followed::Declarations => Watched::with::<ConfigMap>(Condition::named(&self.declarations)),
+            Followed::Pods => WatchSpec::with::<Pod>(FieldSelector::scheduler(&self.scheduler_name)),
+            Followed::Groups => WatchSpec::all::<PodGroup>(),
+            Followed::PriorityClasses => WatchSpec::all::<PriorityClass>(),
+            Followed::Declarations => WatchSpec::with::<ConfigMap>(FieldSelector::named(&self.declarations)),
         }
     }
 
     /// How long nothing is due.
     fn until_next(&self) -> Duration {
         let now = clock::now();
-        let next = self.agenda.next(now).filter(|_| self.part.is_ready());
+        let next = self.agenda.next(now).filter(|_| self.readiness.is_ready());
         // A little more than asked for: rules speak of times that have passed.
         next.map_or(Duration::MAX, |at| Duration::from_micros(at.since(now).0.max(0).unsigned_abs() + 1000))
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: Input) {
         match news {
-            News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
-            News::Seen(kind, Seen::Deleted(key)) => self.agenda.lose(kind, &key, clock::now()),
-            News::Seen(kind, Seen::Listed { all, gone }) => {
+            Input::Update(kind, WatchUpdate::Applied(value)) => self.see(kind, &value),
+            Input::Update(kind, WatchUpdate::Deleted(key)) => self.agenda.lose(kind, &key, clock::now()),
+            Input::Update(kind, WatchUpdate::Relisted { objects, removed }) => {
                 self.agenda.relisted(kind, clock::now());
-                for key in &gone {
+                for key in &removed {
                     self.agenda.lose(kind, key, clock::now());
                 }
-                for value in &all {
+                for value in &objects {
                     self.see(kind, value);
                 }
                 self.unseen.remove(&kind);
-                if self.unseen.is_empty() && !self.part.is_ready() {
+                if self.unseen.is_empty() && !self.readiness.is_ready() {
                     tracing::info!(pods = self.agenda.pods(), "the cluster is known");
-                    self.part.ready();
+                    self.readiness.ready();
                 }
             }
-            News::Read(object, reading) => self.agenda.was_read(object, reading, clock::now()),
-            News::Written(pod, written) => self.agenda.ended(pod, written, clock::now()),
+            Input::Read(object, reading) => self.agenda.was_read(object, reading, clock::now()),
+            Input::Written(pod, written) => self.agenda.ended(pod, written, clock::now()),
         }
     }
 
@@ -181,20 +183,20 @@ impl Shell {
         }
     }
 
-    fn perform(&self, step: Step, finish: mpsc::UnboundedSender<News>) {
+    fn perform(&self, step: Step, finish: mpsc::UnboundedSender<Input>) {
         match step {
             Step::Read(object) => {
                 let (writer, kinds) = (self.writer.clone(), Arc::clone(&self.kinds));
-                self.writer.spawn_reading(move || async move {
+                self.writer.spawn_read(move || async move {
                     let reading = kinds.read(&writer, &object).await;
                     // The loop may have ended.
-                    let _ = finish.send(News::Read(object, reading));
+                    let _ = finish.send(Input::Read(object, reading));
                 });
             }
             // Before it is written: whatever a watch shows of it comes later.
             Step::Draft(draft) => {
                 if let Some(drafts) = &self.drafts {
-                    drafts.put(draft);
+                    drafts.send(draft);
                 }
             }
             Step::Write(Job { pod, mut effects, patient, notes }) => {
@@ -203,7 +205,7 @@ impl Shell {
                 }
                 let end = move |written| {
                     // The loop may have ended.
-                    let _ = finish.send(News::Written(pod, written));
+                    let _ = finish.send(Input::Written(pod, written));
                 };
                 if !patient {
                     write(&self.writer, effects, end);
@@ -212,7 +214,7 @@ impl Shell {
                 // Explanations are about groups, so these come before links.
                 let is_link = |effect: &GroupEffect| matches!(effect, GroupEffect::LinkPod { .. });
                 let links = effects.iter().position(is_link).map_or_else(Vec::new, |first| effects.split_off(first));
-                let (groups, words) = (self.groups.patient_for(PATIENCE), self.words.patient_for(PATIENCE));
+                let (groups, words) = (self.groups.defer_up_to(PATIENCE), self.words.defer_up_to(PATIENCE));
                 write(&groups, effects, move |written| match written {
                     Written::Done => write(&words, links, end),
                     failed => end(failed),
@@ -227,12 +229,12 @@ impl Shell {
 
     fn warn(&self, kind: &str, key: &Key, uid: &str, message: String) {
         let (about, annotations) = (reference("v1", kind, key, uid), BTreeMap::new());
-        self.events.tell(Note { about, warning: true, reason: WARNING, message, annotations });
+        self.events.publish(NewEvent { regarding: about, warning: true, reason: WARNING, message, annotations });
     }
 }
 
 /// Performs effects one after the other, up to the first that fails, some time soon; at once if there are none.
-fn write(writer: &Writer, effects: Vec<GroupEffect>, then: impl FnOnce(Written) + Send + 'static) {
+fn write(writer: &ApiWriter, effects: Vec<GroupEffect>, then: impl FnOnce(Written) + Send + 'static) {
     if effects.is_empty() {
         return then(Written::Done);
     }
@@ -249,7 +251,7 @@ fn write(writer: &Writer, effects: Vec<GroupEffect>, then: impl FnOnce(Written) 
     });
 }
 
-async fn perform(writer: &Writer, effect: GroupEffect) -> Written {
+async fn perform(writer: &ApiWriter, effect: GroupEffect) -> Written {
     let groups = |group: &PodGroup| -> (Api<PodGroup>, String) {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let api = Api::namespaced(writer.client.clone(), &text(&group.metadata.namespace));
@@ -264,8 +266,8 @@ async fn perform(writer: &Writer, effect: GroupEffect) -> Written {
                     Ok(Written::Done)
                 }
                 // By another pod of it, or by an attempt whose reply was lost.
-                Err(error) if exists_already(&error) => Ok(Written::Done),
-                Err(error) if code(&error) == Some(409) => Ok(Written::NotCreated),
+                Err(error) if is_already_exists(&error) => Ok(Written::Done),
+                Err(error) if status_code(&error) == Some(409) => Ok(Written::NotCreated),
                 Err(error) => Err(error),
             }
         }
@@ -276,7 +278,7 @@ async fn perform(writer: &Writer, effect: GroupEffect) -> Written {
             }
             let (api, name) = groups(&group);
             match writer.call(|| api.replace(&name, &POST, &group)).await {
-                Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Written::Outrun),
+                Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(Written::Outrun),
                 done => done.map(|_| Written::Done),
             }
         }
@@ -284,7 +286,7 @@ async fn perform(writer: &Writer, effect: GroupEffect) -> Written {
             let api: Api<Pod> = Api::namespaced(writer.client.clone(), &pod.namespace);
             let patch = Patch::Merge(json!({"metadata": {"annotations": annotations, "labels": labels}}));
             match writer.call(|| api.patch(&pod.name, &PATCH, &patch)).await {
-                Err(error) if code(&error) == Some(404) => Ok(Written::Done),
+                Err(error) if status_code(&error) == Some(404) => Ok(Written::Done),
                 done => done.map(|_| Written::Done),
             }
         }
@@ -300,30 +302,30 @@ async fn perform(writer: &Writer, effect: GroupEffect) -> Written {
 struct Kinds(RwLock<BTreeMap<(String, String), (ApiResource, bool)>>);
 
 impl Kinds {
-    async fn read(&self, writer: &Writer, object: &ObjectRef) -> Reading {
+    async fn read(&self, writer: &ApiWriter, object: &ObjectRef) -> Reading {
         match self.fetch(writer, object).await {
             Ok(Some(value)) => Reading::Found(Box::new(value)),
             Ok(None) => Reading::Missing,
             // A kind that is not served, or not for us to see, ends the walk, as it should.
-            Err(error) if matches!(code(&error), Some(403 | 404)) => Reading::Forbidden,
+            Err(error) if matches!(status_code(&error), Some(403 | 404)) => Reading::Forbidden,
             Err(Error::Discovery(_)) => Reading::Forbidden,
             Err(error) => Reading::Failed(error.to_string()),
         }
     }
 
-    async fn fetch(&self, writer: &Writer, object: &ObjectRef) -> Result<Option<Value>, Error> {
+    async fn fetch(&self, writer: &ApiWriter, object: &ObjectRef) -> Result<Option<Value>, Error> {
         let (resource, namespaced) = self.locate(writer, object).await?;
         let client = writer.client.clone();
-        let api: Api<Raw> = if namespaced {
+        let api: Api<StrippedObject> = if namespaced {
             Api::namespaced_with(client, &object.namespace, &resource)
         } else {
             Api::all_with(client, &resource)
         };
         let found = writer.call(|| api.get_opt(&object.name)).await?;
-        Ok(found.map(|object| object.into_value(&resource, Contents::Wanted)))
+        Ok(found.map(|object| object.into_value(&resource, ConfigMapData::Keep)))
     }
 
-    async fn locate(&self, writer: &Writer, object: &ObjectRef) -> Result<(ApiResource, bool), Error> {
+    async fn locate(&self, writer: &ApiWriter, object: &ObjectRef) -> Result<(ApiResource, bool), Error> {
         let key = (object.api_version.clone(), object.kind.clone());
         if let Some(known) = self.0.read().await.get(&key) {
             return Ok(known.clone());

@@ -1,8 +1,8 @@
-//! Tells the outside how a component does: `/healthz`, `/readyz`, `/metrics`.
+//! Health of the process for probes and dashboards: `/healthz`, `/readyz`, `/metrics`.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -13,23 +13,24 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::Fault;
+use crate::FatalError;
 
-/// Shared by everything that runs in a process.
+/// Shared by all components of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Health(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Parts that have not seen the cluster yet.
-    waiting: AtomicU32,
+    /// Components that have not listed everything yet.
+    not_ready: Mutex<BTreeSet<&'static str>>,
     registry: Mutex<Registry>,
 }
 
-/// One part of the process; ready once told so.
+/// With this a component reports that it is ready.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct ReadinessHandle {
     health: Health,
+    component: &'static str,
     ready: bool,
 }
 
@@ -37,20 +38,29 @@ impl Health {
     /// Metrics get this prefix.
     pub(crate) fn new(metrics_namespace: &str) -> Self {
         let registry = Mutex::new(Registry::with_prefix(metrics_namespace));
-        Self(Arc::new(Inner { waiting: AtomicU32::new(0), registry }))
+        Self(Arc::new(Inner { not_ready: Mutex::default(), registry }))
     }
 
-    pub(crate) fn part(&self) -> Part {
-        self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        Part { health: self.clone(), ready: false }
+    pub(crate) fn add_component(&self, component: &'static str) -> ReadinessHandle {
+        self.not_ready().insert(component);
+        ReadinessHandle { health: self.clone(), component, ready: false }
     }
 
     pub(crate) fn register(&self, with: impl FnOnce(&mut Registry)) {
         with(&mut self.0.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn is_ready(&self) -> bool {
-        self.0.waiting.load(Ordering::SeqCst) == 0
+    fn not_ready(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.0.not_ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn readiness(&self) -> (StatusCode, String) {
+        let not_ready = self.not_ready().iter().copied().collect::<Vec<_>>().join(", ");
+        if not_ready.is_empty() {
+            (StatusCode::OK, "ok".to_owned())
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: waiting for the first lists of {not_ready}"))
+        }
     }
 
     fn metrics(&self) -> String {
@@ -61,35 +71,30 @@ impl Health {
         text
     }
 
-    /// Answers until stopped.
-    pub(crate) async fn serve(self, address: SocketAddr, stop: CancellationToken) -> Result<(), Fault> {
-        let listener = TcpListener::bind(address).await.map_err(|source| Fault::Listen { address, source })?;
+    /// Serves until stopped.
+    pub(crate) async fn serve(self, address: SocketAddr, stop: CancellationToken) -> Result<(), FatalError> {
+        let listener = TcpListener::bind(address).await.map_err(|source| FatalError::Bind { address, source })?;
         let bound = listener.local_addr().unwrap_or(address);
-        tracing::info!(address = %bound, "answering /healthz, /readyz and /metrics");
+        tracing::info!(address = %bound, "serving /healthz, /readyz and /metrics");
         let (ready, metrics) = (self.clone(), self);
         let routes = Router::new()
             .route("/healthz", get(|| async { "ok" }))
-            .route("/readyz", get(move || async move { readiness(ready.is_ready()) }))
+            .route("/readyz", get(move || async move { ready.readiness() }))
             .route("/metrics", get(move || async move { as_metrics(metrics.metrics()) }));
         let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await;
-        served.map_err(|source| Fault::Listen { address, source })
+        served.map_err(|source| FatalError::Bind { address, source })
     }
 }
 
-impl Part {
+impl ReadinessHandle {
     pub(crate) fn ready(&mut self) {
-        if !std::mem::replace(&mut self.ready, true) {
-            self.health.0.waiting.fetch_sub(1, Ordering::SeqCst);
-        }
+        self.ready = true;
+        self.health.not_ready().remove(self.component);
     }
 
     pub(crate) fn is_ready(&self) -> bool {
         self.ready
     }
-}
-
-fn readiness(ready: bool) -> impl IntoResponse {
-    if ready { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet") }
 }
 
 fn as_metrics(text: String) -> impl IntoResponse {
@@ -101,13 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_is_when_every_part_is() {
+    fn a_process_is_ready_when_all_its_components_are() {
         let health = Health::new("kai");
-        let (mut one, mut other) = (health.part(), health.part());
-        one.ready();
-        one.ready();
-        assert!(!health.is_ready());
-        other.ready();
-        assert!(health.is_ready());
+        let (mut binder, mut scheduler) = (health.add_component("binder"), health.add_component("scheduler"));
+        binder.ready();
+        binder.ready();
+        let expected = "not ready: waiting for the first lists of scheduler".to_owned();
+        assert_eq!(health.readiness(), (StatusCode::SERVICE_UNAVAILABLE, expected));
+        scheduler.ready();
+        assert_eq!(health.readiness(), (StatusCode::OK, "ok".to_owned()));
     }
 }

@@ -7,7 +7,7 @@ use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use kube::{Client, Error};
 
-use crate::writer::code;
+use crate::api_error::status_code;
 
 pub(crate) fn resource(kind: Kind) -> ApiResource {
     let row = kind.row();
@@ -27,7 +27,7 @@ pub(crate) async fn is_served(client: &Client, kind: &ApiResource) -> bool {
         match kube::discovery::pinned_kind(client, &wanted).await {
             Ok(_) => return true,
             Err(Error::Discovery(_)) => return false,
-            Err(error) if code(&error) == Some(404) => return false,
+            Err(error) if status_code(&error) == Some(404) => return false,
             Err(error) => tracing::warn!(kind = kind.kind, %error, "cannot ask whether the kind is served"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

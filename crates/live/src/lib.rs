@@ -1,47 +1,49 @@
-//! The shell around the controllers on a real cluster: watches in, API calls out. Decides nothing.
+//! Runs the controllers of `kai-control` against an API server: watches in, API calls out. Decides nothing.
 //!
 //! ```text
-//!   kube-apiserver ──watch──▶ watch ──▶ in-flight World ──▶ control::scheduler ──▶ effects ──▶ writer ──▶ kube-apiserver
-//!                                           ▲                                                    │
-//!                                           └──────────── refused: it was not done ──────────────┘
+//!   kube-apiserver ──watch──▶ watch ──▶ controller of control ──▶ writes ──▶ api_writer ──▶ kube-apiserver
+//!                                           ▲                                    │
+//!                                           └──── failed: decided again ─────────┘
 //! ```
 //!
-//! Each component is a loop that owns what it knows; only writing is done beside it, by a bounded number of tasks.
-//! Whatever must be remembered is in the API server: a component may die at any moment and reads all of it again.
+//! Each component is a loop that owns its state; only the calls run beside it, in a bounded number of tasks. All lasting
+//! state is in the API server: a component may crash at any moment and reads everything again.
 
 mod admission;
+mod api_error;
+mod api_writer;
 mod binder;
 mod client;
 mod clock;
-mod drafts;
+mod draft_channel;
 mod events;
-mod fault;
+mod fatal_error;
 mod grouper;
 mod health;
 mod kinds;
-mod lease;
+mod leader_election;
 mod logs;
 mod node_scale;
-mod pace;
 mod process;
-mod raw;
+mod rate_limit;
 mod scheduler;
 mod snapshot;
 mod status;
+mod stripped_object;
 mod watch;
-mod writer;
+mod write_priority;
 
 pub use admission::AdmissionOptions;
 pub use binder::BinderOptions;
-pub use fault::Fault;
+pub use fatal_error::FatalError;
 pub use grouper::GrouperOptions;
-pub use lease::LeaseOptions;
+pub use leader_election::LeaderElectionOptions;
 pub use logs::{LogFormat, start_logs};
 pub use node_scale::NodeScaleOptions;
 pub use process::{Component, Process};
-pub use scheduler::{Pack, SchedulerOptions, SnapshotOptions};
-pub use snapshot::{Picture, take_picture};
+pub use scheduler::{SchedulerOptions, SnapshotEncoder, SnapshotOptions};
+pub use snapshot::{ClusterSnapshot, take_snapshot};
 pub use status::{QueueLabel, StatusOptions};
 
+use api_writer::ApiLimits;
 use health::Health;
-use pace::Pace;

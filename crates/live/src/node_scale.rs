@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::Part;
-use crate::watch::{Condition, Seen, Watched, Watches, follow};
-use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already};
-use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
+use crate::api_error::{is_already_exists, status_code};
+use crate::api_writer::{ApiWriter, DELETE, PATCH, POST};
+use crate::health::ReadinessHandle;
+use crate::watch::{FieldSelector, SharedWatches, WatchSpec, WatchUpdate, forward_updates};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, clock, leader_election};
 
 #[derive(Clone, Debug)]
 pub struct NodeScaleOptions {
@@ -27,7 +28,7 @@ pub struct NodeScaleOptions {
     pub scheduler_name: String,
     /// Objects written at the same time.
     pub workers: usize,
-    pub lease: Option<LeaseOptions>,
+    pub election: Option<LeaderElectionOptions>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,38 +39,38 @@ enum Kind {
 
 const KINDS: [Kind; 2] = [Kind::Pods, Kind::StandIns];
 
-/// Events come in bursts; one look at the end of each is enough.
+/// EventRecorder come in bursts; one look at the end of each is enough.
 const SETTLE: Duration = Duration::from_millis(500);
 const IDLE: Duration = Duration::from_mins(1);
 
 /// Adjusts until stopped.
 pub(crate) async fn run(
     client: Client,
-    watches: Watches,
+    watches: SharedWatches,
     options: NodeScaleOptions,
-    pace: Arc<Pace>,
+    limits: Arc<ApiLimits>,
     health: Health,
     stop: CancellationToken,
-) -> Result<(), Fault> {
-    let NodeScaleOptions { settings, scheduler_name, workers, lease } = options;
+) -> Result<(), FatalError> {
+    let NodeScaleOptions { settings, scheduler_name, workers, election } = options;
     let shell = Shell {
-        writer: Writer::new(client.clone(), pace, workers),
+        writer: ApiWriter::new(client.clone(), limits, workers),
         settings,
         scheduler_name,
         pods: BTreeMap::new(),
         stand_ins: BTreeMap::new(),
         unseen: KINDS.into(),
         removed: None,
-        part: health.part(),
+        readiness: health.add_component("nodescaleadjuster"),
     };
     // Boxed: it holds calls to the API server, which are large.
-    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(watches, stop))).await?;
+    Box::pin(leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop))).await?;
     tracing::info!("node-scale adjuster has ended");
     Ok(())
 }
 
 struct Shell {
-    writer: Writer,
+    writer: ApiWriter,
     settings: Settings,
     scheduler_name: String,
     pods: BTreeMap<Key, Value>,
@@ -77,20 +78,20 @@ struct Shell {
     unseen: BTreeSet<Kind>,
     /// When a stand-in was last taken away.
     removed: Option<Timestamp>,
-    part: Part,
+    readiness: ReadinessHandle,
 }
 
 impl Shell {
-    async fn run(mut self, watches: Watches, stop: CancellationToken) {
+    async fn run(mut self, watches: SharedWatches, stop: CancellationToken) {
         let (out, mut news) = mpsc::channel(1024);
         let mut followed = tokio::task::JoinSet::new();
         for kind in KINDS {
             let condition = match kind {
-                Kind::Pods => Condition::scheduler(&self.scheduler_name),
-                Kind::StandIns => Condition::namespace(&self.settings.namespace),
+                Kind::Pods => FieldSelector::scheduler(&self.scheduler_name),
+                Kind::StandIns => FieldSelector::namespace(&self.settings.namespace),
             };
-            let watched = Watched::with::<Pod>(condition);
-            followed.spawn(follow(watches.clone(), watched, out.clone(), move |seen| (kind, seen)));
+            let watched = WatchSpec::with::<Pod>(condition);
+            followed.spawn(forward_updates(watches.clone(), watched, out.clone(), move |seen| (kind, seen)));
         }
         let mut pause = IDLE;
         loop {
@@ -103,7 +104,7 @@ impl Shell {
                 }
                 () = tokio::time::sleep(pause) => {}
             }
-            if self.part.is_ready() {
+            if self.readiness.is_ready() {
                 pause = self.look().await;
             }
         }
@@ -111,26 +112,26 @@ impl Shell {
         self.writer.drain().await;
     }
 
-    fn see(&mut self, kind: Kind, seen: Seen) {
+    fn see(&mut self, kind: Kind, seen: WatchUpdate) {
         let known = match kind {
             Kind::Pods => &mut self.pods,
             Kind::StandIns => &mut self.stand_ins,
         };
         match seen {
-            Seen::Applied(value) => {
+            WatchUpdate::Applied(value) => {
                 known.insert(Key::of(&value), Arc::unwrap_or_clone(value));
             }
-            Seen::Deleted(key) => {
+            WatchUpdate::Deleted(key) => {
                 known.remove(&key);
             }
-            Seen::Listed { all, gone } => {
-                for key in &gone {
+            WatchUpdate::Relisted { objects, removed } => {
+                for key in &removed {
                     known.remove(key);
                 }
-                known.extend(all.into_iter().map(|value| (Key::of(&value), Arc::unwrap_or_clone(value))));
+                known.extend(objects.into_iter().map(|value| (Key::of(&value), Arc::unwrap_or_clone(value))));
                 self.unseen.remove(&kind);
-                if self.unseen.is_empty() && !self.part.is_ready() {
-                    self.part.ready();
+                if self.unseen.is_empty() && !self.readiness.is_ready() {
+                    self.readiness.ready();
                 }
             }
         }
@@ -172,7 +173,7 @@ impl Shell {
     async fn delete(&self, key: &Key) -> Result<(), Error> {
         let api = self.api();
         match self.writer.call(|| api.delete(&key.name, &DELETE)).await {
-            Err(error) if code(&error) != Some(404) => Err(error),
+            Err(error) if status_code(&error) != Some(404) => Err(error),
             _ => Ok(()),
         }
     }
@@ -182,7 +183,7 @@ impl Shell {
         let api = self.api();
         let typed: Pod = serde_json::from_value(pod.clone()).map_err(Error::SerdeError)?;
         match self.writer.call(|| api.create(&POST, &typed)).await {
-            Err(error) if !exists_already(&error) => return Err(error),
+            Err(error) if !is_already_exists(&error) => return Err(error),
             _ => {}
         }
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE,

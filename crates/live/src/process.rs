@@ -1,31 +1,32 @@
-//! One process: some components, one connection, one end.
+//! A process: one or more components that share a connection and end together.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::pace::Deeds;
-use crate::watch::Watches;
+use crate::draft_channel::{DraftReceiver, DraftSender, draft_channel};
+use crate::watch::SharedWatches;
+use crate::write_priority::PriorityGate;
 use crate::{
-    AdmissionOptions, BinderOptions, Fault, GrouperOptions, Health, NodeScaleOptions, Pace, SchedulerOptions,
-    StatusOptions, admission, binder, client, drafts, grouper, node_scale, scheduler, status,
+    AdmissionOptions, ApiLimits, BinderOptions, FatalError, GrouperOptions, Health, NodeScaleOptions, SchedulerOptions,
+    StatusOptions, admission, binder, client, grouper, node_scale, scheduler, status,
 };
 
 /// What a process does and with what.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub kubeconfig: Option<PathBuf>,
-    /// Where health and metrics are told, if anywhere.
+    /// Where health and metrics are served, if anywhere.
     pub listen: Option<SocketAddr>,
     /// Prefix of metrics.
     pub metrics_namespace: String,
-    /// API calls a second that each component may make on average; 0 is no limit.
+    /// Sustained API requests per second of each component; 0 means unlimited.
     pub qps: f64,
-    /// And at once, after a quiet time.
+    /// Requests allowed in a burst above `qps`.
     pub burst: u32,
     pub components: Vec<Component>,
 }
@@ -36,86 +37,98 @@ pub enum Component {
     Binder(Box<BinderOptions>),
     Grouper(Box<GrouperOptions>),
     /// Status of pod groups.
-    Groups(Box<StatusOptions>),
+    PodGroupStatus(Box<StatusOptions>),
     /// Status of queues.
-    Queues(Box<StatusOptions>),
+    QueueStatus(Box<StatusOptions>),
     Admission(Box<AdmissionOptions>),
-    /// Stand-ins for autoscalers to see.
+    /// Scaling pods for cluster autoscalers.
     NodeScale(Box<NodeScaleOptions>),
 }
 
 impl Process {
-    /// Runs until told to end, or until one component cannot go on: half a process is worse than a restart.
-    pub fn run(self) -> Result<(), Fault> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Fault::Runtime)?;
+    /// Runs until a shutdown signal, or until one component fails: half a process is worse than a restart.
+    pub fn run(self) -> Result<(), FatalError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(FatalError::Runtime)?;
         runtime.block_on(self.run_here())
     }
 
-    async fn run_here(self) -> Result<(), Fault> {
+    async fn run_here(self) -> Result<(), FatalError> {
         let client = client::connect(self.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();
         let health = Health::new(&self.metrics_namespace);
-        let watches = Watches::new(client.clone(), self.components.len() > 1);
-        let deeds = Arc::new(Deeds::default());
-        let mut parts = JoinSet::new();
-        let (mut outbox, mut inbox) = draft_boxes(&self.components).unzip();
+        let watches = SharedWatches::new(client.clone(), self.components.len() > 1);
+        let gate = Arc::new(PriorityGate::default());
+        let mut running = JoinSet::new();
+        let (mut draft_sender, mut draft_receiver) = draft_channel_for(&self.components).unzip();
         for component in self.components {
-            let pace = Arc::new(Pace::new(self.qps, self.burst, Arc::clone(&deeds)));
+            let limits = Arc::new(ApiLimits::new(self.qps, self.burst, Arc::clone(&gate)));
             let (client, watches, health, stop) = (client.clone(), watches.clone(), health.clone(), stop.clone());
             match component {
-                Component::Scheduler(options) => {
-                    parts.spawn(scheduler::run(client, watches, *options, inbox.take(), pace, health, stop))
+                Component::Scheduler(options) => running.spawn(scheduler::run(
+                    client,
+                    watches,
+                    *options,
+                    draft_receiver.take(),
+                    limits,
+                    health,
+                    stop,
+                )),
+                Component::Binder(options) => {
+                    running.spawn(binder::run(client, watches, *options, limits, health, stop))
                 }
-                Component::Binder(options) => parts.spawn(binder::run(client, watches, *options, pace, health, stop)),
                 Component::Grouper(options) => {
-                    parts.spawn(grouper::run(client, watches, *options, outbox.take(), pace, health, stop))
+                    running.spawn(grouper::run(client, watches, *options, draft_sender.take(), limits, health, stop))
                 }
-                Component::Groups(options) => {
-                    parts.spawn(status::run_groups(client, watches, *options, pace, health, stop))
+                Component::PodGroupStatus(options) => {
+                    running.spawn(status::run_pod_group_status(client, watches, *options, limits, health, stop))
                 }
-                Component::Queues(options) => {
-                    parts.spawn(status::run_queues(client, watches, *options, pace, health, stop))
+                Component::QueueStatus(options) => {
+                    running.spawn(status::run_queue_status(client, watches, *options, limits, health, stop))
                 }
                 Component::Admission(options) => {
-                    parts.spawn(admission::run(client, watches, *options, pace, health, stop))
+                    running.spawn(admission::run(client, watches, *options, limits, health, stop))
                 }
                 Component::NodeScale(options) => {
-                    parts.spawn(node_scale::run(client, watches, *options, pace, health, stop))
+                    running.spawn(node_scale::run(client, watches, *options, limits, health, stop))
                 }
             };
         }
         if let Some(address) = self.listen {
-            parts.spawn(health.serve(address, stop.clone()));
+            running.spawn(health.serve(address, stop.clone()));
         }
         let mut first = tokio::select! {
-            end = told_to_end() => end,
-            Some(ended) = parts.join_next() => ended.unwrap_or_else(|error| Err(Fault::Ended(error.to_string()))),
+            end = shutdown_signal() => end,
+            Some(ended) = running.join_next() => ended.unwrap_or_else(panicked),
         };
         stop.cancel();
-        while let Some(ended) = parts.join_next().await {
-            first = first.and(ended.unwrap_or_else(|error| Err(Fault::Ended(error.to_string()))));
+        while let Some(ended) = running.join_next().await {
+            first = first.and(ended.unwrap_or_else(panicked));
         }
         first
     }
 }
 
-/// For a grouper and the one scheduler that takes all pods it groups, if that is here.
-fn draft_boxes(components: &[Component]) -> Option<(drafts::Outbox, drafts::Inbox)> {
-    let takes_all = |component: &Component| match component {
+/// For a grouper and the one scheduler of all pods that it groups, if both run here.
+fn draft_channel_for(components: &[Component]) -> Option<(DraftSender, DraftReceiver)> {
+    let schedules_all = |component: &Component| match component {
         Component::Scheduler(options) => options.settings.node_pool_value.is_none(),
         _ => false,
     };
-    let groups = components.iter().any(|component| matches!(component, Component::Grouper(_)));
-    (groups && components.iter().any(takes_all)).then(drafts::boxes)
+    let has_grouper = components.iter().any(|component| matches!(component, Component::Grouper(_)));
+    (has_grouper && components.iter().any(schedules_all)).then(draft_channel)
 }
 
-async fn told_to_end() -> Result<(), Fault> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(Fault::Runtime)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Fault::Runtime)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    tracing::info!("told to end");
+fn panicked(error: JoinError) -> Result<(), FatalError> {
+    Err(FatalError::ComponentPanicked(error.to_string()))
+}
+
+async fn shutdown_signal() -> Result<(), FatalError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(FatalError::Runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(FatalError::Runtime)?;
+    let signal = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal, "shutdown signal received, stopping");
     Ok(())
 }

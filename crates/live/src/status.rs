@@ -19,11 +19,12 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::Part;
-use crate::raw::Raw;
-use crate::watch::{Condition, Seen, Watched, Watches, follow};
-use crate::writer::{PATCH, Writer, gone_is_fine};
-use crate::{Fault, Health, LeaseOptions, Pace, kinds, lease};
+use crate::api_error::ignore_not_found;
+use crate::api_writer::{ApiWriter, PATCH};
+use crate::health::ReadinessHandle;
+use crate::stripped_object::StrippedObject;
+use crate::watch::{FieldSelector, SharedWatches, WatchSpec, WatchUpdate, forward_updates};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, kinds, leader_election};
 use metrics::QueueMetrics;
 
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ pub struct StatusOptions {
     pub workers: usize,
     /// Labels of queues that their metrics carry, too.
     pub queue_labels: Vec<QueueLabel>,
-    pub lease: Option<LeaseOptions>,
+    pub election: Option<LeaderElectionOptions>,
 }
 
 /// A label of queues as a label of metrics.
@@ -55,46 +56,54 @@ const FLOOD: usize = 25;
 const FLOOD_MAX: u32 = 40;
 
 /// Keeps the status of pod groups until stopped.
-pub(crate) async fn run_groups(
+pub(crate) async fn run_pod_group_status(
     client: Client,
-    watches: Watches,
+    watches: SharedWatches,
     options: StatusOptions,
-    pace: Arc<Pace>,
+    limits: Arc<ApiLimits>,
     health: Health,
     stop: CancellationToken,
-) -> Result<(), Fault> {
+) -> Result<(), FatalError> {
     let mut watched = vec![
-        Watched::with::<Pod>(Condition::scheduler(&options.scheduler_name)),
-        Watched::all::<PodGroup>(),
-        Watched::all::<Node>(),
-        Watched::all::<PriorityClass>(),
+        WatchSpec::with::<Pod>(FieldSelector::scheduler(&options.scheduler_name)),
+        WatchSpec::all::<PodGroup>(),
+        WatchSpec::all::<Node>(),
+        WatchSpec::all::<PriorityClass>(),
     ];
-    let claims = Watched::all::<ResourceClaim>();
+    let claims = WatchSpec::all::<ResourceClaim>();
     if kinds::is_served(&client, &claims.resource).await {
         watched.push(claims);
     }
     let tally = GroupTally::default();
-    let shell = Shell::new::<PodGroup>(client.clone(), tally, watched, &options, pace, health.part());
-    lease::lead(client, options.lease, stop.clone(), shell.run(watches, stop, |_| {})).await?;
+    let shell = Shell::new::<PodGroup>(
+        client.clone(),
+        tally,
+        watched,
+        &options,
+        limits,
+        health.add_component("podgroupcontroller"),
+    );
+    leader_election::run_as_leader(client, options.election, stop.clone(), shell.run(watches, stop, |_| {})).await?;
     tracing::info!("podgroupcontroller has ended");
     Ok(())
 }
 
 /// Keeps the status and the metrics of queues until stopped.
-pub(crate) async fn run_queues(
+pub(crate) async fn run_queue_status(
     client: Client,
-    watches: Watches,
+    watches: SharedWatches,
     options: StatusOptions,
-    pace: Arc<Pace>,
+    limits: Arc<ApiLimits>,
     health: Health,
     stop: CancellationToken,
-) -> Result<(), Fault> {
+) -> Result<(), FatalError> {
     let metrics = QueueMetrics::register(&health, options.queue_labels.clone());
-    let watched = vec![Watched::all::<Queue>(), Watched::all::<PodGroup>()];
+    let watched = vec![WatchSpec::all::<Queue>(), WatchSpec::all::<PodGroup>()];
     let tally = QueueTally::default();
-    let shell = Shell::new::<Queue>(client.clone(), tally, watched, &options, pace, health.part());
-    let tell = move |tally: &QueueTally| metrics.tell(tally);
-    lease::lead(client, options.lease, stop.clone(), shell.run(watches, stop, tell)).await?;
+    let shell =
+        Shell::new::<Queue>(client.clone(), tally, watched, &options, limits, health.add_component("queuecontroller"));
+    let tell = move |tally: &QueueTally| metrics.update(tally);
+    leader_election::run_as_leader(client, options.election, stop.clone(), shell.run(watches, stop, tell)).await?;
     tracing::info!("queuecontroller has ended");
     Ok(())
 }
@@ -102,24 +111,24 @@ pub(crate) async fn run_queues(
 struct Shell<T> {
     client: Client,
     tally: T,
-    /// Kinds to follow; told apart by their place.
-    watched: Vec<Watched>,
+    /// Kinds to watch; told apart by their place.
+    watched: Vec<WatchSpec>,
     /// Kinds that were listed.
     listed: BTreeSet<usize>,
     /// Whose status is kept.
     target: ApiResource,
-    writer: Writer,
+    writer: ApiWriter,
     /// Corrections under way. While there are some, others wait, so that each says the latest.
     under_way: usize,
     /// Pods that changed in this period.
     changed: usize,
     /// Periods since the last corrections, while there is a flood.
     held_up: u32,
-    part: Part,
+    readiness: ReadinessHandle,
 }
 
-enum News {
-    Seen(usize, Seen),
+enum Input {
+    Update(usize, WatchUpdate),
     /// This one was written, or not.
     Written(Key, bool),
 }
@@ -128,13 +137,13 @@ impl<T: Tally> Shell<T> {
     fn new<K: Resource<DynamicType = ()>>(
         client: Client,
         tally: T,
-        watched: Vec<Watched>,
+        watched: Vec<WatchSpec>,
         options: &StatusOptions,
-        pace: Arc<Pace>,
-        part: Part,
+        limits: Arc<ApiLimits>,
+        readiness: ReadinessHandle,
     ) -> Self {
         // Status is for people to read; what others wait for comes first.
-        let writer = Writer::new(client.clone(), pace, options.workers).for_words();
+        let writer = ApiWriter::new(client.clone(), limits, options.workers).at_status_priority();
         let target = ApiResource::erase::<K>(&());
         Self {
             client,
@@ -146,15 +155,16 @@ impl<T: Tally> Shell<T> {
             under_way: 0,
             changed: 0,
             held_up: 0,
-            part,
+            readiness,
         }
     }
 
-    async fn run(mut self, watches: Watches, stop: CancellationToken, tell: impl Fn(&T)) {
+    async fn run(mut self, watches: SharedWatches, stop: CancellationToken, tell: impl Fn(&T)) {
         let (out, mut news) = mpsc::channel(1024);
         let mut followed = tokio::task::JoinSet::new();
         for (place, watched) in self.watched.iter().cloned().enumerate() {
-            followed.spawn(follow(watches.clone(), watched, out.clone(), move |seen| News::Seen(place, seen)));
+            followed
+                .spawn(forward_updates(watches.clone(), watched, out.clone(), move |seen| Input::Update(place, seen)));
         }
         let (finish, mut finished) = mpsc::unbounded_channel();
         let mut tick = tokio::time::interval(PERIOD);
@@ -188,27 +198,27 @@ impl<T: Tally> Shell<T> {
         self.held_up > 0
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: Input) {
         match news {
-            News::Seen(place, Seen::Applied(value)) => {
+            Input::Update(place, WatchUpdate::Applied(value)) => {
                 self.changed += usize::from(self.watched[place].resource.kind == "Pod");
                 self.see(place, &value);
             }
-            News::Seen(place, Seen::Deleted(key)) => self.lose(place, &key),
-            News::Seen(place, Seen::Listed { all, gone }) => {
-                for key in &gone {
+            Input::Update(place, WatchUpdate::Deleted(key)) => self.lose(place, &key),
+            Input::Update(place, WatchUpdate::Relisted { objects, removed }) => {
+                for key in &removed {
                     self.lose(place, key);
                 }
-                for value in &all {
+                for value in &objects {
                     self.see(place, value);
                 }
                 self.listed.insert(place);
-                if self.is_known() && !self.part.is_ready() {
+                if self.is_known() && !self.readiness.is_ready() {
                     tracing::info!(kind = self.target.kind, "the cluster is known");
-                    self.part.ready();
+                    self.readiness.ready();
                 }
             }
-            News::Written(key, done) => {
+            Input::Written(key, done) => {
                 self.under_way -= 1;
                 if !done {
                     self.tally.again(&key);
@@ -227,10 +237,10 @@ impl<T: Tally> Shell<T> {
         self.tally.delete(&self.watched[place].resource.kind, key);
     }
 
-    fn correct(&mut self, finish: &mpsc::UnboundedSender<News>) {
+    fn correct(&mut self, finish: &mpsc::UnboundedSender<Input>) {
         for (key, patch) in self.tally.corrections() {
             self.under_way += 1;
-            let api: Api<Raw> = if key.namespace.is_empty() {
+            let api: Api<StrippedObject> = if key.namespace.is_empty() {
                 Api::all_with(self.client.clone(), &self.target)
             } else {
                 Api::namespaced_with(self.client.clone(), &key.namespace, &self.target)
@@ -238,12 +248,12 @@ impl<T: Tally> Shell<T> {
             let (writer, finish, kind) = (self.writer.clone(), finish.clone(), self.target.kind.clone());
             self.writer.spawn(move || async move {
                 let patch = Patch::Merge(patch);
-                let done = gone_is_fine(writer.call(|| api.patch_status(&key.name, &PATCH, &patch)).await);
+                let done = ignore_not_found(writer.call(|| api.patch_status(&key.name, &PATCH, &patch)).await);
                 if let Err(error) = &done {
                     tracing::warn!(kind, %key, %error, "the status was not written");
                 }
                 // The loop may have ended.
-                let _ = finish.send(News::Written(key, done.is_ok()));
+                let _ = finish.send(Input::Written(key, done.is_ok()));
             });
         }
     }

@@ -1,8 +1,11 @@
-//! Follows all objects of a kind, across lost connections and expired versions. Components of one process share a watch
-//! a kind: what the API server sends, and we decrypt and parse, is most of what watching costs.
+//! Watches of kinds, across lost connections and expired versions. Components of one process share a watch per kind: what
+//! the API server sends, and is decrypted and parsed here, is most of the cost of a watch.
+//!
+//! What client-go calls a SharedInformerFactory, without the store: each component keeps what it needs. kube's
+//! `reflector::store_shared` keeps whole objects, and tells its subscribers of neither deletions nor relists.
 
-mod audience;
-mod condition;
+mod fan_out;
+mod field_selector;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,125 +18,128 @@ use kube::{Client, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::raw::{Contents, Raw};
-use audience::{Member, feed};
-pub(crate) use condition::Condition;
+use crate::stripped_object::{ConfigMapData, StrippedObject};
+use fan_out::{Subscriber, fan_out};
+pub(crate) use field_selector::FieldSelector;
 
-/// A kind to follow.
+/// A kind to watch, and which objects of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Watched {
+pub(crate) struct WatchSpec {
     pub(crate) resource: ApiResource,
-    pub(crate) condition: Condition,
+    pub(crate) selector: FieldSelector,
 }
 
 /// What a watch shows.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Seen {
+pub(crate) enum WatchUpdate {
     Applied(Arc<Value>),
     Deleted(Key),
-    /// Everything there is, at the start, after every gap and when others begin to follow the kind, and what is there no
-    /// longer.
-    Listed {
-        all: Vec<Arc<Value>>,
-        gone: Vec<Key>,
+    /// All objects: at the start, after every gap, and when another component subscribes; and those that were deleted
+    /// meanwhile.
+    Relisted {
+        objects: Vec<Arc<Value>>,
+        removed: Vec<Key>,
     },
 }
 
-impl Watched {
+impl WatchSpec {
     pub(crate) fn all<K: Resource<DynamicType = ()>>() -> Self {
-        Self::with::<K>(Condition::default())
+        Self::with::<K>(FieldSelector::default())
     }
 
-    pub(crate) fn with<K: Resource<DynamicType = ()>>(condition: Condition) -> Self {
-        Self { resource: ApiResource::erase::<K>(&()), condition }
+    pub(crate) fn with<K: Resource<DynamicType = ()>>(selector: FieldSelector) -> Self {
+        Self { resource: ApiResource::erase::<K>(&()), selector }
     }
 }
 
 /// The watches of a process.
 #[derive(Clone)]
-pub(crate) struct Watches {
+pub(crate) struct SharedWatches {
     client: Client,
-    /// Whether several components follow the same kinds.
+    /// Whether several components may watch the same kinds.
     shared: bool,
-    /// A watch ends when all who joined it have left.
-    open: Arc<Mutex<Vec<Open>>>,
+    /// A watch ends when its last subscriber has left.
+    active: Arc<Mutex<Vec<ActiveWatch>>>,
 }
 
-/// What is watched, and how to join.
-type Open = (Watched, mpsc::WeakUnboundedSender<Member>);
+/// What is watched, and how to subscribe.
+type ActiveWatch = (WatchSpec, mpsc::WeakUnboundedSender<Subscriber>);
 
-/// Components that start within this time have one list made for all.
-const SETTLE: Duration = Duration::from_millis(100);
+/// Components that start within this time share one list.
+const SUBSCRIBE_WINDOW: Duration = Duration::from_millis(100);
 
-/// How far a component may be behind before others wait for it: the scheduler takes nothing during a cycle, which may
+/// How far a component may be behind before others wait for it: the scheduler receives nothing during a cycle, which may
 /// be a second in which thousands of pods change. More than a few thousand objects should not pile up in memory; then
-/// all wait, and the API server with them, as it does for a process that follows alone.
-const BACKLOG: usize = 4096;
+/// all wait, and the API server with them, as it does for a process with one component.
+const CHANNEL_CAPACITY: usize = 4096;
 
-impl Watches {
+impl SharedWatches {
     pub(crate) fn new(client: Client, shared: bool) -> Self {
-        Self { client, shared, open: Arc::default() }
+        Self { client, shared, active: Arc::default() }
     }
 
-    /// What is seen from now on, and what keeps the watch open.
-    fn join(&self, watched: Watched) -> (mpsc::Receiver<Seen>, mpsc::UnboundedSender<Member>) {
-        let (out, seen) = mpsc::channel(if self.shared { BACKLOG } else { 1 });
-        let member = Member::new(watched.condition.clone(), out);
-        let source = self.source(watched);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, join)| join.strong_count() > 0);
-        let known = open.iter().find(|(other, _)| *other == source).and_then(|(_, join)| join.upgrade());
-        let join = known.unwrap_or_else(|| {
-            let (join, newcomers) = mpsc::unbounded_channel();
-            open.push((source.clone(), join.downgrade()));
-            tokio::spawn(self.watch(source, newcomers));
-            join
+    /// Updates from now on, and what keeps the watch open.
+    fn subscribe(&self, spec: WatchSpec) -> (mpsc::Receiver<WatchUpdate>, mpsc::UnboundedSender<Subscriber>) {
+        let (out, updates) = mpsc::channel(if self.shared { CHANNEL_CAPACITY } else { 1 });
+        let subscriber = Subscriber::new(spec.selector.clone(), out);
+        let spec = self.shared_spec(spec);
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        active.retain(|(_, subscribe)| subscribe.strong_count() > 0);
+        let found = active.iter().find(|(other, _)| *other == spec).and_then(|(_, subscribe)| subscribe.upgrade());
+        let subscribe = found.unwrap_or_else(|| {
+            let (subscribe, new_subscribers) = mpsc::unbounded_channel();
+            active.push((spec.clone(), subscribe.downgrade()));
+            tokio::spawn(self.watch(spec, new_subscribers));
+            subscribe
         });
-        drop(open);
-        // It listens for as long as anybody could join.
-        let _ = join.send(member);
-        (seen, join)
+        drop(active);
+        // The watch accepts subscribers for as long as there is a sender.
+        let _ = subscribe.send(subscriber);
+        (updates, subscribe)
     }
 
-    /// What to watch for somebody who wants to see this. Nobody shares a watch of one object; nor would one want to see
-    /// all config maps for one of them.
-    fn source(&self, watched: Watched) -> Watched {
-        if self.shared && !watched.condition.names_one() {
-            Watched { condition: Condition::default(), ..watched }
+    /// The watch that serves this spec. Watches of single objects are not shared: they would cost a watch of all.
+    fn shared_spec(&self, spec: WatchSpec) -> WatchSpec {
+        if self.shared && !spec.selector.selects_one_object() {
+            WatchSpec { selector: FieldSelector::default(), ..spec }
         } else {
-            watched
+            spec
         }
     }
 
     fn watch(
         &self,
-        Watched { resource, condition }: Watched,
-        newcomers: mpsc::UnboundedReceiver<Member>,
+        WatchSpec { resource, selector }: WatchSpec,
+        new_subscribers: mpsc::UnboundedReceiver<Subscriber>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let selector = condition.selector();
-        let contents = if selector.is_some() { Contents::Wanted } else { Contents::NobodysBusiness };
-        let config = selector.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
-        let api: Api<Raw> = Api::all_with(self.client.clone(), &resource);
-        let settle = if self.shared { SETTLE } else { Duration::ZERO };
+        let query = selector.query();
+        let data = if query.is_some() { ConfigMapData::Keep } else { ConfigMapData::Drop };
+        let config = query.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
+        let api: Api<StrippedObject> = Api::all_with(self.client.clone(), &resource);
+        let window = if self.shared { SUBSCRIBE_WINDOW } else { Duration::ZERO };
         let kind = resource.kind.clone();
         let open = move || {
             let kind = kind.clone();
             let events = watcher(api.clone(), config.clone()).default_backoff();
-            // It goes on by itself, more and more slowly.
-            events.inspect_err(move |error| tracing::warn!(kind, %error, "watch was interrupted"))
+            // The watcher resumes by itself, with a backoff.
+            events.inspect_err(move |error| tracing::warn!(kind, %error, "watch interrupted, resuming"))
         };
-        feed(newcomers, settle, move |object| object.into_value(&resource, contents), open)
+        fan_out(new_subscribers, window, move |object| object.into_value(&resource, data), open)
     }
 }
 
-/// Tells everything that is seen, until nobody listens any more.
-pub(crate) async fn follow<T>(watches: Watches, watched: Watched, out: mpsc::Sender<T>, news: impl Fn(Seen) -> T + Send)
-where
+/// Forwards the updates of a watch, until the receiver is dropped.
+pub(crate) async fn forward_updates<T>(
+    watches: SharedWatches,
+    spec: WatchSpec,
+    out: mpsc::Sender<T>,
+    input: impl Fn(WatchUpdate) -> T + Send,
+) where
     T: Send,
 {
-    let (mut seen, _stay) = watches.join(watched);
-    while let Some(seen) = seen.recv().await {
-        if out.send(news(seen)).await.is_err() {
+    let (mut updates, _keep_open) = watches.subscribe(spec);
+    while let Some(update) = updates.recv().await {
+        if out.send(input(update)).await.is_err() {
             return;
         }
     }

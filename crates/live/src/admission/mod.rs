@@ -1,7 +1,7 @@
 //! Admission on a cluster: answers what the API server asks about pods, queues, pod groups and topologies.
 //!
 //! ```text
-//!   Secret ◀──certificates──▶ keeper ──whom to trust──▶ webhook configurations
+//!   Secret ◀──certificates──▶ cert_rotator ──whom to trust──▶ webhook configurations
 //!                               │ what to serve
 //!                               ▼
 //!   kube-apiserver ──review──▶ reviewer ──▶ control::admission ──answer──▶ kube-apiserver
@@ -9,7 +9,7 @@
 //!
 //! Every replica answers; they agree on certificates through the Secret.
 
-mod keeper;
+mod cert_rotator;
 mod pem;
 mod reviewer;
 
@@ -27,11 +27,11 @@ use kube::{Client, Error};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::Part;
-use crate::watch::Watches;
-use crate::writer::Writer;
-use crate::{Fault, Health, Pace};
-use keeper::{Certificates, Keeper};
+use crate::api_writer::ApiWriter;
+use crate::health::ReadinessHandle;
+use crate::watch::SharedWatches;
+use crate::{ApiLimits, FatalError, Health};
+use cert_rotator::{CertRotator, Certificates};
 use reviewer::Reviewer;
 
 #[derive(Clone, Debug)]
@@ -56,23 +56,23 @@ const FIELD_MANAGER: &str = "kai-admission";
 /// Answers until stopped.
 pub(crate) async fn run(
     client: Client,
-    watches: Watches,
+    watches: SharedWatches,
     options: AdmissionOptions,
-    pace: Arc<Pace>,
+    limits: Arc<ApiLimits>,
     health: Health,
     stop: CancellationToken,
-) -> Result<(), Fault> {
-    let part = health.part();
+) -> Result<(), FatalError> {
+    let readiness = health.add_component("admission");
     let address = options.address;
-    let cannot_listen = |source| Fault::Listen { address, source };
+    let cannot_listen = |source| FatalError::Bind { address, source };
     let listener = TcpListener::bind(address).map_err(cannot_listen)?;
     listener.set_nonblocking(true).map_err(cannot_listen)?;
 
-    let writer = Writer::new(client, pace, 1);
-    let keeper = Keeper::new(writer.clone(), &options);
+    let writer = ApiWriter::new(client, limits, 1);
+    let cert_rotator = CertRotator::new(writer.clone(), &options);
     let certificates = tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        certificates = keeper.insist() => certificates,
+        certificates = cert_rotator.ensure_with_retry() => certificates,
     };
     let tls = RustlsConfig::from_pem(certificates.served.clone(), certificates.key.clone()).await;
     let tls = tls.map_err(cannot_listen)?;
@@ -80,7 +80,7 @@ pub(crate) async fn run(
     let handle = Handle::new();
     let server = from_tcp_rustls(listener, tls.clone()).map_err(cannot_listen)?.handle(handle.clone());
     let routes = reviewer::routes(&reviewer).into_make_service();
-    let registrar = Registrar { writer, options, reviewer: Arc::clone(&reviewer), keeper, tls, part };
+    let registrar = Registrar { writer, options, reviewer: Arc::clone(&reviewer), cert_rotator, tls, readiness };
     tracing::info!(%address, "answering the API server");
     let end = async {
         stop.cancelled().await;
@@ -100,23 +100,23 @@ pub(crate) async fn run(
 
 /// Tells the API server whom to ask and to trust, for as long as we answer.
 struct Registrar {
-    writer: Writer,
+    writer: ApiWriter,
     options: AdmissionOptions,
     reviewer: Arc<Reviewer>,
-    keeper: Keeper,
+    cert_rotator: CertRotator,
     tls: RustlsConfig,
-    part: Part,
+    readiness: ReadinessHandle,
 }
 
 impl Registrar {
     async fn run(mut self, mut certificates: Certificates) {
         let mut loaded = certificates.served.clone();
-        self.reviewer.knows_the_cluster().await;
+        self.reviewer.wait_for_sync().await;
         loop {
             let pause = match self.register(&certificates.trusted).await {
                 Ok(()) => {
-                    self.part.ready();
-                    self.keeper.pause(&certificates)
+                    self.readiness.ready();
+                    self.cert_rotator.next_check(&certificates)
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot register the webhooks; trying again");
@@ -134,7 +134,7 @@ impl Registrar {
                 }
             }
             tokio::time::sleep(pause).await;
-            certificates = self.keeper.insist().await;
+            certificates = self.cert_rotator.ensure_with_retry().await;
         }
     }
 

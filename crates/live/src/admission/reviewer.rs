@@ -29,14 +29,14 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::Health;
-use crate::raw::{Contents, Raw};
+use crate::api_writer::ApiWriter;
 use crate::scheduler::read;
-use crate::watch::{Condition, Seen, Watched, Watches, follow};
-use crate::writer::Writer;
+use crate::stripped_object::{ConfigMapData, StrippedObject};
+use crate::watch::{FieldSelector, SharedWatches, WatchSpec, WatchUpdate, forward_updates};
 
 /// What is asked, by the path on which it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Question {
+enum Webhook {
     MutatePod,
     Pod,
     Queue,
@@ -44,12 +44,12 @@ enum Question {
     Topology,
 }
 
-const QUESTIONS: [(&str, Question); 5] = [
-    (webhook::MUTATE_POD_PATH, Question::MutatePod),
-    (webhook::POD_PATH, Question::Pod),
-    (webhook::QUEUE_PATH, Question::Queue),
-    (webhook::POD_GROUP_PATH, Question::PodGroup),
-    (webhook::TOPOLOGY_PATH, Question::Topology),
+const WEBHOOKS: [(&str, Webhook); 5] = [
+    (webhook::MUTATE_POD_PATH, Webhook::MutatePod),
+    (webhook::POD_PATH, Webhook::Pod),
+    (webhook::QUEUE_PATH, Webhook::Queue),
+    (webhook::POD_GROUP_PATH, Webhook::PodGroup),
+    (webhook::TOPOLOGY_PATH, Webhook::Topology),
 ];
 
 /// An object before and after a change, each as large as the API server accepts, and some more.
@@ -58,13 +58,13 @@ const BODY_MAX: usize = 8 << 20;
 const LIST_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Reviewer {
-    writer: Writer,
+    writer: ApiWriter,
     rules: PodRules,
     check_quota: bool,
     /// What may run in a queue.
     known: Mutex<World>,
     /// Whether everything was listed once.
-    complete: watch::Sender<bool>,
+    synced: watch::Sender<bool>,
     answers: Family<Labels, Counter>,
 }
 
@@ -76,47 +76,47 @@ struct Labels {
 
 pub(super) fn routes(reviewer: &Arc<Reviewer>) -> Router {
     let mut routes = Router::new();
-    for (path, question) in QUESTIONS {
+    for (path, webhook_kind) in WEBHOOKS {
         let reviewer = Arc::clone(reviewer);
-        let answer = move |body: Bytes| async move { reviewer.respond(question, &body).await };
+        let answer = move |body: Bytes| async move { reviewer.respond(webhook_kind, &body).await };
         routes = routes.route(path, post(answer));
     }
     routes.layer(DefaultBodyLimit::max(BODY_MAX))
 }
 
 impl Reviewer {
-    pub(super) fn new(writer: Writer, rules: PodRules, check_quota: bool, health: &Health) -> Self {
+    pub(super) fn new(writer: ApiWriter, rules: PodRules, check_quota: bool, health: &Health) -> Self {
         let answers = Family::default();
         health.register(|registry| {
             registry.register("admission_reviews", "Reviews that were answered", answers.clone());
         });
-        let (complete, _) = watch::channel(false);
-        Self { writer, rules, check_quota, known: Mutex::default(), complete, answers }
+        let (synced, _) = watch::channel(false);
+        Self { writer, rules, check_quota, known: Mutex::default(), synced, answers }
     }
 
     /// Waits until everything was listed once.
-    pub(super) async fn knows_the_cluster(&self) {
+    pub(super) async fn wait_for_sync(&self) {
         // Fails only if nobody could ever tell.
-        let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
     /// Follows what may run in a queue.
-    pub(super) async fn watch(&self, watches: Watches) {
-        let (out, mut news) = mpsc::channel(1024);
-        let mut followed = tokio::task::JoinSet::new();
-        let working = Condition::working(&self.rules.scheduler);
-        let mut unseen = BTreeSet::new();
+    pub(super) async fn watch(&self, watches: SharedWatches) {
+        let (out, mut updates) = mpsc::channel(1024);
+        let mut watching = tokio::task::JoinSet::new();
+        let working = FieldSelector::working(&self.rules.scheduler);
+        let mut unsynced = BTreeSet::new();
         for (kind, watched) in
-            [(Kind::Pod, Watched::with::<Pod>(working)), (Kind::PodGroup, Watched::all::<PodGroup>())]
+            [(Kind::Pod, WatchSpec::with::<Pod>(working)), (Kind::PodGroup, WatchSpec::all::<PodGroup>())]
         {
-            unseen.insert(kind);
-            followed.spawn(follow(watches.clone(), watched, out.clone(), move |seen| (kind, seen)));
+            unsynced.insert(kind);
+            watching.spawn(forward_updates(watches.clone(), watched, out.clone(), move |update| (kind, update)));
         }
-        while let Some((kind, seen)) = news.recv().await {
-            let listed = matches!(seen, Seen::Listed { .. });
-            take(&mut self.known(), kind, seen);
-            if listed && unseen.remove(&kind) && unseen.is_empty() {
-                self.complete.send_replace(true);
+        while let Some((kind, update)) = updates.recv().await {
+            let relisted = matches!(update, WatchUpdate::Relisted { .. });
+            take(&mut self.known(), kind, update);
+            if relisted && unsynced.remove(&kind) && unsynced.is_empty() {
+                self.synced.send_replace(true);
             }
         }
     }
@@ -125,7 +125,7 @@ impl Reviewer {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn respond(&self, question: Question, body: &[u8]) -> Response {
+    async fn respond(&self, webhook_kind: Webhook, body: &[u8]) -> Response {
         let request: AdmissionRequest<DynamicObject> = match serde_json::from_slice(body)
             .map_err(|error| error.to_string())
             .and_then(|review: AdmissionReview<DynamicObject>| review.try_into().map_err(|_| "no request".to_owned()))
@@ -134,18 +134,18 @@ impl Reviewer {
             Err(why) => return (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {why}")).into_response(),
         };
         let AdmissionRequest { operation, namespace, name, .. } = &request;
-        match self.decide(question, &request).await {
+        match self.decide(webhook_kind, &request).await {
             Ok(response) => {
                 if !response.allowed {
                     let why = &response.result.message;
-                    tracing::info!(?question, ?operation, namespace, name, "refused: {why}");
+                    tracing::info!(?webhook_kind, ?operation, namespace, name, "refused: {why}");
                 }
-                let labels = Labels { webhook: format!("{question:?}"), allowed: response.allowed.to_string() };
+                let labels = Labels { webhook: format!("{webhook_kind:?}"), allowed: response.allowed.to_string() };
                 self.answers.get_or_create(&labels).inc();
                 json(&response.into_review())
             }
             Err(why) => {
-                tracing::warn!(?question, ?operation, namespace, name, "not answered: {why}");
+                tracing::warn!(?webhook_kind, ?operation, namespace, name, "not answered: {why}");
                 (StatusCode::INTERNAL_SERVER_ERROR, why).into_response()
             }
         }
@@ -153,13 +153,13 @@ impl Reviewer {
 
     async fn decide(
         &self,
-        question: Question,
+        webhook_kind: Webhook,
         request: &AdmissionRequest<DynamicObject>,
     ) -> Result<AdmissionResponse, String> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         let (object, old) = (value(request.object.as_ref())?, value(request.old_object.as_ref())?);
         let response = AdmissionResponse::from(request);
-        if question == Question::MutatePod {
+        if webhook_kind == Webhook::MutatePod {
             // The review's id is random already.
             let suffix: String = request.uid.chars().filter(char::is_ascii_alphanumeric).take(7).collect();
             return match mutate_pod(&object, namespace, &suffix, &self.rules) {
@@ -167,28 +167,28 @@ impl Reviewer {
                 Ok(wanted) => {
                     response.with_patch(json_patch::diff(&object, &wanted)).map_err(|error| error.to_string())
                 }
-                Err(answer) => Ok(tell(response, answer)),
+                Err(answer) => Ok(to_response(response, answer)),
             };
         }
         let update = request.operation == Operation::Update;
-        let world = if question == Question::Queue { self.queues().await? } else { World::default() };
+        let world = if webhook_kind == Webhook::Queue { self.queues().await? } else { World::default() };
         if request.operation == Operation::Delete {
             let name = old["metadata"]["name"].as_str().unwrap_or(&request.name);
-            return Ok(tell(response, self.delete(name, world)?));
+            return Ok(to_response(response, self.delete(name, world)?));
         }
-        let judge = |object: &Value| match question {
-            Question::MutatePod | Question::Pod => validate_pod(object, namespace, &self.rules),
-            Question::Queue => validate_queue(object, &world, self.check_quota),
-            Question::PodGroup => validate_pod_group(object, update),
-            Question::Topology => validate_topology(object),
+        let validate = |object: &Value| match webhook_kind {
+            Webhook::MutatePod | Webhook::Pod => validate_pod(object, namespace, &self.rules),
+            Webhook::Queue => validate_queue(object, &world, self.check_quota),
+            Webhook::PodGroup => validate_pod_group(object, update),
+            Webhook::Topology => validate_topology(object),
         };
-        let answer = judge(&object);
-        Ok(tell(response, if update { answer.compared_with(&judge(&old)) } else { answer }))
+        let answer = validate(&object);
+        Ok(to_response(response, if update { answer.compared_with(&validate(&old)) } else { answer }))
     }
 
     /// Whether a queue may go; `world` has the queues.
     fn delete(&self, name: &str, world: World) -> Result<Answer, String> {
-        if !*self.complete.borrow() {
+        if !*self.synced.borrow() {
             return Err("what runs in the cluster is not known yet; try again in a moment".to_owned());
         }
         let mut known = self.known();
@@ -199,7 +199,7 @@ impl Reviewer {
     /// All queues as they are now.
     async fn queues(&self) -> Result<World, String> {
         let resource = ApiResource::erase::<Queue>(&());
-        let api: Api<Raw> = Api::all_with(self.writer.client.clone(), &resource);
+        let api: Api<StrippedObject> = Api::all_with(self.writer.client.clone(), &resource);
         let everything = ListParams::default();
         let listed = tokio::time::timeout(LIST_MAX, self.writer.call(|| api.list(&everything))).await;
         let listed = listed
@@ -207,7 +207,7 @@ impl Reviewer {
             .map_err(|error| format!("cannot list queues: {error}"))?;
         let mut world = World::default();
         for queue in
-            listed.items.into_iter().filter_map(|queue| read(&queue.into_value(&resource, Contents::NobodysBusiness)))
+            listed.items.into_iter().filter_map(|queue| read(&queue.into_value(&resource, ConfigMapData::Drop)))
         {
             world.apply(queue);
         }
@@ -215,18 +215,18 @@ impl Reviewer {
     }
 }
 
-fn take(known: &mut World, kind: Kind, seen: Seen) {
-    match seen {
-        Seen::Listed { all, gone } => {
-            for key in gone {
+fn take(known: &mut World, kind: Kind, update: WatchUpdate) {
+    match update {
+        WatchUpdate::Relisted { objects, removed } => {
+            for key in removed {
                 forget(known, kind, key);
             }
-            for value in &all {
+            for value in &objects {
                 see(known, kind, value);
             }
         }
-        Seen::Applied(value) => see(known, kind, &value),
-        Seen::Deleted(key) => forget(known, kind, key),
+        WatchUpdate::Applied(value) => see(known, kind, &value),
+        WatchUpdate::Deleted(key) => forget(known, kind, key),
     }
 }
 
@@ -241,7 +241,7 @@ fn forget(known: &mut World, kind: Kind, key: Key) {
     known.delete(&ObjectId::new(kind, key));
 }
 
-fn tell(mut response: AdmissionResponse, answer: Answer) -> AdmissionResponse {
+fn to_response(mut response: AdmissionResponse, answer: Answer) -> AdmissionResponse {
     if !answer.allowed() {
         response = response.deny(answer.message());
     }

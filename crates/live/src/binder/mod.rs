@@ -16,11 +16,11 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::events::Events;
-use crate::health::Part;
-use crate::watch::{Seen, Watched, Watches, follow};
-use crate::writer::Writer;
-use crate::{Fault, Health, LeaseOptions, Pace, clock, lease};
+use crate::api_writer::ApiWriter;
+use crate::events::EventRecorder;
+use crate::health::ReadinessHandle;
+use crate::watch::{SharedWatches, WatchSpec, WatchUpdate, forward_updates};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, clock, leader_election};
 use perform::Performer;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct BinderOptions {
     pub settings: Settings,
     /// Requests carried out at the same time.
     pub workers: usize,
-    pub lease: Option<LeaseOptions>,
+    pub election: Option<LeaderElectionOptions>,
 }
 
 const KINDS: [Followed; 6] = [
@@ -40,27 +40,31 @@ const KINDS: [Followed; 6] = [
     Followed::StorageClasses,
 ];
 
-enum News {
-    Seen(Followed, Seen),
+enum Input {
+    Update(Followed, WatchUpdate),
     Ended(Ended),
 }
 
 /// Binds until stopped.
 pub(crate) async fn run(
     client: Client,
-    watches: Watches,
+    watches: SharedWatches,
     options: BinderOptions,
-    pace: Arc<Pace>,
+    limits: Arc<ApiLimits>,
     health: Health,
     stop: CancellationToken,
-) -> Result<(), Fault> {
-    let part = health.part();
-    let BinderOptions { settings, workers, lease } = options;
-    let writer = Writer::new(client.clone(), pace, workers);
-    let events = Events::new(&writer, "binder");
-    let shell =
-        Shell { agenda: Agenda::new(settings), unseen: KINDS.into(), performer: Performer::new(writer, events), part };
-    lease::lead(client, lease, stop.clone(), shell.run(watches, stop)).await?;
+) -> Result<(), FatalError> {
+    let readiness = health.add_component("binder");
+    let BinderOptions { settings, workers, election } = options;
+    let writer = ApiWriter::new(client.clone(), limits, workers);
+    let events = EventRecorder::new(&writer, "binder");
+    let shell = Shell {
+        agenda: Agenda::new(settings),
+        unseen: KINDS.into(),
+        performer: Performer::new(writer, events),
+        readiness,
+    };
+    leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop)).await?;
     tracing::info!("binder has ended");
     Ok(())
 }
@@ -69,26 +73,28 @@ struct Shell {
     agenda: Agenda,
     unseen: BTreeSet<Followed>,
     performer: Performer,
-    part: Part,
+    readiness: ReadinessHandle,
 }
 
-fn watched(kind: Followed) -> Watched {
+fn watched(kind: Followed) -> WatchSpec {
     match kind {
-        Followed::Requests => Watched::all::<BindRequest>(),
-        Followed::Pods => Watched::all::<Pod>(),
-        Followed::Nodes => Watched::all::<Node>(),
-        Followed::VolumeClaims => Watched::all::<PersistentVolumeClaim>(),
-        Followed::Volumes => Watched::all::<PersistentVolume>(),
-        Followed::StorageClasses => Watched::all::<StorageClass>(),
+        Followed::Requests => WatchSpec::all::<BindRequest>(),
+        Followed::Pods => WatchSpec::all::<Pod>(),
+        Followed::Nodes => WatchSpec::all::<Node>(),
+        Followed::VolumeClaims => WatchSpec::all::<PersistentVolumeClaim>(),
+        Followed::Volumes => WatchSpec::all::<PersistentVolume>(),
+        Followed::StorageClasses => WatchSpec::all::<StorageClass>(),
     }
 }
 
 impl Shell {
-    async fn run(mut self, watches: Watches, stop: CancellationToken) {
+    async fn run(mut self, watches: SharedWatches, stop: CancellationToken) {
         let (out, mut news) = mpsc::channel(1024);
         let mut followed = tokio::task::JoinSet::new();
         for kind in KINDS {
-            followed.spawn(follow(watches.clone(), watched(kind), out.clone(), move |seen| News::Seen(kind, seen)));
+            followed.spawn(forward_updates(watches.clone(), watched(kind), out.clone(), move |seen| {
+                Input::Update(kind, seen)
+            }));
         }
         // Never full: there are no more ends than jobs.
         let (finish, mut finished) = mpsc::unbounded_channel();
@@ -96,19 +102,19 @@ impl Shell {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(ended) = finished.recv() => self.take(News::Ended(ended)),
+                Some(ended) = finished.recv() => self.take(Input::Ended(ended)),
                 Some(seen) = news.recv() => self.take(seen),
                 _ = sync.tick() => self.agenda.look_after_all(),
                 () = tokio::time::sleep(self.until_next()) => {}
             }
             // All that is there already, so that nothing is planned that is over.
             while let Ok(ended) = finished.try_recv() {
-                self.take(News::Ended(ended));
+                self.take(Input::Ended(ended));
             }
             while let Ok(seen) = news.try_recv() {
                 self.take(seen);
             }
-            if self.part.is_ready() {
+            if self.readiness.is_ready() {
                 for job in self.agenda.jobs(clock::now()) {
                     self.start(job, finish.clone());
                 }
@@ -121,30 +127,30 @@ impl Shell {
     /// How long nothing is due.
     fn until_next(&self) -> Duration {
         let now = clock::now();
-        let next = self.agenda.next(now).filter(|_| self.part.is_ready());
+        let next = self.agenda.next(now).filter(|_| self.readiness.is_ready());
         // A little more than asked for: rules speak of times that have passed.
         next.map_or(Duration::MAX, |at| Duration::from_micros(at.since(now).0.max(0).unsigned_abs() + 1000))
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: Input) {
         match news {
-            News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
-            News::Seen(kind, Seen::Deleted(key)) => self.agenda.lose(kind, &key, clock::now()),
-            News::Seen(kind, Seen::Listed { all, gone }) => {
-                for key in &gone {
+            Input::Update(kind, WatchUpdate::Applied(value)) => self.see(kind, &value),
+            Input::Update(kind, WatchUpdate::Deleted(key)) => self.agenda.lose(kind, &key, clock::now()),
+            Input::Update(kind, WatchUpdate::Relisted { objects, removed }) => {
+                for key in &removed {
                     self.agenda.lose(kind, key, clock::now());
                 }
-                for value in &all {
+                for value in &objects {
                     self.see(kind, value);
                 }
                 self.unseen.remove(&kind);
-                if self.unseen.is_empty() && !self.part.is_ready() {
+                if self.unseen.is_empty() && !self.readiness.is_ready() {
                     tracing::info!(requests = self.agenda.open(), "the cluster is known");
-                    self.part.ready();
+                    self.readiness.ready();
                     self.agenda.look_after_all();
                 }
             }
-            News::Ended(ended) => self.agenda.ended(ended, clock::now()),
+            Input::Ended(ended) => self.agenda.ended(ended, clock::now()),
         }
     }
 

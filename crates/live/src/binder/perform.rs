@@ -14,14 +14,15 @@ use kube::core::{NamespaceResourceScope, Status};
 use kube::{Error, Resource};
 use serde_json::{Value, json};
 
-use crate::events::{Events, Note, reference};
-use crate::writer::{DELETE, MANAGER, PATCH, POST, Writer, code, exists_already, gone_is_fine};
+use crate::api_error::{ignore_not_found, is_already_exists, status_code};
+use crate::api_writer::{ApiWriter, DELETE, FIELD_MANAGER, PATCH, POST};
+use crate::events::{EventRecorder, NewEvent, reference};
 
 #[derive(Clone)]
 pub(super) struct Performer {
-    pub(super) writer: Writer,
-    pub(super) words: Writer,
-    events: Events,
+    pub(super) writer: ApiWriter,
+    pub(super) words: ApiWriter,
+    events: EventRecorder,
 }
 
 /// When others write the same object at the same time.
@@ -30,8 +31,8 @@ const ATTEMPTS: u32 = 5;
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 impl Performer {
-    pub(super) fn new(writer: Writer, events: Events) -> Self {
-        Self { words: writer.for_words(), writer, events }
+    pub(super) fn new(writer: ApiWriter, events: EventRecorder) -> Self {
+        Self { words: writer.at_status_priority(), writer, events }
     }
 
     /// The same for what nobody waits for.
@@ -74,7 +75,7 @@ impl Performer {
                 let pod: Pod = serde_json::from_value((**pod).clone()).map_err(Error::SerdeError)?;
                 let api: Api<Pod> = self.within(pod.metadata.namespace.as_deref().unwrap_or_default());
                 match self.writer.call(|| api.create(&POST, &pod)).await {
-                    Err(error) if exists_already(&error) => Ok(()),
+                    Err(error) if is_already_exists(&error) => Ok(()),
                     done => done.map(|_| ()),
                 }
             }
@@ -86,7 +87,7 @@ impl Performer {
                 map["apiVersion"] = json!("v1");
                 map["kind"] = json!("ConfigMap");
                 let api: Api<ConfigMap> = self.within(text("namespace"));
-                let (params, patch) = (PatchParams::apply(MANAGER).force(), Patch::Apply(&map));
+                let (params, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&map));
                 self.writer.call(|| api.patch(text("name"), &params, &patch)).await.map(|_| ())
             }
             BindEffect::AssignVolume { claim, node } => {
@@ -102,7 +103,7 @@ impl Performer {
                 if *phase == phase::SUCCEEDED {
                     return Ok(());
                 }
-                gone_is_fine(self.merge::<BindRequest>(&batch, &bind_batch::without(&place)).await)
+                ignore_not_found(self.merge::<BindRequest>(&batch, &bind_batch::without(&place)).await)
             }
             BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {
                 // What there is not is left out, as KAI does.
@@ -111,11 +112,11 @@ impl Performer {
                 let status = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
                 let api: Api<BindRequest> = self.within(&request.namespace);
                 let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
-                gone_is_fine(self.writer.call(|| api.patch_status(&request.name, &PATCH, &patch)).await)
+                ignore_not_found(self.writer.call(|| api.patch_status(&request.name, &PATCH, &patch)).await)
             }
             BindEffect::DeleteRequest(request) => {
                 let api: Api<BindRequest> = self.within(&request.namespace);
-                gone_is_fine(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
+                ignore_not_found(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
             }
             BindEffect::Tell { pod, bound, message } => {
                 // Whoever waits for the pod does not wait for words.
@@ -136,8 +137,8 @@ impl Performer {
         let params = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
         let api: Api<Pod> = self.within(&pod.namespace);
         let error = match self.writer.call(|| api.delete(&pod.name, &params)).await {
-            Err(error) if code(&error) == Some(409) => error,
-            done => return gone_is_fine(done),
+            Err(error) if status_code(&error) == Some(409) => error,
+            done => return ignore_not_found(done),
         };
         // Another one of this name by now, or the same, and nothing was done.
         let stored = self.writer.call(|| api.get_opt(&pod.name)).await?;
@@ -166,7 +167,7 @@ impl Performer {
             attempts += 1;
             let error = match self.writer.call(call).await {
                 Ok(_) => break,
-                Err(error) if code(&error) == Some(409) => error,
+                Err(error) if status_code(&error) == Some(409) => error,
                 Err(error) => return Err(error),
             };
             let stored = self.writer.call(|| api.get_opt(&pod.name)).await?;
@@ -203,7 +204,7 @@ impl Performer {
             let version = stored.metadata.resource_version;
             attempts += 1;
             match self.merge::<Pod>(pod, &json!({"metadata": {"resourceVersion": version, "labels": changes}})).await {
-                Err(error) if code(&error) == Some(409) && attempts < ATTEMPTS => {}
+                Err(error) if status_code(&error) == Some(409) && attempts < ATTEMPTS => {}
                 done => return done,
             }
         }
@@ -256,7 +257,7 @@ impl Performer {
             }
             attempts += 1;
             match self.writer.call(|| api.replace_status(&claim.name, &POST, &stored)).await {
-                Err(error) if code(&error) == Some(409) && attempts < ATTEMPTS => {}
+                Err(error) if status_code(&error) == Some(409) && attempts < ATTEMPTS => {}
                 done => return done.map(|_| ()),
             }
         }
@@ -275,10 +276,10 @@ impl Performer {
         // Conditions are merged by type: those of others stay.
         let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let patched = self.words.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await;
-        let Some(stored) = unless_gone(patched)? else { return Ok(()) };
+        let Some(stored) = not_found_as_none(patched)? else { return Ok(()) };
         let about: ObjectReference = reference("v1", "Pod", pod, stored.metadata.uid.as_deref().unwrap_or_default());
         let (warning, message, annotations) = (!bound, message.to_owned(), BTreeMap::new());
-        self.events.tell(Note { about, warning, reason, message, annotations });
+        self.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
         Ok(())
     }
 
@@ -303,9 +304,9 @@ fn conflict(why: &str) -> Error {
     Error::Api(Box::new(Status::failure(why, "Conflict").with_code(409)))
 }
 
-fn unless_gone<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
+fn not_found_as_none<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
     match done {
-        Err(error) if code(&error) == Some(404) => Ok(None),
+        Err(error) if status_code(&error) == Some(404) => Ok(None),
         done => done.map(Some),
     }
 }

@@ -23,8 +23,8 @@ type Number = Gauge<f64, AtomicU64>;
 #[derive(Debug)]
 pub(super) struct Metrics {
     latency: Number,
-    opening: Number,
-    closing: Number,
+    open_session: Number,
+    close_session: Number,
     actions: Family<Labels, Number>,
     cycles: Counter,
     failed: Counter,
@@ -33,12 +33,12 @@ pub(super) struct Metrics {
     waiting: Gauge,
     /// Counted up like a counter, but counters get an ending that KAI's has not.
     scheduled: Family<Labels, Gauge>,
-    turns: Family<Labels, Gauge>,
-    played: Family<Labels, Gauge>,
-    spared: Family<Labels, Gauge>,
-    until_decided: Histogram,
-    pub(super) until_asked: Histogram,
-    pub(super) until_told: Histogram,
+    podgroups_considered: Family<Labels, Gauge>,
+    scenarios_simulated: Family<Labels, Gauge>,
+    scenarios_filtered: Family<Labels, Gauge>,
+    scheduling_latency: Histogram,
+    pub(super) bind_request_latency: Histogram,
+    pub(super) usage_query_latency: Histogram,
     evicted_pods: Family<Labels, Counter>,
     /// Labels that speak of a group, as long as there is the group.
     evicted: BTreeMap<GroupKey, BTreeSet<Labels>>,
@@ -50,9 +50,9 @@ const QUEUES: [(&str, &str); 6] = [
     ("queue_fair_share_cpu_cores", "Cores of its fair share"),
     ("queue_fair_share_memory_gb", "Gigabytes of its fair share"),
     ("queue_fair_share_gpu", "GPUs of its fair share"),
-    ("queue_cpu_usage", "Part of all cores that it has used lately"),
-    ("queue_memory_usage", "Part of all memory that it has used lately"),
-    ("queue_gpu_usage", "Part of all GPUs that it has used lately"),
+    ("queue_cpu_usage", "ReadinessHandle of all cores that it has used lately"),
+    ("queue_memory_usage", "ReadinessHandle of all memory that it has used lately"),
+    ("queue_gpu_usage", "ReadinessHandle of all GPUs that it has used lately"),
 ];
 
 /// How long a cycle takes, and its parts.
@@ -82,8 +82,8 @@ impl Metrics {
         let histogram = || Histogram::new(exponential_buckets(5.0, 2.0, 10));
         let metrics = Self {
             latency: Gauge::default(),
-            opening: Gauge::default(),
-            closing: Gauge::default(),
+            open_session: Gauge::default(),
+            close_session: Gauge::default(),
             actions: Family::default(),
             cycles: Counter::default(),
             failed: Counter::default(),
@@ -91,12 +91,12 @@ impl Metrics {
             evictions: Counter::default(),
             waiting: Gauge::default(),
             scheduled: Family::default(),
-            turns: Family::default(),
-            played: Family::default(),
-            spared: Family::default(),
-            until_decided: histogram(),
-            until_asked: histogram(),
-            until_told: histogram(),
+            podgroups_considered: Family::default(),
+            scenarios_simulated: Family::default(),
+            scenarios_filtered: Family::default(),
+            scheduling_latency: histogram(),
+            bind_request_latency: histogram(),
+            usage_query_latency: histogram(),
             evicted_pods: Family::default(),
             evicted: BTreeMap::new(),
             queues: std::array::from_fn(|_| Family::default()),
@@ -105,9 +105,9 @@ impl Metrics {
             let latency = "Milliseconds that the last cycle took";
             registry.register("e2e_scheduling_latency_milliseconds", latency, metrics.latency.clone());
             let opening = "Milliseconds from the beginning of the last cycle to its first action";
-            registry.register("open_session_latency_milliseconds", opening, metrics.opening.clone());
+            registry.register("open_session_latency_milliseconds", opening, metrics.open_session.clone());
             let closing = "Milliseconds from the last action of the last cycle to its end";
-            registry.register("close_session_latency_milliseconds", closing, metrics.closing.clone());
+            registry.register("close_session_latency_milliseconds", closing, metrics.close_session.clone());
             let actions = "Milliseconds that an action took in the last cycle";
             registry.register("action_scheduling_latency_milliseconds", actions, metrics.actions.clone());
             registry.register("scheduling_cycles", "Cycles", metrics.cycles.clone());
@@ -119,17 +119,17 @@ impl Metrics {
             let scheduled = "Groups that got room, by the action that found or made it";
             registry.register("podgroups_scheduled_by_action", scheduled, metrics.scheduled.clone());
             let turns = "Times that an action looked at a group";
-            registry.register("podgroups_acted_on_by_action", turns, metrics.turns.clone());
+            registry.register("podgroups_acted_on_by_action", turns, metrics.podgroups_considered.clone());
             let played = "Sets of victims that were tried out for a group";
-            registry.register("scenarios_simulation_by_action", played, metrics.played.clone());
+            registry.register("scenarios_simulation_by_action", played, metrics.scenarios_simulated.clone());
             let spared = "Sets of victims that could not help, as was known without trying";
-            registry.register("scenarios_filtered_by_action", spared, metrics.spared.clone());
+            registry.register("scenarios_filtered_by_action", spared, metrics.scenarios_filtered.clone());
             let decided = "Milliseconds from the creation of a pod until a node was chosen for it";
-            registry.register("task_scheduling_latency_milliseconds", decided, metrics.until_decided.clone());
+            registry.register("task_scheduling_latency_milliseconds", decided, metrics.scheduling_latency.clone());
             let asked = "Milliseconds that creating a bind request took";
-            registry.register("task_bind_latency_milliseconds", asked, metrics.until_asked.clone());
+            registry.register("task_bind_latency_milliseconds", asked, metrics.bind_request_latency.clone());
             let told = "Milliseconds that Prometheus took to answer a question about past usage";
-            registry.register("usage_query_latency_milliseconds", told, metrics.until_told.clone());
+            registry.register("usage_query_latency_milliseconds", told, metrics.usage_query_latency.clone());
             let evicted = "Pods of a group that were evicted";
             registry.register("pod_group_evicted_pods", evicted, metrics.evicted_pods.clone());
             for ((name, help), family) in QUEUES.iter().zip(&metrics.queues) {
@@ -153,14 +153,16 @@ impl Metrics {
             let took = milliseconds(at.saturating_sub(before));
             match moment {
                 Moment::Opened => {
-                    self.opening.set(took);
+                    self.open_session.set(took);
                 }
                 Moment::Acted(action, effort) => {
                     let labels = of_action(action_name(*action));
                     self.actions.get_or_create(&labels).set(took);
-                    for (family, count) in
-                        [(&self.turns, effort.turns), (&self.played, effort.played), (&self.spared, effort.spared)]
-                    {
+                    for (family, count) in [
+                        (&self.podgroups_considered, effort.turns),
+                        (&self.scenarios_simulated, effort.played),
+                        (&self.scenarios_filtered, effort.spared),
+                    ] {
                         family.get_or_create(&labels).inc_by(i64::try_from(count).unwrap_or(i64::MAX));
                     }
                 }
@@ -168,7 +170,7 @@ impl Metrics {
             before = *at;
         }
         self.latency.set(watch.milliseconds());
-        self.closing.set(watch.milliseconds() - milliseconds(before));
+        self.close_session.set(watch.milliseconds() - milliseconds(before));
         self.cycles.inc();
         self.waiting.set(cycle.pending.len() as i64);
         let mut scheduled = BTreeSet::new();
@@ -178,7 +180,7 @@ impl Metrics {
                     self.binds.inc();
                     scheduled.insert(("allocate", job));
                     let waited = world.pods.get(pod).map_or(0, |pod| now.since(pod.created).0.max(0));
-                    self.until_decided.observe(waited as f64 / 1000.0);
+                    self.scheduling_latency.observe(waited as f64 / 1000.0);
                 }
                 Effect::Evict { job, action, beneficiary, .. } => {
                     self.evictions.inc();
@@ -200,11 +202,11 @@ impl Metrics {
             }
             stays
         });
-        self.tell_queues(world, &cycle.queues, usage);
+        self.set_queues(world, &cycle.queues, usage);
     }
 
     /// Tells about the queues there are, and about no others.
-    fn tell_queues(&self, world: &World, queues: &[QueueView], usage: &Usage) {
+    fn set_queues(&self, world: &World, queues: &[QueueView], usage: &Usage) {
         for family in &self.queues {
             family.clear();
         }

@@ -1,11 +1,11 @@
 //! The scheduler on a cluster: watches feed the World, cycles look at it soon after news and every period, effects are
 //! performed.
 
-mod looks;
+mod cycle_throttle;
 mod metrics;
-mod past;
 mod perform;
-mod server;
+mod snapshot_server;
+mod usage_fetcher;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,28 +24,28 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::drafts::Inbox;
-use crate::events::Events;
-use crate::health::Part;
-use crate::watch::{Condition, Seen, Watched, Watches, follow};
-use crate::writer::Writer;
-use crate::{Fault, Health, LeaseOptions, Pace, clock, kinds, lease};
-use looks::Looks;
+use crate::api_writer::ApiWriter;
+use crate::draft_channel::DraftReceiver;
+use crate::events::EventRecorder;
+use crate::health::ReadinessHandle;
+use crate::watch::{FieldSelector, SharedWatches, WatchSpec, WatchUpdate, forward_updates};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, clock, kinds, leader_election};
+use cycle_throttle::CycleThrottle;
 use metrics::Metrics;
-use past::Past;
 use perform::Performer;
-pub use server::{Pack, SnapshotOptions};
+pub use snapshot_server::{SnapshotEncoder, SnapshotOptions};
+use usage_fetcher::UsageFetcher;
 
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
     pub settings: Settings,
-    /// Between the beginnings of two cycles, at most; while there is news they follow each other sooner.
+    /// Between the beginnings of two cycles, at most; while there are changes they follow each other sooner.
     pub period: Duration,
     /// Delete victims instead of asking for their eviction: budgets for disruptions do not count then.
     pub evict_by_delete: bool,
     /// API calls at the same time.
     pub writers: usize,
-    pub lease: Option<LeaseOptions>,
+    pub election: Option<LeaderElectionOptions>,
     /// Whether and how `/get-snapshot` is answered.
     pub snapshots: Option<SnapshotOptions>,
 }
@@ -54,8 +54,8 @@ pub struct SchedulerOptions {
 const ECHO_PATIENCE: Span = Span::seconds(30);
 
 /// Something that happened.
-enum News {
-    Seen(Kind, Seen),
+enum Input {
+    Update(Kind, WatchUpdate),
     /// What was asked for was not done.
     Refused(Asked),
 }
@@ -63,24 +63,30 @@ enum News {
 /// Schedules until stopped.
 pub(crate) async fn run(
     client: Client,
-    watches: Watches,
+    watches: SharedWatches,
     options: SchedulerOptions,
-    drafts: Option<Inbox>,
-    pace: Arc<Pace>,
+    drafts: Option<DraftReceiver>,
+    limits: Arc<ApiLimits>,
     health: Health,
     stop: CancellationToken,
-) -> Result<(), Fault> {
-    let part = health.part();
+) -> Result<(), FatalError> {
+    let readiness = health.add_component("scheduler");
     let metrics = Metrics::register(&health);
-    let lease = options.lease.clone();
-    let past = Past::start(options.settings.usage.clone(), metrics.until_told.clone())?;
+    let election = options.election.clone();
+    let past = UsageFetcher::start(options.settings.usage.clone(), metrics.usage_query_latency.clone())?;
     let mut beside = tokio::task::JoinSet::new();
     if let Some(snapshots) = options.snapshots.clone() {
-        beside.spawn(server::serve(client.clone(), snapshots, options.settings.clone(), past.last(), stop.clone()));
+        beside.spawn(snapshot_server::serve(
+            client.clone(),
+            snapshots,
+            options.settings.clone(),
+            past.last(),
+            stop.clone(),
+        ));
     }
-    let mut shell = Shell::new(client.clone(), options, pace, part, metrics, past);
+    let mut shell = Shell::new(client.clone(), options, limits, readiness, metrics, past);
     shell.drafts = drafts;
-    Box::pin(lease::lead(client, lease, stop.clone(), shell.run(watches, stop))).await?;
+    Box::pin(leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop))).await?;
     tracing::info!("scheduler has ended");
     Ok(())
 }
@@ -90,7 +96,7 @@ struct Shell {
     options: SchedulerOptions,
     known: InFlight,
     /// From the grouper of this process, if it has one.
-    drafts: Option<Inbox>,
+    drafts: Option<DraftReceiver>,
     scheduler: Scheduler,
     /// Kinds that no watch has shown yet.
     unseen: BTreeSet<Kind>,
@@ -98,9 +104,9 @@ struct Shell {
     reporter: Reporter,
     /// Complaints about objects, to log each of them once.
     complaints: BTreeSet<String>,
-    part: Part,
+    readiness: ReadinessHandle,
     metrics: Metrics,
-    past: Past,
+    past: UsageFetcher,
     /// What the last cycle knew of the past.
     usage: Usage,
     /// Something changed since the last cycle.
@@ -109,12 +115,12 @@ struct Shell {
 }
 
 /// Pods of other schedulers, too: they take up room. Those that have failed are as good as gone.
-fn watched(kind: Kind) -> Watched {
-    let condition = if kind == Kind::Pod { Condition::not_failed() } else { Condition::default() };
-    Watched { resource: kinds::resource(kind), condition }
+fn watched(kind: Kind) -> WatchSpec {
+    let selector = if kind == Kind::Pod { FieldSelector::not_failed() } else { FieldSelector::default() };
+    WatchSpec { resource: kinds::resource(kind), selector }
 }
 
-/// Kinds to follow: all but those that this cluster does not have.
+/// Kinds to watch: all but those that this cluster does not have.
 async fn served(client: &Client) -> Vec<Kind> {
     let mut served = Vec::new();
     for &kind in Kind::ALL {
@@ -131,15 +137,15 @@ impl Shell {
     fn new(
         client: Client,
         options: SchedulerOptions,
-        pace: Arc<Pace>,
-        part: Part,
+        limits: Arc<ApiLimits>,
+        readiness: ReadinessHandle,
         metrics: Metrics,
-        past: Past,
+        past: UsageFetcher,
     ) -> Self {
-        let writer = Writer::new(client.clone(), pace, options.writers);
-        let events = Events::new(&writer, options.settings.scheduler_name.clone());
+        let writer = ApiWriter::new(client.clone(), limits, options.writers);
+        let events = EventRecorder::new(&writer, options.settings.scheduler_name.clone());
         Self {
-            performer: Performer::new(writer, events, metrics.until_asked.clone(), &options),
+            performer: Performer::new(writer, events, metrics.bind_request_latency.clone(), &options),
             scheduler: Scheduler::new(options.settings.clone()),
             client,
             options,
@@ -148,7 +154,7 @@ impl Shell {
             unseen: BTreeSet::new(),
             reporter: Reporter::default(),
             complaints: BTreeSet::new(),
-            part,
+            readiness,
             metrics,
             past,
             usage: Usage::default(),
@@ -157,7 +163,7 @@ impl Shell {
         }
     }
 
-    async fn run(mut self, watches: Watches, stop: CancellationToken) {
+    async fn run(mut self, watches: SharedWatches, stop: CancellationToken) {
         let (out, mut news) = mpsc::channel(1024);
         let mut followed = tokio::task::JoinSet::new();
         let served = tokio::select! {
@@ -166,23 +172,23 @@ impl Shell {
         };
         for kind in served {
             self.unseen.insert(kind);
-            let news = move |seen| News::Seen(kind, seen);
-            followed.spawn(follow(watches.clone(), watched(kind), out.clone(), news));
+            let news = move |seen| Input::Update(kind, seen);
+            followed.spawn(forward_updates(watches.clone(), watched(kind), out.clone(), news));
         }
         // Never full: refusals are fewer than effects, and effects wait for slots.
         let (refuse, mut refused) = mpsc::unbounded_channel();
-        let mut looks = Looks::new(self.options.period);
+        let mut throttle = CycleThrottle::new(self.options.period);
         if let Some(drafts) = &self.drafts {
-            drafts.open();
+            drafts.start();
         }
         loop {
-            let next = looks.next(self.news, self.performer.writer.in_a_hurry());
+            let next = throttle.next_start(self.news, self.performer.writer.urgent_in_flight());
             // In this order: a flood of news must not keep the scheduler from scheduling.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep_until(next) => {
-                    looks.look(|| self.cycle(&refuse));
+                    throttle.run(|| self.cycle(&refuse));
                 }
                 Some(done) = refused.recv() => self.take(done),
                 draft = next_draft(&mut self.drafts) => self.take_draft(draft),
@@ -204,28 +210,28 @@ impl Shell {
         self.news = true;
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: Input) {
         // First: what is drafted is drafted before a watch can show it.
-        while let Some(draft) = self.drafts.as_mut().and_then(Inbox::try_next) {
+        while let Some(draft) = self.drafts.as_mut().and_then(DraftReceiver::try_next) {
             self.take_draft(draft);
         }
         match news {
-            News::Seen(kind, Seen::Applied(value)) => self.see(kind, &value),
-            News::Seen(kind, Seen::Deleted(key)) => self.forget(kind, key),
-            News::Seen(kind, Seen::Listed { all, gone }) => {
-                for key in gone {
+            Input::Update(kind, WatchUpdate::Applied(value)) => self.see(kind, &value),
+            Input::Update(kind, WatchUpdate::Deleted(key)) => self.forget(kind, key),
+            Input::Update(kind, WatchUpdate::Relisted { objects, removed }) => {
+                for key in removed {
                     self.forget(kind, key);
                 }
-                for value in &all {
+                for value in &objects {
                     self.see(kind, value);
                 }
                 self.unseen.remove(&kind);
-                if self.unseen.is_empty() && !self.part.is_ready() {
+                if self.unseen.is_empty() && !self.readiness.is_ready() {
                     tracing::info!(nodes = self.known.world().nodes.len(), "the cluster is known");
-                    self.part.ready();
+                    self.readiness.ready();
                 }
             }
-            News::Refused(asked) => self.known.refused(&asked),
+            Input::Refused(asked) => self.known.refused(&asked),
         }
         self.news = true;
     }
@@ -241,8 +247,8 @@ impl Shell {
         self.known.lose(&ObjectId::new(kind, key));
     }
 
-    fn cycle(&mut self, refuse: &mpsc::UnboundedSender<News>) {
-        if !self.part.is_ready() {
+    fn cycle(&mut self, refuse: &mpsc::UnboundedSender<Input>) {
+        if !self.readiness.is_ready() {
             return;
         }
         let now = clock::now();
@@ -297,7 +303,7 @@ impl Shell {
     }
 
     /// One after the other on the same object, different ones side by side.
-    fn write(&mut self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
+    fn write(&mut self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<Input>) {
         let mut deeds: BTreeMap<perform::Target, Vec<Write>> = BTreeMap::new();
         let mut words: BTreeMap<perform::Target, Vec<Write>> = BTreeMap::new();
         for write in writes {
@@ -320,7 +326,7 @@ impl Shell {
     }
 }
 
-async fn next_draft(drafts: &mut Option<Inbox>) -> Draft {
+async fn next_draft(drafts: &mut Option<DraftReceiver>) -> Draft {
     match drafts {
         Some(drafts) => drafts.next().await,
         None => std::future::pending().await,

@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::metrics::Stopwatch;
-use super::{News, SchedulerOptions};
-use crate::events::{Events, Note, reference};
-use crate::writer::{DELETE, PATCH, POST, Writer, code, exists_already, gone_is_fine};
+use super::{Input, SchedulerOptions};
+use crate::api_error::{ignore_not_found, is_already_exists, status_code};
+use crate::api_writer::{ApiWriter, DELETE, PATCH, POST};
+use crate::events::{EventRecorder, NewEvent, reference};
 
 /// When others write the same object at the same time.
 const ATTEMPTS: u32 = 5;
@@ -27,15 +28,15 @@ const EXPLANATION_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(super) struct Performer {
-    pub(super) writer: Writer,
-    words: Writer,
+    pub(super) writer: ApiWriter,
+    words: ApiWriter,
     /// For times on groups, of which every bind makes one, and for other words than before: whoever waits is told first.
-    notes: Writer,
+    notes: ApiWriter,
     /// Words that wait to be written: newer ones about the same object take their place.
     board: Arc<Mutex<BTreeMap<Target, Vec<Write>>>>,
-    events: Events,
+    events: EventRecorder,
     /// Milliseconds that creating a bind request takes.
-    until_asked: Histogram,
+    bind_request_latency: Histogram,
     evict_by_delete: bool,
 }
 
@@ -78,20 +79,25 @@ fn explains(word: &Write) -> bool {
 }
 
 impl Performer {
-    pub(super) fn new(writer: Writer, events: Events, until_asked: Histogram, options: &SchedulerOptions) -> Self {
-        let (words, notes, board) = (writer.for_explanations(), writer.for_words(), Arc::default());
-        Self { writer, words, notes, board, events, until_asked, evict_by_delete: options.evict_by_delete }
+    pub(super) fn new(
+        writer: ApiWriter,
+        events: EventRecorder,
+        bind_request_latency: Histogram,
+        options: &SchedulerOptions,
+    ) -> Self {
+        let (words, notes, board) = (writer.at_pending_reason_priority(), writer.at_status_priority(), Arc::default());
+        Self { writer, words, notes, board, events, bind_request_latency, evict_by_delete: options.evict_by_delete }
     }
 
     /// Tells what else is to be known about an object, some time soon, instead of what waited to be told.
-    pub(super) fn post(&self, about: Target, words: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
+    pub(super) fn post(&self, about: Target, words: Vec<Write>, refuse: &mpsc::UnboundedSender<Input>) {
         let urgent = words.iter().any(explains);
         if self.board().insert(about.clone(), words).is_some() {
             return;
         }
         let (mut performer, refuse) = (self.clone(), refuse.clone());
         let writer = if urgent {
-            performer.words = self.words.patient_for(EXPLANATION_PATIENCE);
+            performer.words = self.words.defer_up_to(EXPLANATION_PATIENCE);
             &self.words
         } else {
             performer.words = self.notes.clone();
@@ -104,7 +110,7 @@ impl Performer {
     }
 
     /// Performs writes one after the other, up to the first that fails.
-    pub(super) async fn perform_all(&self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<News>) {
+    pub(super) async fn perform_all(&self, writes: Vec<Write>, refuse: &mpsc::UnboundedSender<Input>) {
         let mut writes = writes.into_iter();
         while let Some(write) = writes.next() {
             if let Err(why) = self.perform(&write).await {
@@ -115,7 +121,7 @@ impl Performer {
                 }
                 // Nor is what was to follow. The loop may have ended.
                 for asked in std::iter::once(write).chain(writes).flat_map(|undone| undone.asked()) {
-                    let _ = refuse.send(News::Refused(asked));
+                    let _ = refuse.send(Input::Refused(asked));
                 }
                 break;
             }
@@ -143,7 +149,7 @@ impl Performer {
             About::Pod(key, uid) => reference("v1", "Pod", &key, &uid),
             About::PodGroup(key, uid) => reference("scheduling.run.ai/v2alpha2", "PodGroup", &key, &uid),
         };
-        self.events.tell(Note { about, warning, reason, message, annotations });
+        self.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
     }
 
     /// Does it, or tells why it was not done.
@@ -157,7 +163,7 @@ impl Performer {
             Write::DeleteBindRequest(request) => {
                 tracing::info!(%request, "deleting a bind request that failed");
                 let api: Api<BindRequest> = self.api(request);
-                gone_is_fine(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
+                ignore_not_found(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
             }
             Write::LabelPod { pod, key, value } => {
                 let labels = BTreeMap::from([(key, value)]);
@@ -177,7 +183,7 @@ impl Performer {
                 let api: Api<PodGroup> = self.api(group);
                 let patch = Patch::Merge(json!({"status": {"schedulingConditions": conditions}}));
                 let patched = self.words.call(|| api.patch_status(&group.name, &PATCH, &patch)).await;
-                gone_is_fine(patched)
+                ignore_not_found(patched)
             }
             Write::SetUnschedulable { pod, reason, message, .. } => {
                 let condition = json!({
@@ -202,14 +208,14 @@ impl Performer {
         let api: Api<BindRequest> = self.api(&key);
         let watch = Stopwatch::start();
         match self.writer.call(|| api.create(&POST, request)).await {
-            Ok(_) => self.until_asked.observe(watch.milliseconds()),
+            Ok(_) => self.bind_request_latency.observe(watch.milliseconds()),
             // Lost replies end here, too: then the stored one is what we asked for.
-            Err(error) if code(&error) == Some(409) => {
+            Err(error) if status_code(&error) == Some(409) => {
                 let stored = self.writer.call(|| api.get_opt(&key.name)).await.map_err(|error| error.to_string())?;
                 let stored = stored.ok_or("a request of this name was there, and is gone now")?;
                 if owner_of(&stored) != owner_of(request) {
                     let done = self.writer.call(|| api.delete(&key.name, &DELETE)).await;
-                    gone_is_fine(done).map_err(|error| error.to_string())?;
+                    ignore_not_found(done).map_err(|error| error.to_string())?;
                     return Err("a request for an earlier pod of this name was in the way".to_owned());
                 }
                 if stored.spec.selected_node != *node {
@@ -220,7 +226,7 @@ impl Performer {
                 let about = reference("v1", "Pod", &key, owner_of(request).unwrap_or_default());
                 let message = format!("Failed to bind pod {key} to node {node}. {error}");
                 let (warning, reason, annotations) = (true, reason::FAILED_BINDING, BTreeMap::new());
-                self.events.tell(Note { about, warning, reason, message, annotations });
+                self.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
                 return Err(error.to_string());
             }
         }
@@ -233,9 +239,9 @@ impl Performer {
         let api: Api<BindRequest> = self.api(&key);
         let watch = Stopwatch::start();
         match self.writer.call(|| api.create(&POST, batch)).await {
-            Ok(_) => self.until_asked.observe(watch.milliseconds()),
+            Ok(_) => self.bind_request_latency.observe(watch.milliseconds()),
             // Nobody else makes one of this name.
-            Err(error) if exists_already(&error) => {}
+            Err(error) if is_already_exists(&error) => {}
             Err(error) => return Err(error.to_string()),
         }
         tracing::info!(batch = %key, pods = pods.len(), "binds requested");
@@ -266,28 +272,28 @@ impl Performer {
             };
             attempts += 1;
             match done {
-                Err(error) if code(&error) == Some(404) => return Ok(()),
+                Err(error) if status_code(&error) == Some(404) => return Ok(()),
                 // Somebody wrote the pod at the same time.
-                Err(error) if code(&error) == Some(409) && attempts < ATTEMPTS => {}
+                Err(error) if status_code(&error) == Some(409) && attempts < ATTEMPTS => {}
                 done => return done,
             }
         }
     }
 
     /// Conditions are merged by type: those of others stay.
-    async fn patch_pod_status(&self, writer: &Writer, pod: &Key, status: Value) -> Result<(), kube::Error> {
+    async fn patch_pod_status(&self, writer: &ApiWriter, pod: &Key, status: Value) -> Result<(), kube::Error> {
         let api: Api<Pod> = self.api(pod);
         let patch = Patch::Strategic(json!({"status": status}));
-        gone_is_fine(writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await)
+        ignore_not_found(writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await)
     }
 
-    async fn patch<K>(&self, writer: &Writer, key: &Key, patch: &Value) -> Result<(), kube::Error>
+    async fn patch<K>(&self, writer: &ApiWriter, key: &Key, patch: &Value) -> Result<(), kube::Error>
     where
         K: Namespaced,
     {
         let api: Api<K> = self.api(key);
         let patch = Patch::Merge(patch);
-        gone_is_fine(writer.call(|| api.patch(&key.name, &PATCH, &patch)).await)
+        ignore_not_found(writer.call(|| api.patch(&key.name, &PATCH, &patch)).await)
     }
 
     fn api<K: Namespaced>(&self, key: &Key) -> Api<K> {

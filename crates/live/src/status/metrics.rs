@@ -41,7 +41,7 @@ impl QueueMetrics {
 
     fn families(&self) -> [(&'static str, &'static str, &Gauges); 7] {
         [
-            ("queue_info", "Always 1; the labels tell about the queue", &self.info),
+            ("queue_info", "Always 1; the labels set about the queue", &self.info),
             ("queue_deserved_gpus", "GPUs of its quota, -1 without limit", &self.deserved_gpus),
             ("queue_quota_cpu_cores", "Cores of its quota, -1 without limit", &self.quota_cpu_cores),
             ("queue_quota_memory_bytes", "Bytes of its quota, -1 without limit", &self.quota_memory_bytes),
@@ -51,8 +51,8 @@ impl QueueMetrics {
         ]
     }
 
-    /// Tells about the queues there are, and about no others.
-    pub(super) fn tell(&self, tally: &QueueTally) {
+    /// Sets the values of all queues, and removes those of deleted ones.
+    pub(super) fn update(&self, tally: &QueueTally) {
         for (_, _, family) in self.families() {
             family.clear();
         }

@@ -9,10 +9,11 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use tokio_util::sync::CancellationToken;
 
-use crate::Fault;
+use crate::FatalError;
+use crate::api_error::conflict_as_false;
 
 #[derive(Clone, Debug)]
-pub struct LeaseOptions {
+pub struct LeaderElectionOptions {
     pub namespace: String,
     pub name: String,
     /// Tells replicas apart.
@@ -21,28 +22,28 @@ pub struct LeaseOptions {
     pub duration: Duration,
     /// After so long without success the holder gives up, before others take over.
     pub renew_deadline: Duration,
-    pub retry: Duration,
+    pub retry_period: Duration,
 }
 
 /// Does the work, after the lease is ours and for as long as it is; at once if no lease is wanted.
-pub(crate) async fn lead(
+pub(crate) async fn run_as_leader(
     client: Client,
-    lease: Option<LeaseOptions>,
+    lease: Option<LeaderElectionOptions>,
     stop: CancellationToken,
     work: impl Future<Output = ()>,
-) -> Result<(), Fault> {
+) -> Result<(), FatalError> {
     let Some(options) = lease else {
         work.await;
         return Ok(());
     };
-    let mut leadership = Leadership::new(client, options);
+    let mut leadership = LeaderElector::new(client, options);
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = leadership.acquire() => {}
     }
     tokio::select! {
         // Writes under way may still arrive, as they may after a crash.
-        lost = leadership.keep() => return Err(lost),
+        lost = leadership.renew_until_lost() => return Err(lost),
         () = work => {}
     }
     leadership.release().await;
@@ -50,46 +51,46 @@ pub(crate) async fn lead(
 }
 
 /// Our hold on a lease, or hope for one.
-struct Leadership {
+struct LeaderElector {
     api: Api<Lease>,
-    options: LeaseOptions,
+    options: LeaderElectionOptions,
     /// The last renewal by somebody else, and when we saw it: only our own clock counts.
-    observed: Option<(Option<MicroTime>, Instant)>,
+    last_observed_renewal: Option<(Option<MicroTime>, Instant)>,
 }
 
-impl Leadership {
-    fn new(client: Client, options: LeaseOptions) -> Self {
-        Self { api: Api::namespaced(client, &options.namespace), options, observed: None }
+impl LeaderElector {
+    fn new(client: Client, options: LeaderElectionOptions) -> Self {
+        Self { api: Api::namespaced(client, &options.namespace), options, last_observed_renewal: None }
     }
 
     /// Waits until the lease is ours.
     async fn acquire(&mut self) {
-        let LeaseOptions { name, identity, .. } = self.options.clone();
+        let LeaderElectionOptions { name, identity, .. } = self.options.clone();
         tracing::info!(lease = name, identity, "waiting to lead");
         loop {
-            match self.try_hold(Instant::now()).await {
+            match self.try_acquire_or_renew(Instant::now()).await {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => tracing::warn!(lease = name, %error, "cannot ask for the lease"),
             }
-            tokio::time::sleep(self.options.retry).await;
+            tokio::time::sleep(self.options.retry_period).await;
         }
         tracing::info!(lease = name, identity, "leading");
     }
 
     /// Renews the lease for as long as that works.
-    async fn keep(&mut self) -> Fault {
+    async fn renew_until_lost(&mut self) -> FatalError {
         let mut renewed = Instant::now();
         loop {
-            tokio::time::sleep(self.options.retry).await;
-            match tokio::time::timeout(self.options.renew_deadline, self.try_hold(Instant::now())).await {
+            tokio::time::sleep(self.options.retry_period).await;
+            match tokio::time::timeout(self.options.renew_deadline, self.try_acquire_or_renew(Instant::now())).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
-                Ok(Ok(false)) => return Fault::LeaseLost(self.options.name.clone()),
+                Ok(Ok(false)) => return FatalError::LeaseLost(self.options.name.clone()),
                 Ok(Err(error)) => tracing::warn!(lease = self.options.name, %error, "cannot renew the lease"),
                 Err(_) => tracing::warn!(lease = self.options.name, "renewing the lease takes too long"),
             }
             if renewed.elapsed() > self.options.renew_deadline {
-                return Fault::LeaseLost(self.options.name.clone());
+                return FatalError::LeaseLost(self.options.name.clone());
             }
         }
     }
@@ -106,29 +107,29 @@ impl Leadership {
     }
 
     /// Takes or renews the lease if nobody else holds it.
-    async fn try_hold(&mut self, now: Instant) -> Result<bool, Error> {
+    async fn try_acquire_or_renew(&mut self, now: Instant) -> Result<bool, Error> {
         let name = self.options.name.clone();
         let Some(mut lease) = self.api.get_opt(&name).await? else {
             let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
             let lease = Lease { metadata, spec: Some(self.renewed(&LeaseSpec::default())) };
-            return unless_beaten(self.api.create(&PostParams::default(), &lease).await);
+            return conflict_as_false(self.api.create(&PostParams::default(), &lease).await);
         };
         let spec = lease.spec.take().unwrap_or_default();
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
-        if holder.is_some_and(|holder| holder != self.options.identity) && !self.ran_out(&spec, now) {
+        if holder.is_some_and(|holder| holder != self.options.identity) && !self.is_expired(&spec, now) {
             return Ok(false);
         }
         lease.spec = Some(self.renewed(&spec));
         // It carries the version we read: whoever was faster wins.
-        unless_beaten(self.api.replace(&name, &PostParams::default(), &lease).await)
+        conflict_as_false(self.api.replace(&name, &PostParams::default(), &lease).await)
     }
 
     /// Whether its holder has not renewed it for as long as it said, by our clock.
-    fn ran_out(&mut self, spec: &LeaseSpec, now: Instant) -> bool {
-        let seen = match &self.observed {
+    fn is_expired(&mut self, spec: &LeaseSpec, now: Instant) -> bool {
+        let seen = match &self.last_observed_renewal {
             Some((renewed, seen)) if *renewed == spec.renew_time => *seen,
             _ => {
-                self.observed = Some((spec.renew_time.clone(), now));
+                self.last_observed_renewal = Some((spec.renew_time.clone(), now));
                 now
             }
         };
@@ -147,13 +148,5 @@ impl Leadership {
             lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(!ours)),
             ..before.clone()
         }
-    }
-}
-
-fn unless_beaten<T>(written: Result<T, Error>) -> Result<bool, Error> {
-    match written {
-        Ok(_) => Ok(true),
-        Err(Error::Api(status)) if status.code == 409 => Ok(false),
-        Err(error) => Err(error),
     }
 }

@@ -1,5 +1,5 @@
-//! Objects of any kind as they are read, without the record of who set which field: that is half of many an object, and
-//! most of what is read is read by watches.
+//! Objects of any kind without managedFields, which are half of many objects. They are skipped while parsing: most of what
+//! is parsed comes from watches.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,23 +10,23 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Raw {
+pub(crate) struct StrippedObject {
     /// What watches and lists need of it.
     metadata: ObjectMeta,
     fields: Map<String, Value>,
 }
 
-/// Whether anybody wants what is in config maps: whoever follows certain ones does, whoever follows all wants names.
+/// Whether to keep the data of config maps: a watch of certain ones needs it, a watch of all needs their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contents {
-    Wanted,
-    NobodysBusiness,
+pub(crate) enum ConfigMapData {
+    Keep,
+    Drop,
 }
 
-impl Raw {
+impl StrippedObject {
     /// The object with its kind, which lists leave out.
-    pub(crate) fn into_value(mut self, resource: &ApiResource, contents: Contents) -> Value {
-        if resource.kind == "ConfigMap" && contents == Contents::NobodysBusiness {
+    pub(crate) fn into_value(mut self, resource: &ApiResource, contents: ConfigMapData) -> Value {
+        if resource.kind == "ConfigMap" && contents == ConfigMapData::Drop {
             self.fields.retain(|field, _| field == "metadata");
         }
         self.fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());
@@ -35,7 +35,7 @@ impl Raw {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Raw {
+impl<'de> serde::Deserialize<'de> for StrippedObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = Fields { of: Level::Object }.deserialize(deserializer)?;
         let metadata = fields.get("metadata");
@@ -50,7 +50,7 @@ impl<'de> serde::Deserialize<'de> for Raw {
     }
 }
 
-impl kube::Resource for Raw {
+impl kube::Resource for StrippedObject {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -83,7 +83,7 @@ impl kube::Resource for Raw {
     }
 }
 
-/// Reads fields, and passes over those that nobody wants.
+/// Parses fields, and skips managedFields.
 #[derive(Clone, Copy)]
 struct Fields {
     of: Level,
@@ -143,30 +143,32 @@ mod tests {
         })
     }
 
-    fn read(contents: Contents) -> Value {
-        let raw: Raw = serde_json::from_value(map()).unwrap();
-        raw.into_value(&ApiResource::erase::<ConfigMap>(&()), contents)
+    fn read(contents: ConfigMapData) -> Value {
+        let object: StrippedObject = serde_json::from_value(map()).unwrap();
+        object.into_value(&ApiResource::erase::<ConfigMap>(&()), contents)
     }
 
     #[test]
-    fn all_but_the_record_of_who_set_what_is_kept() {
+    fn all_but_managed_fields_is_kept() {
         let mut want = map();
         want["metadata"].as_object_mut().unwrap().remove("managedFields");
         want["apiVersion"] = json!("v1");
         want["kind"] = json!("ConfigMap");
-        assert_eq!(read(Contents::Wanted), want);
+        assert_eq!(read(ConfigMapData::Keep), want);
     }
 
     #[test]
-    fn config_maps_keep_what_is_in_them_for_those_who_ask_by_name() {
-        assert!(read(Contents::NobodysBusiness)["data"].is_null());
-        assert_eq!(read(Contents::NobodysBusiness)["metadata"]["name"], "m");
+    fn config_maps_keep_their_data_only_where_it_is_wanted() {
+        assert!(read(ConfigMapData::Drop)["data"].is_null());
+        assert_eq!(read(ConfigMapData::Drop)["metadata"]["name"], "m");
     }
 
     #[test]
-    fn watches_find_their_place() {
+    fn watches_find_the_resource_version() {
         let event = json!({"type": "ADDED", "object": map()}).to_string();
-        let Ok(WatchEvent::Added(raw)) = serde_json::from_str::<WatchEvent<Raw>>(&event) else { panic!("not read") };
-        assert_eq!(raw.meta().resource_version.as_deref(), Some("7"));
+        let Ok(WatchEvent::Added(object)) = serde_json::from_str::<WatchEvent<StrippedObject>>(&event) else {
+            panic!("not read")
+        };
+        assert_eq!(object.meta().resource_version.as_deref(), Some("7"));
     }
 }

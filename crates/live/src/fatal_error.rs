@@ -1,4 +1,4 @@
-//! What ends a component.
+//! Errors that end a component, and with it the process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,23 +6,23 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
-pub enum Fault {
+pub enum FatalError {
     #[error("cannot read kubeconfig {path}: {source}")]
     Kubeconfig { path: PathBuf, source: kube::config::KubeconfigError },
     #[error("no cluster is configured: {0}; set KUBECONFIG or pass --kubeconfig")]
     NoCluster(kube::config::InferConfigError),
-    #[error("cannot make a client: {0}")]
+    #[error("cannot connect to the API server: {0}")]
     Client(Box<kube::Error>),
-    #[error("cannot read objects of kind {kind}: {source}")]
-    Unread { kind: String, source: Box<kube::Error> },
+    #[error("cannot list objects of kind {kind}: {source}")]
+    List { kind: String, source: Box<kube::Error> },
     #[error("cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Bind { address: SocketAddr, source: std::io::Error },
     #[error("lost the lease {0}: another replica leads now")]
     LeaseLost(String),
-    #[error("cannot learn past usage: {0}")]
-    Usage(String),
+    #[error("usage-based fairness needs Prometheus: {0}")]
+    UsageSource(String),
     #[error("a component failed: {0}")]
-    Ended(String),
+    ComponentPanicked(String),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
 }

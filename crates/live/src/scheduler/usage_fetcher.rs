@@ -18,12 +18,12 @@ use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
 use super::metrics::Stopwatch;
-use crate::{Fault, clock};
+use crate::{FatalError, clock};
 
 /// The last answers, and when they came.
 type Known = Option<(Usage, Timestamp)>;
 
-pub(super) struct Past {
+pub(super) struct UsageFetcher {
     /// Without a rule, the past does not count.
     rule: Option<UsageRule>,
     known: watch::Receiver<Known>,
@@ -33,9 +33,9 @@ pub(super) struct Past {
     _fetching: JoinSet<()>,
 }
 
-impl Past {
+impl UsageFetcher {
     /// Starts to fetch, if the past counts; measures how many milliseconds answers take.
-    pub(super) fn start(rule: Option<UsageRule>, latency: Histogram) -> Result<Self, Fault> {
+    pub(super) fn start(rule: Option<UsageRule>, latency: Histogram) -> Result<Self, FatalError> {
         let (tell, known) = watch::channel(None);
         let mut fetching = JoinSet::new();
         if let Some(rule) = rule.clone() {
@@ -71,8 +71,8 @@ struct Prometheus {
     latency: Histogram,
 }
 
-fn connect(connection: &Connection) -> Result<Client, Fault> {
-    let wrong = |problem: String| Fault::Usage(problem);
+fn connect(connection: &Connection) -> Result<Client, FatalError> {
+    let wrong = |problem: String| FatalError::UsageSource(problem);
     let url = match connection {
         Connection::Unsaid => {
             return Err(wrong("it is not said where; set connectionString to the URL of Prometheus".to_owned()));
@@ -85,7 +85,7 @@ fn connect(connection: &Connection) -> Result<Client, Fault> {
     // Not repeated in words: the address may hold a password.
     let config = config(&url).map_err(|error| wrong(format!("its address is not a URL: {error}")))?;
     // The same client as for the API server; it is an HTTP client first of all.
-    Client::try_from(config).map_err(|error| Fault::Client(Box::new(error)))
+    Client::try_from(config).map_err(|error| FatalError::Client(Box::new(error)))
 }
 
 /// A name and a password in the address are sent as such, and are no part of the address then.
@@ -250,7 +250,7 @@ mod tests {
     async fn usage_is_fetched_and_too_old_usage_does_not_count() {
         let asked = Arc::default();
         let url = serve(Arc::clone(&asked)).await;
-        let mut past = Past::start(Some(rule(Connection::Url(url))), latency()).unwrap();
+        let mut past = UsageFetcher::start(Some(rule(Connection::Url(url))), latency()).unwrap();
         past.known.changed().await.unwrap();
         let now = clock::now();
         let quarter = BTreeMap::from([("a".to_owned(), [250_000; 3]), ("b".to_owned(), [0; 3])]);
@@ -263,12 +263,12 @@ mod tests {
     #[tokio::test]
     async fn the_first_cycle_waits_for_the_first_answer_but_not_for_ever() {
         let nobody = "http://127.0.0.1:1".to_owned();
-        let mut past = Past::start(Some(rule(Connection::Url(nobody))), latency()).unwrap();
+        let mut past = UsageFetcher::start(Some(rule(Connection::Url(nobody))), latency()).unwrap();
         let now = clock::now();
         assert_eq!(past.usage(now), None);
         assert_eq!(past.usage(now.plus(Span::seconds(61))), Some(Usage::default()));
         assert_eq!(
-            Past::start(None, latency()).unwrap().usage(now),
+            UsageFetcher::start(None, latency()).unwrap().usage(now),
             Some(Usage::default()),
             "where the past does not count"
         );
@@ -276,7 +276,8 @@ mod tests {
 
     #[tokio::test]
     async fn mistakes_are_told_at_start() {
-        let wrong = |connection| Past::start(Some(rule(connection)), latency()).err().map(|fault| fault.to_string());
+        let wrong =
+            |connection| UsageFetcher::start(Some(rule(connection)), latency()).err().map(|fault| fault.to_string());
         let unsaid = "cannot learn past usage: it is not said where; set connectionString to the URL of Prometheus";
         assert_eq!(wrong(Connection::Unsaid).as_deref(), Some(unsaid));
         let unset = "cannot learn past usage: the environment variable KAI_TEST_UNSET is not set";

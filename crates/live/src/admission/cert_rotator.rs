@@ -12,8 +12,9 @@ use kube::Error;
 use kube::api::{Api, ObjectMeta};
 
 use super::{AdmissionOptions, PAUSE, pem};
+use crate::api_error::status_code;
+use crate::api_writer::{ApiWriter, POST};
 use crate::clock;
-use crate::writer::{POST, Writer, code};
 
 /// What to serve, and whom the API server has to trust.
 #[derive(Clone, Debug)]
@@ -25,15 +26,15 @@ pub(super) struct Certificates {
     until: Timestamp,
 }
 
-pub(super) struct Keeper {
-    writer: Writer,
+pub(super) struct CertRotator {
+    writer: ApiWriter,
     api: Api<Secret>,
     namespace: String,
-    maker: Maker,
+    issuer: CertIssuer,
 }
 
 /// Whom certificates are for, and for how long.
-struct Maker {
+struct CertIssuer {
     host: String,
     life: Span,
 }
@@ -41,7 +42,7 @@ struct Maker {
 /// How often it is looked whether another replica has done something, or somebody has undone it.
 const PERIOD: Span = Span::seconds(60);
 /// And in a life of a certificate: more often than once between its steps.
-const LOOKS: i64 = 48;
+const CHECKS_PER_LIFETIME: i64 = 48;
 
 const SERVED: [&str; 2] = ["tls.crt", "tls.key"];
 const NEXT: [&str; 2] = ["next.crt", "next.key"];
@@ -52,20 +53,20 @@ const TRUSTED_MAX: usize = 8;
 
 type Data = BTreeMap<String, ByteString>;
 
-impl Keeper {
-    pub(super) fn new(writer: Writer, options: &AdmissionOptions) -> Self {
+impl CertRotator {
+    pub(super) fn new(writer: ApiWriter, options: &AdmissionOptions) -> Self {
         Self {
             api: Api::namespaced(writer.client.clone(), &options.namespace),
             writer,
             namespace: options.namespace.clone(),
-            maker: Maker { host: options.reach.host(), life: options.certificate_life },
+            issuer: CertIssuer { host: options.reach.host(), life: options.certificate_life },
         }
     }
 
     /// Looks until it succeeds.
-    pub(super) async fn insist(&self) -> Certificates {
+    pub(super) async fn ensure_with_retry(&self) -> Certificates {
         loop {
-            match self.look().await {
+            match self.ensure().await {
                 Ok(certificates) => return certificates,
                 Err(why) => tracing::warn!(
                     namespace = self.namespace,
@@ -78,30 +79,30 @@ impl Keeper {
     }
 
     /// How long to wait before the next look.
-    pub(super) fn pause(&self, certificates: &Certificates) -> Duration {
+    pub(super) fn next_check(&self, certificates: &Certificates) -> Duration {
         let rest = certificates.until.since(clock::now());
-        let micros = rest.0.min(PERIOD.0).min(self.maker.life.0 / LOOKS).max(10_000);
+        let micros = rest.0.min(PERIOD.0).min(self.issuer.life.0 / CHECKS_PER_LIFETIME).max(10_000);
         Duration::from_micros(micros.unsigned_abs())
     }
 
     /// Does what is due.
-    async fn look(&self) -> Result<Certificates, String> {
+    async fn ensure(&self) -> Result<Certificates, String> {
         loop {
             let now = clock::now();
             let secret =
                 self.writer.call(|| self.api.get_opt(webhook::SECRET)).await.map_err(|error| error.to_string())?;
             let data = secret.as_ref().and_then(|secret| secret.data.clone()).unwrap_or_default();
-            let (step, trusted) = self.maker.step(&data, now);
+            let (step, trusted) = self.issuer.step(&data, now);
             if let Step::Wait(until) = step {
                 let [served, key] = SERVED.map(|name| text(&data, name).as_bytes().to_vec());
                 return Ok(Certificates { served, key, trusted: trusted.concat().into_bytes(), until });
             }
-            let data = self.maker.change(data, trusted, step, now).map_err(|error| error.to_string())?;
+            let data = self.issuer.change(data, trusted, step, now).map_err(|error| error.to_string())?;
             tracing::info!(?step, "certificates change");
             match self.write(secret, data).await {
                 // If another replica was faster, what it wrote is what counts.
-                Err(error) if code(&error) == Some(409) => {}
-                Err(error) if code(&error) == Some(404) => {
+                Err(error) if status_code(&error) == Some(409) => {}
+                Err(error) if status_code(&error) == Some(404) => {
                     return Err(format!("{error}; create the namespace {}, or pass --namespace", self.namespace));
                 }
                 written => written.map_err(|error| error.to_string())?,
@@ -122,7 +123,7 @@ impl Keeper {
     }
 }
 
-impl Maker {
+impl CertIssuer {
     /// What is due, and who is trusted.
     fn step(&self, data: &Data, now: Timestamp) -> (Step, Vec<String>) {
         let trusted = pem::authorities(text(data, TRUSTED), now);
@@ -178,15 +179,15 @@ mod tests {
     const START: i64 = 1_750_000_000;
 
     /// What is due at this second, done; and what is kept then.
-    fn look(maker: &Maker, mut data: Data, second: i64) -> (Vec<Step>, Data) {
+    fn look(issuer: &CertIssuer, mut data: Data, second: i64) -> (Vec<Step>, Data) {
         let now = Timestamp(0).plus(Span::seconds(START + second));
         let mut steps = Vec::new();
         loop {
-            let (step, trusted) = maker.step(&data, now);
+            let (step, trusted) = issuer.step(&data, now);
             if matches!(step, Step::Wait(_)) {
                 return (steps, data);
             }
-            data = maker.change(data, trusted, step, now).unwrap();
+            data = issuer.change(data, trusted, step, now).unwrap();
             steps.push(step);
         }
     }
@@ -197,25 +198,25 @@ mod tests {
 
     #[test]
     fn the_secret_goes_through_a_life() {
-        let maker = Maker { host: "here".to_owned(), life: Span::seconds(120) };
-        let (steps, first) = look(&maker, Data::new(), 0);
+        let issuer = CertIssuer { host: "here".to_owned(), life: Span::seconds(120) };
+        let (steps, first) = look(&issuer, Data::new(), 0);
         assert_eq!((steps, authorities(&first)), (vec![Step::Begin], 1));
-        let (steps, both) = look(&maker, first.clone(), 80);
+        let (steps, both) = look(&issuer, first.clone(), 80);
         assert_eq!((steps, authorities(&both)), (vec![Step::Prepare], 2));
         assert_eq!(SERVED.map(|name| &both[name]), SERVED.map(|name| &first[name]), "not served yet");
-        let (steps, switched) = look(&maker, both.clone(), 90);
+        let (steps, switched) = look(&issuer, both.clone(), 90);
         assert_eq!((steps, authorities(&switched)), (vec![Step::Switch], 2));
         assert_eq!(SERVED.map(|name| &switched[name]), NEXT.map(|name| &both[name]));
         assert!(NEXT.iter().all(|name| !switched.contains_key(*name)));
-        let (steps, third) = look(&maker, switched, 160);
+        let (steps, third) = look(&issuer, switched, 160);
         assert_eq!((steps, authorities(&third)), (vec![Step::Prepare], 2), "the first one has ended");
     }
 
     #[test]
     fn what_is_of_no_use_is_replaced() {
-        let maker = Maker { host: "here".to_owned(), life: Span::seconds(120) };
-        let (_, data) = look(&maker, Data::new(), 0);
-        let elsewhere = Maker { host: "there".to_owned(), ..maker };
+        let issuer = CertIssuer { host: "here".to_owned(), life: Span::seconds(120) };
+        let (_, data) = look(&issuer, Data::new(), 0);
+        let elsewhere = CertIssuer { host: "there".to_owned(), ..issuer };
         let (steps, data) = look(&elsewhere, data, 1);
         assert_eq!((steps, authorities(&data)), (vec![Step::Begin], 2), "whoever serves the old one stays trusted");
         let strange = SERVED.map(|name| (name.to_owned(), ByteString(b"of somebody else".to_vec())));

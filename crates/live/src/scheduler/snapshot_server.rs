@@ -15,18 +15,18 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::snapshot::{Picture, look};
+use crate::snapshot::{ClusterSnapshot, list_all};
 
 /// How snapshots are asked for and made.
 #[derive(Clone)]
 pub struct SnapshotOptions {
     /// Of 127.0.0.1 only: whoever may forward ports may see everything.
     pub port: u16,
-    pub pack: Arc<Pack>,
+    pub pack: Arc<SnapshotEncoder>,
 }
 
 /// Makes a file of what was seen.
-pub type Pack = dyn Fn(Picture, Usage) -> io::Result<Vec<u8>> + Send + Sync;
+pub type SnapshotEncoder = dyn Fn(ClusterSnapshot, Usage) -> io::Result<Vec<u8>> + Send + Sync;
 
 impl fmt::Debug for SnapshotOptions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,11 +65,11 @@ pub(super) async fn serve(
 
 async fn snapshot(client: &Client, options: &SnapshotOptions, settings: &Settings, usage: Usage) -> Response {
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
-    let mut picture = match look(client, |_, _| {}).await {
+    let mut picture = match list_all(client, |_, _| {}).await {
         Ok(picture) => picture,
         Err(fault) => return failed(fault.to_string()),
     };
-    picture.objects.retain(|object| concerns(object, settings));
+    picture.objects.retain(|object| in_shard(object, settings));
     let pack = Arc::clone(&options.pack);
     match tokio::task::spawn_blocking(move || pack(picture, usage)).await {
         Ok(Ok(file)) => {
@@ -83,7 +83,7 @@ async fn snapshot(client: &Client, options: &SnapshotOptions, settings: &Setting
 }
 
 /// Whether a cycle of this shard would look at it.
-fn concerns(object: &Value, settings: &Settings) -> bool {
+fn in_shard(object: &Value, settings: &Settings) -> bool {
     match object["kind"].as_str() {
         Some("Pod") => object["status"]["phase"] != "Failed",
         Some("Node" | "Queue" | "PodGroup") => {
@@ -105,10 +105,10 @@ mod tests {
         let settings = Settings { node_pool_value: Some("blue".to_owned()), ..Settings::default() };
         let node =
             |pool: &str| json!({"kind": "Node", "metadata": {"labels": {settings.node_pool_label_key.as_str(): pool}}});
-        assert!(concerns(&node("blue"), &settings) && !concerns(&node("red"), &settings));
-        assert!(concerns(&json!({"kind": "Pod"}), &settings));
-        assert!(!concerns(&json!({"kind": "Pod", "status": {"phase": "Failed"}}), &settings));
+        assert!(in_shard(&node("blue"), &settings) && !in_shard(&node("red"), &settings));
+        assert!(in_shard(&json!({"kind": "Pod"}), &settings));
+        assert!(!in_shard(&json!({"kind": "Pod", "status": {"phase": "Failed"}}), &settings));
         let whole = Settings { node_pool_value: None, ..settings.clone() };
-        assert!(!concerns(&node("red"), &whole) && concerns(&json!({"kind": "Node"}), &whole));
+        assert!(!in_shard(&node("red"), &whole) && in_shard(&json!({"kind": "Node"}), &whole));
     }
 }
