@@ -4,6 +4,12 @@
 //! [`parse`]; no definitions, no recursion, no regular expressions, no access to anything but the input.
 //! Expressions come from objects in the cluster, so both the text and the work are bounded: an expression
 //! that asks for too much is an error, not a stalled grouper.
+//!
+//! The crate `jaq-core` runs all of jq and was tried in its place (3.1, with `jaq-std` 3.0 and `jaq-json` 2.0). It has no
+//! limit on work, memory or depth, and no place to put one: its interpreter calls nothing of its user's between steps.
+//! `def f: f; f`, `[range(1; infinite)]` and even forty times `(1,1,1) |` before `empty`, with no function but `empty`,
+//! run without end; `def f: 1 + f; f` and a long row of `-` overflow the stack, which ends the whole process. A thread
+//! that is abandoned after some time would be no remedy: the result would depend on the machine.
 
 mod eval;
 mod lex;
