@@ -8,7 +8,7 @@ enum May {
     UseAnything,
 }
 
-const LAYERS: [(&str, May); 19] = [
+const LAYERS: [(&str, May); 18] = [
     ("kai-engine", May::Use(&[])),
     ("kai-api", May::Use(&[])),
     ("kai-workloads", May::Use(&["kai-api"])),
@@ -19,7 +19,6 @@ const LAYERS: [(&str, May); 19] = [
     ("kai-sim", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-live", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads", "kai-meter"])),
     ("kai-reservation", May::Use(&["kai-api", "test-cluster"])),
-    ("kai-console", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-cli", May::UseAnything),
     ("bench", May::UseAnything),
     ("bench-live", May::UseAnything),
