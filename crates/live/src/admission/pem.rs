@@ -1,11 +1,13 @@
 //! Certificates as text: made, read, and held against each other.
 
+use std::time::Duration;
+
 use kai_control::admission::certificate::Validity;
 use kai_engine::units::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
 };
-use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::{Pem, parse_x509_pem};
 use x509_parser::prelude::X509Certificate;
@@ -18,6 +20,8 @@ pub(super) struct Made {
     pub(super) authority: String,
 }
 
+/// Seconds from 1970 to the end of the year 9999, the last that a certificate can name.
+const LAST_SECOND: u64 = 253_402_300_799;
 const END: &str = "-----END CERTIFICATE-----";
 
 /// Makes an authority for one certificate only: its key is forgotten, so that nobody can ever use it.
@@ -42,7 +46,11 @@ pub(super) fn make(host: &str, validity: Validity) -> Result<Made, Error> {
 }
 
 fn parameters(hosts: Vec<String>, validity: Validity) -> Result<CertificateParams, Error> {
-    let date = |at: Timestamp| OffsetDateTime::from_unix_timestamp(at.0.div_euclid(1_000_000)).map_err(|_| Error::Time);
+    let date = |at: Timestamp| {
+        let seconds =
+            u64::try_from(at.0 / 1_000_000).ok().filter(|&seconds| seconds <= LAST_SECOND).ok_or(Error::Time)?;
+        Ok::<_, Error>(date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds))
+    };
     let mut parameters = CertificateParams::new(hosts)?;
     parameters.distinguished_name = rcgen::DistinguishedName::new();
     parameters.not_before = date(validity.from)?;
@@ -128,6 +136,15 @@ mod tests {
         assert_eq!(read(&made.certificate, &other.key, "here", &trusted), None, "with another key");
         assert_eq!(read(&made.certificate, &made.key, "here", &[]), None, "by nobody known");
         assert_eq!(read("", "", "here", &trusted), None);
+    }
+
+    #[test]
+    fn dates_that_a_certificate_cannot_name_are_errors() {
+        for at in [Timestamp(i64::MIN), Timestamp(-1_000_000), Timestamp(i64::MAX)] {
+            assert!(matches!(make("here", Validity { from: at, until: at }), Err(Error::Time)), "{at:?}");
+        }
+        let last = Timestamp(LAST_SECOND as i64 * 1_000_000);
+        assert!(make("here", Validity { from: NOW, until: last }).is_ok());
     }
 
     #[test]
