@@ -86,7 +86,7 @@ impl Cluster {
             Call::Bind(effect) => self.bind_step(effect),
             Call::Group(effect) => self.group_step(effect),
             Call::PatchStatus { object, patch } => {
-                self.edit(object, |value| merge(value, patch));
+                self.edit(object, |value| json_patch::merge(value, patch));
                 Ok(())
             }
         }
@@ -107,7 +107,7 @@ impl Cluster {
             }
             Write::DeleteBindRequest(request) => match bind_batch::place(request) {
                 Some((batch, place)) => {
-                    self.edit(&request_id(&batch), |value| merge(value, &bind_batch::without(&place)));
+                    self.edit(&request_id(&batch), |value| json_patch::merge(value, &bind_batch::without(&place)));
                 }
                 None => self.remove(&request_id(request)),
             },
@@ -210,7 +210,7 @@ impl Cluster {
             BindEffect::Bind { pod, uid, node, annotations } => self.assign(pod, uid, node, annotations)?,
             BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::place(request) => {
                 if *phase != phase::SUCCEEDED {
-                    self.edit(&request_id(&batch), |value| merge(value, &bind_batch::without(&place)));
+                    self.edit(&request_id(&batch), |value| json_patch::merge(value, &bind_batch::without(&place)));
                 }
             }
             BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {
@@ -406,24 +406,6 @@ fn set(value: &mut Value, path: &[&str], key: &str, new: Value) {
 fn unset(value: &mut Value, path: &[&str], key: &str) {
     if let Some(object) = object_at(value, path) {
         object.remove(key);
-    }
-}
-
-/// A JSON merge patch: `null` removes, objects are merged, everything else replaces.
-fn merge(value: &mut Value, patch: &Value) {
-    let Some(patch) = patch.as_object() else {
-        *value = patch.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (key, change) in patch {
-        if change.is_null() {
-            unset(value, &[], key);
-        } else {
-            merge(&mut value[key.as_str()], change);
-        }
     }
 }
 
