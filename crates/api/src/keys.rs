@@ -1,6 +1,6 @@
 //! Keys and fixed values, spelled as KAI does. Whoever reads or writes one takes it from here.
 
-/// Labels on workloads, pods and our own objects.
+/// Labels on workloads, pods and custom resources.
 pub mod label {
     /// Queue of a workload, on its owner or pods. The key can be configured.
     pub const QUEUE: &str = "kai.scheduler/queue";
@@ -26,7 +26,7 @@ pub mod label {
     pub const GPU_GROUP_PREFIX: &str = "runai-gpu-group/";
     /// Node of a BindRequest.
     pub const SELECTED_NODE: &str = "selected-node";
-    /// Number of requests in a BindRequest that holds several. Ours, not KAI's.
+    /// Number of requests in a BindRequest that holds several. Not in NVIDIA KAI.
     pub const BIND_BATCH: &str = "kai.scheduler/bind-batch";
     /// Component a pod belongs to; reservation and scaling pods are recognised by it.
     pub const APP: &str = "app";
@@ -40,7 +40,7 @@ pub mod label {
     pub const KARTA_VERSION: &str = "run.ai/karta-version";
     /// Kind of the workloads a Karta object describes.
     pub const KARTA_KIND: &str = "run.ai/karta-kind";
-    /// Who manages an installed object.
+    /// What manages an installed object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// What Prometheus scrapes. The key can be configured.
     pub const ACCOUNTING: &str = "kai.scheduler/accounting";
@@ -64,11 +64,11 @@ pub mod node_label {
     pub const CPU_WORKER: &str = "node-role.kubernetes.io/cpu-worker";
     /// Marks nodes whose GPUs are split. The key can be configured.
     pub const MIG_ENABLED: &str = "node-role.kubernetes.io/mig-enabled";
-    /// Marks nodes whose GPUs are pretended.
+    /// Marks nodes whose GPUs are simulated.
     pub const FAKE_GPU: &str = "run.ai/fake.gpu";
 }
 
-/// Annotations on workloads, pods and our own objects.
+/// Annotations on workloads, pods and custom resources.
 pub mod annotation {
     /// Group a pod belongs to.
     pub const POD_GROUP_NAME: &str = "pod-group-name";
@@ -84,9 +84,9 @@ pub mod annotation {
     pub const MPS: &str = "mps";
     /// Start of the names of the config maps that tell a pod its GPU.
     pub const SHARED_GPU_CONFIG_MAP: &str = "runai/shared-gpu-configmap";
-    /// Start of the annotations that hold one request each in a BindRequest with several; a number follows. Ours.
+    /// Start of the annotations that hold one request each in a BindRequest with several; a number follows. Not in NVIDIA KAI.
     pub const BIND_BATCH_PREFIX: &str = "bind-batch.kai.scheduler/";
-    /// What a bound pod was given; see [`received`](super::received).
+    /// Kind of resources that a bound pod was allocated; see [`received`](super::received).
     pub const RECEIVED_RESOURCE_TYPE: &str = "received-resource-type";
     /// GPU a reservation pod found itself on.
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
@@ -128,7 +128,7 @@ pub mod annotation {
     pub const CONFIG_MAP_VERSION: &str = "configMapVersion";
     /// Whether Prometheus scrapes a Service.
     pub const PROMETHEUS_SCRAPE: &str = "prometheus.io/scrape";
-    /// When our Prometheus was disabled.
+    /// When the operator's Prometheus was disabled.
     pub const DEPRECATION_TIMESTAMP: &str = "kai/deprecation-timestamp";
     /// Where a Topology was copied from.
     pub const MIGRATED_FROM: &str = "kai.scheduler/migrated-from";
@@ -164,7 +164,7 @@ pub mod resource {
     pub const GPU_MEMORY: &str = "run.ai/gpu.memory";
 }
 
-/// What a bound pod was given.
+/// Kinds of resources that a bound pod was allocated.
 pub mod received {
     /// Whole GPUs, or none.
     pub const REGULAR: &str = "Regular";
@@ -188,13 +188,13 @@ pub mod phase {
 pub mod reason {
     /// Type of a group's scheduling condition.
     pub const UNSCHEDULABLE_ON_NODE_POOL: &str = "UnschedulableOnNodePool";
-    /// No place was found.
+    /// No node was found.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// A non-preemptible group does not fit into its queue's quota.
     pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
     /// A group does not fit into its queue's limit.
     pub const OVER_LIMIT: &str = "OverLimit";
-    /// Those of a pod that waits for its queue, not for a node.
+    /// Reasons of a pod that its queue blocks, not a lack of nodes.
     pub const QUOTA: [&str; 2] = [NON_PREEMPTIBLE_OVER_QUOTA, OVER_LIMIT];
     /// A group names a queue that is not there.
     pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";
@@ -208,11 +208,11 @@ pub mod reason {
     pub const STALE_JOB: &str = "StaleJob";
     /// A pod was evicted.
     pub const EVICT: &str = "Evict";
-    /// A pod waits for what others are releasing.
+    /// A pod waits on its node for resources that others are releasing.
     pub const PIPELINED: &str = "Pipelined";
     /// A node was chosen for a pod.
     pub const SCHEDULED: &str = "Scheduled";
-    /// The order to bind a pod could not be written.
+    /// The bind request of a pod could not be written.
     pub const FAILED_BINDING: &str = "FailedBinding";
     /// Type of the condition that tells whether a pod was bound.
     pub const POD_BOUND: &str = "PodBound";
@@ -270,28 +270,28 @@ pub mod name {
     pub const OPERATOR: &str = "kai-operator";
 }
 
-/// Names of what admission registers, keeps and serves.
+/// Names of what admission registers, stores and serves.
 pub mod webhook {
-    /// Service through which the API server asks.
+    /// Service through which the API server calls the webhooks.
     pub const SERVICE: &str = "admission";
     /// Secret with the certificate.
     pub const SECRET: &str = "kai-admission-webhook-tls-secret";
-    /// Configuration of what changes pods.
+    /// Configuration of the mutating webhook for pods.
     pub const MUTATING: &str = "mutating-kai-admission";
-    /// Configuration of what judges pods and topologies.
+    /// Configuration of the validating webhooks for pods and topologies.
     pub const VALIDATING: &str = "validating-kai-admission";
-    /// Configuration of what judges queues.
+    /// Configuration of the validating webhook for queues.
     pub const QUEUES: &str = "kai-queue-validation-v2";
-    /// Configuration of what judges pod groups.
+    /// Configuration of the validating webhook for pod groups.
     pub const POD_GROUPS: &str = "kai-podgroup-validation-v2alpha2";
-    /// Where pods are changed.
+    /// Path of the mutating webhook for pods.
     pub const MUTATE_POD_PATH: &str = "/mutate--v1-pod";
-    /// Where pods are judged.
+    /// Path of the validating webhook for pods.
     pub const POD_PATH: &str = "/validate--v1-pod";
-    /// Where topologies are judged.
+    /// Path of the validating webhook for topologies.
     pub const TOPOLOGY_PATH: &str = "/validate-kai-scheduler-v1alpha1-topology";
-    /// Where queues are judged.
+    /// Path of the validating webhook for queues.
     pub const QUEUE_PATH: &str = "/validate-scheduling-run-ai-v2-queue";
-    /// Where pod groups are judged.
+    /// Path of the validating webhook for pod groups.
     pub const POD_GROUP_PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
 }
