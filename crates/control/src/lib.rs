@@ -10,13 +10,12 @@
 pub mod admission;
 pub mod bind_batch;
 pub mod binder;
-mod calendar;
+pub mod controller;
 pub mod declared_roles;
 pub mod devices;
 mod duration;
 pub mod gpu_wiring;
 pub mod grouper;
-pub mod groups;
 pub mod in_flight;
 pub mod key;
 pub mod kinds;
@@ -24,11 +23,9 @@ mod nearest;
 pub mod node_scale;
 pub mod objects;
 pub mod quantity;
-pub mod queues;
-pub mod resource_sum;
 pub mod roles;
 pub mod scheduler;
-pub mod tally;
+pub mod status;
 pub mod world;
 
 pub use key::Key;

@@ -33,28 +33,28 @@ pub struct Adjustment {
     /// Whole pods; each is then to be marked as unschedulable, as autoscalers expect.
     pub create: Vec<Value>,
     /// Nothing may be made yet: look again then.
-    pub again: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
 }
 
 /// After a stand-in has gone, new nodes may still be about to take the pods that wait.
 pub const COOL_DOWN: Span = Span::seconds(60);
 
-/// `pods` are those of our scheduler, `stand_ins` those of the namespace; `removed` is when one was last taken away.
+/// `pods` are those of our scheduler, `scaling_pods` those of the namespace; `removed` is when one was last taken away.
 pub fn adjust(
     pods: &BTreeMap<Key, Value>,
-    stand_ins: &BTreeMap<Key, Value>,
+    scaling_pods: &BTreeMap<Key, Value>,
     settings: &Settings,
     removed: Option<Timestamp>,
     now: Timestamp,
 ) -> Adjustment {
-    let needed = |stand_in: &Value| is_needed(stand_in, pods);
+    let needed = |scaling_pod: &Value| is_needed(scaling_pod, pods);
     let delete: Vec<Key> =
-        stand_ins.iter().filter(|(_, stand_in)| !needed(stand_in)).map(|(key, _)| key.clone()).collect();
+        scaling_pods.iter().filter(|(_, scaling_pod)| !needed(scaling_pod)).map(|(key, _)| key.clone()).collect();
     if !delete.is_empty() {
-        return Adjustment { delete, create: Vec::new(), again: Some(now.plus(COOL_DOWN)) };
+        return Adjustment { delete, create: Vec::new(), requeue_at: Some(now.plus(COOL_DOWN)) };
     }
     if let Some(quiet) = removed.map(|removed| removed.plus(COOL_DOWN)).filter(|quiet| *quiet > now) {
-        return Adjustment { again: Some(quiet), ..Adjustment::default() };
+        return Adjustment { requeue_at: Some(quiet), ..Adjustment::default() };
     }
     let waiting: Vec<(&Key, &Value, Share)> = pods
         .iter()
@@ -64,9 +64,9 @@ pub fn adjust(
     let hundredths: u64 =
         waiting.iter().map(|(_, _, share)| u64::from(share.hundredths) * u64::from(share.devices)).sum();
     let demand = hundredths.div_ceil(100);
-    let names: BTreeSet<&str> = stand_ins.keys().map(|key| key.name.as_str()).collect();
-    let mut asked: u64 = stand_ins.values().map(gpus).sum();
-    let mut largest: u64 = stand_ins.values().map(gpus).max().unwrap_or(0);
+    let names: BTreeSet<&str> = scaling_pods.keys().map(|key| key.name.as_str()).collect();
+    let mut asked: u64 = scaling_pods.values().map(gpus).sum();
+    let mut largest: u64 = scaling_pods.values().map(gpus).max().unwrap_or(0);
     let mut create = Vec::new();
     for (key, pod, share) in waiting {
         let devices = u64::from(share.devices);
@@ -76,17 +76,17 @@ pub fn adjust(
         }
         asked += devices;
         largest = largest.max(devices);
-        create.push(stand_in(&name, key, pod, share.devices, settings));
+        create.push(scaling_pod(&name, key, pod, share.devices, settings));
     }
     Adjustment { create, ..Adjustment::default() }
 }
 
 /// Whether the pod that a stand-in stands for still finds no node.
-fn is_needed(stand_in: &Value, pods: &BTreeMap<Key, Value>) -> bool {
-    if stand_in["status"]["phase"] == "Succeeded" {
+fn is_needed(scaling_pod: &Value, pods: &BTreeMap<Key, Value>) -> bool {
+    if scaling_pod["status"]["phase"] == "Succeeded" {
         return false;
     }
-    let labelled = |key: &str| stand_in["metadata"]["labels"][key].as_str().unwrap_or_default();
+    let labelled = |key: &str| scaling_pod["metadata"]["labels"][key].as_str().unwrap_or_default();
     let source = Key::new(labelled(label::SHARED_GPU_POD_NAMESPACE), labelled(label::SHARED_GPU_POD_NAME));
     // A pod that nobody has looked at yet may need it.
     pods.get(&source).is_some_and(|pod| scheduled(pod).is_none_or(needs_node))
@@ -134,8 +134,8 @@ impl Share {
 }
 
 /// Whole GPUs that a stand-in asks for.
-fn gpus(stand_in: &Value) -> u64 {
-    let containers = stand_in["spec"]["containers"].as_array().into_iter().flatten();
+fn gpus(scaling_pod: &Value) -> u64 {
+    let containers = scaling_pod["spec"]["containers"].as_array().into_iter().flatten();
     let amount =
         |container: &Value| amount(&container["resources"]["requests"][resource::NVIDIA_GPU]).map(Quantity::units);
     containers.filter_map(amount).map(|units| u64::try_from(units).unwrap_or(0)).sum()
@@ -149,7 +149,7 @@ fn amount(value: &Value) -> Option<Quantity> {
     }
 }
 
-fn stand_in(name: &str, key: &Key, pod: &Value, devices: u32, settings: &Settings) -> Value {
+fn scaling_pod(name: &str, key: &Key, pod: &Value, devices: u32, settings: &Settings) -> Value {
     let gpus = devices.to_string();
     let mut requests = Map::new();
     requests.insert(resource::NVIDIA_GPU.to_owned(), json!(gpus));
@@ -218,9 +218,9 @@ mod tests {
         pod(name, &json!({"gpu-fraction": "0.5"}), "Unschedulable")
     }
 
-    fn made(pods: &BTreeMap<Key, Value>, stand_ins: &BTreeMap<Key, Value>) -> Vec<String> {
+    fn made(pods: &BTreeMap<Key, Value>, scaling_pods: &BTreeMap<Key, Value>) -> Vec<String> {
         let name = |pod: &Value| format!("{} {}", pod["metadata"]["name"].as_str().unwrap(), gpus(pod));
-        adjust(pods, stand_ins, &settings(), None, NOW).create.iter().map(name).collect()
+        adjust(pods, scaling_pods, &settings(), None, NOW).create.iter().map(name).collect()
     }
 
     fn stored(pods: &[Value]) -> BTreeMap<Key, Value> {
@@ -252,19 +252,19 @@ mod tests {
     #[test]
     fn stand_ins_go_when_their_pods_have_a_place_and_none_come_for_a_while() {
         let waiting: BTreeMap<_, _> = [half("a"), half("b"), half("c")].into();
-        let stand_ins = stored(&adjust(&waiting, &BTreeMap::new(), &settings(), None, NOW).create);
-        assert_eq!(stand_ins.len(), 2);
-        assert_eq!(made(&waiting, &stand_ins), [""; 0]);
+        let scaling_pods = stored(&adjust(&waiting, &BTreeMap::new(), &settings(), None, NOW).create);
+        assert_eq!(scaling_pods.len(), 2);
+        assert_eq!(made(&waiting, &scaling_pods), [""; 0]);
         let mut placed = waiting.clone();
         for pod in placed.values_mut() {
             pod["status"]["conditions"][0]["status"] = json!("True");
         }
-        let after = adjust(&placed, &stand_ins, &settings(), None, NOW);
-        assert_eq!((after.delete.len(), after.create.len(), after.again), (2, 0, Some(NOW.plus(COOL_DOWN))));
+        let after = adjust(&placed, &scaling_pods, &settings(), None, NOW);
+        assert_eq!((after.delete.len(), after.create.len(), after.requeue_at), (2, 0, Some(NOW.plus(COOL_DOWN))));
         let early = adjust(&waiting, &BTreeMap::new(), &settings(), Some(NOW), NOW.plus(Span::seconds(59)));
-        assert_eq!((early.create.len(), early.again), (0, Some(NOW.plus(COOL_DOWN))));
+        assert_eq!((early.create.len(), early.requeue_at), (0, Some(NOW.plus(COOL_DOWN))));
         assert_eq!(adjust(&waiting, &BTreeMap::new(), &settings(), Some(NOW), NOW.plus(COOL_DOWN)).create.len(), 2);
-        assert_eq!(adjust(&BTreeMap::new(), &stand_ins, &settings(), None, NOW).delete.len(), 2);
+        assert_eq!(adjust(&BTreeMap::new(), &scaling_pods, &settings(), None, NOW).delete.len(), 2);
     }
 
     #[test]

@@ -147,8 +147,8 @@ pub fn accounts() -> BTreeMap<&'static str, &'static str> {
 /// Everything there must be before a part can run as itself.
 pub fn manifests() -> Vec<Value> {
     let (home, reservations) = (name::NAMESPACE, name::RESOURCE_RESERVATION);
-    let stand_ins = name::SCALE_ADJUST;
-    let mut all = vec![namespace(home), namespace(reservations), namespace(stand_ins)];
+    let scaling_pods = name::SCALE_ADJUST;
+    let mut all = vec![namespace(home), namespace(reservations), namespace(scaling_pods)];
     for part in &PARTS {
         let mut rules: Vec<Value> = part.rules.iter().map(Rule::manifest).collect();
         if part.role == "kai-podgrouper" {
@@ -168,7 +168,7 @@ pub fn manifests() -> Vec<Value> {
     all.push(account(reservations, reservations));
     all.push(role(reservations, reservations, &[own_pod.manifest()]));
     all.push(binding("Role", Some(reservations), reservations, reservations, reservations));
-    all.push(account(stand_ins, stand_ins));
+    all.push(account(scaling_pods, scaling_pods));
     all
 }
 

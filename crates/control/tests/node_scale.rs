@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use kai_control::node_scale::{Settings as StandIns, adjust};
+use kai_control::node_scale::{Settings as ScalingPods, adjust};
 use kai_control::scheduler::{Effect, Reporter, Settings, Usage, Write, cycle};
 use kai_control::{Key, Object, World};
 use kai_engine::units::{Span, Timestamp};
@@ -19,7 +19,7 @@ struct Cluster {
     others: Vec<Value>,
     nodes: Vec<Value>,
     pods: BTreeMap<Key, Value>,
-    stand_ins: BTreeMap<Key, Value>,
+    scaling_pods: BTreeMap<Key, Value>,
     removed: Option<Timestamp>,
     now: Timestamp,
     reporter: Reporter,
@@ -50,7 +50,7 @@ impl Cluster {
             others,
             nodes: Vec::new(),
             pods,
-            stand_ins: BTreeMap::new(),
+            scaling_pods: BTreeMap::new(),
             removed: None,
             now,
             reporter: Reporter::default(),
@@ -89,22 +89,22 @@ impl Cluster {
     }
 
     fn adjust(&mut self) {
-        let settings = StandIns {
+        let settings = ScalingPods {
             namespace: "scale".to_owned(),
             app: "scaling-pod".to_owned(),
             service_account: "scaling-pod".to_owned(),
             image: "scaling-pod".to_owned(),
             memory_hundredths: 10,
         };
-        let adjustment = adjust(&self.pods, &self.stand_ins, &settings, self.removed, self.now);
+        let adjustment = adjust(&self.pods, &self.scaling_pods, &settings, self.removed, self.now);
         for key in &adjustment.delete {
-            self.stand_ins.remove(key);
+            self.scaling_pods.remove(key);
             self.removed = Some(self.now);
         }
         for mut pod in adjustment.create {
             let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
             pod["status"] = json!({"phase": "Pending", "conditions": [condition]});
-            self.stand_ins.insert(Key::of(&pod), pod);
+            self.scaling_pods.insert(Key::of(&pod), pod);
         }
     }
 
@@ -114,7 +114,7 @@ impl Cluster {
             let condition = &pod["status"]["conditions"][0];
             (condition["reason"] == "Unschedulable").then(|| whole_gpus(pod))
         };
-        let wanted: u64 = self.pods.values().chain(self.stand_ins.values()).filter_map(wanting).sum();
+        let wanted: u64 = self.pods.values().chain(self.scaling_pods.values()).filter_map(wanting).sum();
         let held: u64 = self.pods.values().filter(|pod| !pod["spec"]["nodeName"].is_null()).map(whole_gpus).sum();
         while held + wanted > GPUS_A_NODE * self.nodes.len() as u64 {
             let labels = json!({"nvidia.com/gpu.memory": "40000", "nvidia.com/gpu.count": GPUS_A_NODE.to_string()});
@@ -125,7 +125,7 @@ impl Cluster {
             );
         }
         if !self.nodes.is_empty() {
-            for pod in self.stand_ins.values_mut() {
+            for pod in self.scaling_pods.values_mut() {
                 pod["status"] = json!({"phase": "Succeeded"});
             }
         }
@@ -139,7 +139,7 @@ impl Cluster {
             self.autoscale();
             self.now = self.now.plus(Span::seconds(10));
         }
-        assert_eq!(self.stand_ins.len(), 0, "{:?}", self.stand_ins.keys());
+        assert_eq!(self.scaling_pods.len(), 0, "{:?}", self.scaling_pods.keys());
         (self.nodes.len(), self.pods.values().filter(|pod| pod["status"]["phase"] == "Running").count())
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kai_api::PodGroup;
 use kai_control::Key;
-use kai_control::grouper::{Agenda, Followed, GroupEffect, Job, Reading, Step, Written};
+use kai_control::grouper::{Followed, GroupEffect, GrouperController, Job, Reading, Step, Written};
 use kai_workloads::{ObjectRef, Settings};
 use kube::api::{Api, ApiResource, Patch};
 use kube::core::GroupVersionKind;
@@ -70,7 +70,7 @@ pub(crate) async fn run(
         words: writer.at_status_priority(),
         writer,
         scheduler_name: settings.scheduler_name.clone(),
-        agenda: Agenda::new(settings),
+        agenda: GrouperController::new(settings),
         declarations,
         unseen: KINDS.into(),
         kinds: Arc::default(),
@@ -88,7 +88,7 @@ struct Shell {
     groups: ApiWriter,
     words: ApiWriter,
     events: EventRecorder,
-    agenda: Agenda,
+    agenda: GrouperController,
     scheduler_name: String,
     declarations: Key,
     unseen: BTreeSet<Followed>,

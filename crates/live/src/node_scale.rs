@@ -58,7 +58,7 @@ pub(crate) async fn run(
         settings,
         scheduler_name,
         pods: BTreeMap::new(),
-        stand_ins: BTreeMap::new(),
+        scaling_pods: BTreeMap::new(),
         unseen: KINDS.into(),
         removed: None,
         readiness: health.add_component("nodescaleadjuster"),
@@ -74,7 +74,7 @@ struct Shell {
     settings: Settings,
     scheduler_name: String,
     pods: BTreeMap<Key, Value>,
-    stand_ins: BTreeMap<Key, Value>,
+    scaling_pods: BTreeMap<Key, Value>,
     unseen: BTreeSet<Kind>,
     /// When a stand-in was last taken away.
     removed: Option<Timestamp>,
@@ -115,7 +115,7 @@ impl Shell {
     fn see(&mut self, kind: Kind, seen: WatchUpdate) {
         let known = match kind {
             Kind::Pods => &mut self.pods,
-            Kind::StandIns => &mut self.stand_ins,
+            Kind::StandIns => &mut self.scaling_pods,
         };
         match seen {
             WatchUpdate::Applied(value) => {
@@ -140,29 +140,29 @@ impl Shell {
     /// Does what is to be done, and tells how long nothing is due.
     async fn look(&mut self) -> Duration {
         let now = clock::now();
-        let Adjustment { delete, create, again } =
-            adjust(&self.pods, &self.stand_ins, &self.settings, self.removed, now);
+        let Adjustment { delete, create, requeue_at } =
+            adjust(&self.pods, &self.scaling_pods, &self.settings, self.removed, now);
         for key in delete {
             match self.delete(&key).await {
                 Ok(()) => {
-                    tracing::info!(stand_in = key.name, "taken away");
-                    self.stand_ins.remove(&key);
+                    tracing::info!(scaling_pod = key.name, "taken away");
+                    self.scaling_pods.remove(&key);
                     self.removed = Some(now);
                 }
-                Err(error) => tracing::warn!(stand_in = key.name, "cannot be taken away: {error}"),
+                Err(error) => tracing::warn!(scaling_pod = key.name, "cannot be taken away: {error}"),
             }
         }
         for pod in create {
             let key = Key::of(&pod);
             match self.create(&key, &pod).await {
                 Ok(()) => {
-                    tracing::info!(stand_in = key.name, "stands in for a pod that shares GPUs");
-                    self.stand_ins.insert(key, pod);
+                    tracing::info!(scaling_pod = key.name, "stands in for a pod that shares GPUs");
+                    self.scaling_pods.insert(key, pod);
                 }
-                Err(error) => tracing::warn!(stand_in = key.name, "cannot be made: {error}"),
+                Err(error) => tracing::warn!(scaling_pod = key.name, "cannot be made: {error}"),
             }
         }
-        let wait = again.map(|again| again.since(now).0.max(0).unsigned_abs());
+        let wait = requeue_at.map(|at| at.since(now).0.max(0).unsigned_abs());
         wait.map_or(IDLE, |micros| Duration::from_micros(micros).min(IDLE).max(SETTLE))
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kai_api::{PodGroup, Queue};
 use kai_control::Key;
-use kai_control::tally::{GroupTally, QueueTally, Tally};
+use kai_control::status::{PodGroupStatus, QueueStatus, StatusController};
 use kube::api::{Api, ApiResource, Patch};
 use kube::{Client, Resource};
 use serde_json::Value;
@@ -74,7 +74,7 @@ pub(crate) async fn run_pod_group_status(
     if kinds::is_served(&client, &claims.resource).await {
         watched.push(claims);
     }
-    let tally = GroupTally::default();
+    let tally = PodGroupStatus::default();
     let shell = Shell::new::<PodGroup>(
         client.clone(),
         tally,
@@ -99,10 +99,10 @@ pub(crate) async fn run_queue_status(
 ) -> Result<(), FatalError> {
     let metrics = QueueMetrics::register(&health, options.queue_labels.clone());
     let watched = vec![WatchSpec::all::<Queue>(), WatchSpec::all::<PodGroup>()];
-    let tally = QueueTally::default();
+    let tally = QueueStatus::default();
     let shell =
         Shell::new::<Queue>(client.clone(), tally, watched, &options, limits, health.add_component("queuecontroller"));
-    let tell = move |tally: &QueueTally| metrics.update(tally);
+    let tell = move |tally: &QueueStatus| metrics.update(tally);
     leader_election::run_as_leader(client, options.election, stop.clone(), shell.run(watches, stop, tell)).await?;
     tracing::info!("queuecontroller has ended");
     Ok(())
@@ -122,7 +122,7 @@ struct Shell<T> {
     under_way: usize,
     /// Pods that changed in this period.
     changed: usize,
-    /// Periods since the last corrections, while there is a flood.
+    /// Periods since the last status_patches, while there is a flood.
     held_up: u32,
     readiness: ReadinessHandle,
 }
@@ -133,7 +133,7 @@ enum Input {
     Written(Key, bool),
 }
 
-impl<T: Tally> Shell<T> {
+impl<T: StatusController> Shell<T> {
     fn new<K: Resource<DynamicType = ()>>(
         client: Client,
         tally: T,
@@ -221,7 +221,7 @@ impl<T: Tally> Shell<T> {
             Input::Written(key, done) => {
                 self.under_way -= 1;
                 if !done {
-                    self.tally.again(&key);
+                    self.tally.requeue(&key);
                 }
             }
         }
@@ -238,7 +238,7 @@ impl<T: Tally> Shell<T> {
     }
 
     fn correct(&mut self, finish: &mpsc::UnboundedSender<Input>) {
-        for (key, patch) in self.tally.corrections() {
+        for (key, patch) in self.tally.status_patches() {
             self.under_way += 1;
             let api: Api<StrippedObject> = if key.namespace.is_empty() {
                 Api::all_with(self.client.clone(), &self.target)

@@ -24,7 +24,7 @@ mod run;
 mod settings;
 pub mod time;
 
-pub use chaos::{Endured, Trace, endure};
+pub use chaos::{ChaosStats, Trace, run_with_faults};
 pub use checkers::Violation;
 pub use fault::Fault;
 pub use journal::Event;

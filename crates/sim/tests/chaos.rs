@@ -11,7 +11,7 @@ mod story;
 use std::collections::BTreeMap;
 use std::thread;
 
-use kai_sim::{Source, Stop, Trace, endure, manifest};
+use kai_sim::{Source, Stop, Trace, manifest, run_with_faults};
 use story::story;
 
 /// Enough to meet every fault in every situation many times.
@@ -25,7 +25,7 @@ const THREADS: u64 = 2;
 
 fn run(seed: u64, trace: Option<Trace<'_>>) -> Result<BTreeMap<&'static str, u64>, Stop> {
     let plan = manifest::read(&[Source { name: format!("seed-{seed}.yaml"), text: story(seed, SLOTS) }])?;
-    Ok(endure(&plan, seed, trace)?.seen)
+    Ok(run_with_faults(&plan, seed, trace)?.seen)
 }
 
 #[test]

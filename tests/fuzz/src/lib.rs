@@ -3,7 +3,7 @@
 //! The programs in `/fuzz` hand these functions to libFuzzer; `tests/inputs.rs` runs them on the same corpus and on
 //! thousands of variations of it with an ordinary compiler.
 
-use kai_control::grouper::{Ungrouped, reconcile};
+use kai_control::grouper::{GroupingError, reconcile};
 use kai_control::quantity::Quantity;
 use kai_control::scheduler::{Settings, Usage, cycle};
 use kai_control::{Object, World};
@@ -86,7 +86,7 @@ pub fn owners(bytes: &[u8]) {
         None => Lookup::Forbidden,
     };
     match reconcile(&input["pod"], read, &objects, &settings) {
-        Err(Ungrouped::Rule(complaint)) => assert!(!complaint.field.is_empty(), "the field is named"),
+        Err(GroupingError::Rule(complaint)) => assert!(!complaint.field.is_empty(), "the field is named"),
         Err(other) => assert!(!other.to_string().is_empty(), "the pod is told something"),
         Ok(_) => {}
     }

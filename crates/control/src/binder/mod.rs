@@ -13,20 +13,20 @@
 //! effect that fails is reported with [`Binder::failed`], which ends the attempt. What was written for the pod itself
 //! stays: the next attempt writes it anew, and a bind whose answer was lost may have been done.
 
-mod agenda;
+mod assumed;
+mod controller;
+mod node_fit;
+mod plan;
 mod reservation;
-mod room;
 mod rows;
-mod steps;
-mod unseen;
 mod volumes;
 
 #[cfg(test)]
 mod tests;
 
-pub use agenda::{Agenda, Ended, Followed, Job, Refusal, SYNC_PERIOD};
+pub use controller::{BinderController, Ended, Followed, Job, RESYNC_PERIOD, Refusal};
+pub use plan::relabelled;
 pub use rows::{PodRow, RequestRow};
-pub use steps::relabelled;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ use serde_json::Value;
 use crate::bind_batch;
 use crate::key::{Key, PodKey};
 use crate::objects::{Node, PersistentVolume, PersistentVolumeClaim, StorageClass};
-use unseen::Unseen;
+use assumed::AssumedPods;
 
 /// How binding is done.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,24 +93,24 @@ pub struct Binder {
     pub settings: Settings,
     requests: BTreeMap<Key, RequestRow>,
     /// Requests by pod: one that stands alone has its name, but there may be more in batches.
-    of_pod: BTreeMap<PodKey, BTreeSet<Key>>,
+    requests_by_pod: BTreeMap<PodKey, BTreeSet<Key>>,
     pods: BTreeMap<PodKey, PodRow>,
     nodes: BTreeMap<String, Node>,
     /// Pods and requests by node.
-    on_node: BTreeMap<String, BTreeSet<PodKey>>,
-    to_node: BTreeMap<String, BTreeSet<Key>>,
+    pods_by_node: BTreeMap<String, BTreeSet<PodKey>>,
+    requests_by_node: BTreeMap<String, BTreeSet<Key>>,
     /// Requests by shared GPU.
-    to_group: BTreeMap<String, BTreeSet<Key>>,
+    requests_by_gpu_group: BTreeMap<String, BTreeSet<Key>>,
     volume_claims: BTreeMap<Key, PersistentVolumeClaim>,
     persistent_volumes: BTreeMap<String, PersistentVolume>,
     storage_classes: BTreeMap<String, StorageClass>,
     /// Volumes that were marked for claims and that no watch has shown so yet, and until when that counts.
-    marked: BTreeMap<String, (Key, Timestamp)>,
+    assumed_prebinds: BTreeMap<String, (Key, Timestamp)>,
     /// Pods that carry the label of a shared GPU.
-    members: BTreeMap<String, BTreeSet<PodKey>>,
+    pods_by_gpu_group: BTreeMap<String, BTreeSet<PodKey>>,
     /// Reservations that were asked for and that no watch has shown yet, by shared GPU: pod and node.
-    asked: BTreeMap<String, (PodKey, String)>,
-    unseen: Unseen,
+    assumed_reservations: BTreeMap<String, (PodKey, String)>,
+    assumed: AssumedPods,
 }
 
 /// One thing to do. All can be done again without harm.
@@ -136,18 +136,18 @@ pub enum BindEffect {
     /// Create the config map or add to the stored one.
     WriteConfigMap(Box<Value>),
     /// Tell whoever provisions the volume where it is needed.
-    AssignVolume {
+    SetSelectedNode {
         claim: Key,
         node: String,
     },
     /// Give the volume to the claim of this uid, and to no other; refused if somebody else has it.
-    MarkVolume {
+    PrebindVolume {
         volume: String,
         claim: Key,
         uid: String,
     },
     /// Reserve the claim for the pod, with these devices unless it has some.
-    ClaimDevices {
+    AllocateClaim {
         claim: Key,
         pod: PodKey,
         uid: String,
@@ -172,7 +172,7 @@ pub enum BindEffect {
     },
     DeleteRequest(Key),
     /// Tell the owner of the pod: condition and event.
-    Tell {
+    ReportResult {
         pod: PodKey,
         bound: bool,
         message: String,
@@ -185,9 +185,9 @@ pub struct Plan {
     /// In this order; the first that fails ends the attempt.
     pub effects: Vec<BindEffect>,
     /// At this time even if nothing happens; otherwise when something it waits for changes.
-    pub again: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
     /// What it waits for, for the log.
-    pub waiting: Option<String>,
+    pub wait_reason: Option<String>,
 }
 
 impl Binder {
@@ -197,12 +197,12 @@ impl Binder {
 
     pub fn apply_request(&mut self, request: &Value) -> Result<Key, String> {
         let row = RequestRow::read(request)?;
-        let key = row.order.key.clone();
+        let key = row.bind_request.key.clone();
         self.forget_request(&key);
-        self.to_node.entry(row.order.node.clone()).or_default().insert(key.clone());
-        self.of_pod.entry(row.order.pod.clone()).or_default().insert(key.clone());
-        for group in &row.order.gpu_groups {
-            self.to_group.entry(group.clone()).or_default().insert(key.clone());
+        self.requests_by_node.entry(row.bind_request.node.clone()).or_default().insert(key.clone());
+        self.requests_by_pod.entry(row.bind_request.pod.clone()).or_default().insert(key.clone());
+        for group in &row.bind_request.gpu_groups {
+            self.requests_by_gpu_group.entry(group.clone()).or_default().insert(key.clone());
         }
         self.requests.insert(key.clone(), row);
         Ok(key)
@@ -210,15 +210,15 @@ impl Binder {
 
     /// The shared GPUs it named, to be looked after.
     pub fn delete_request(&mut self, key: &Key) -> Vec<String> {
-        self.forget_request(key).map_or_else(Vec::new, |row| row.order.gpu_groups)
+        self.forget_request(key).map_or_else(Vec::new, |row| row.bind_request.gpu_groups)
     }
 
     fn forget_request(&mut self, key: &Key) -> Option<RequestRow> {
         let old = self.requests.remove(key)?;
-        leave(&mut self.to_node, &old.order.node, key);
-        leave(&mut self.of_pod, &old.order.pod, key);
-        for group in &old.order.gpu_groups {
-            leave(&mut self.to_group, group, key);
+        remove_from_index(&mut self.requests_by_node, &old.bind_request.node, key);
+        remove_from_index(&mut self.requests_by_pod, &old.bind_request.pod, key);
+        for group in &old.bind_request.gpu_groups {
+            remove_from_index(&mut self.requests_by_gpu_group, group, key);
         }
         Some(old)
     }
@@ -227,16 +227,16 @@ impl Binder {
     pub fn apply_pod(&mut self, pod: &Value) -> Result<Vec<String>, String> {
         let mut row = PodRow::read(pod, &self.settings)?;
         let mut touched = self.forget_pod(&row.key);
-        self.unseen.see(&mut row);
+        self.assumed.on_apply(&mut row);
         for group in &row.groups {
-            self.members.entry(group.clone()).or_default().insert(row.key.clone());
-            if self.asked.get(group).is_some_and(|(pod, _)| *pod == row.key) {
-                self.asked.remove(group);
+            self.pods_by_gpu_group.entry(group.clone()).or_default().insert(row.key.clone());
+            if self.assumed_reservations.get(group).is_some_and(|(pod, _)| *pod == row.key) {
+                self.assumed_reservations.remove(group);
             }
             touched.insert(group.clone());
         }
         if let Some(node) = &row.node {
-            self.on_node.entry(node.clone()).or_default().insert(row.key.clone());
+            self.pods_by_node.entry(node.clone()).or_default().insert(row.key.clone());
         }
         self.pods.insert(row.key.clone(), row);
         Ok(touched.into_iter().collect())
@@ -244,17 +244,17 @@ impl Binder {
 
     /// The shared GPUs whose users changed.
     pub fn delete_pod(&mut self, key: &PodKey) -> Vec<String> {
-        self.unseen.lose(key);
+        self.assumed.on_delete(key);
         self.forget_pod(key).into_iter().collect()
     }
 
     fn forget_pod(&mut self, key: &PodKey) -> BTreeSet<String> {
         let Some(old) = self.pods.remove(key) else { return BTreeSet::new() };
         for group in &old.groups {
-            leave(&mut self.members, group, key);
+            remove_from_index(&mut self.pods_by_gpu_group, group, key);
         }
         if let Some(node) = &old.node {
-            leave(&mut self.on_node, node, key);
+            remove_from_index(&mut self.pods_by_node, node, key);
         }
         old.groups.into_iter().collect()
     }
@@ -271,21 +271,21 @@ impl Binder {
 
     /// Requests that wait for this pod or shared GPU to change.
     pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> BTreeSet<Key> {
-        let own = self.of_pod.get(pod).into_iter().flatten().filter_map(|key| self.requests.get(key));
+        let own = self.requests_by_pod.get(pod).into_iter().flatten().filter_map(|key| self.requests.get(key));
         own.chain(groups.iter().flat_map(|group| self.requests_for(group)))
             .filter(|row| row.open())
-            .map(|row| row.order.key.clone())
+            .map(|row| row.bind_request.key.clone())
             .collect()
     }
 
     /// Requests that name a shared GPU.
     fn requests_for(&self, group: &str) -> impl Iterator<Item = &RequestRow> {
-        self.to_group.get(group).into_iter().flatten().filter_map(|key| self.requests.get(key))
+        self.requests_by_gpu_group.get(group).into_iter().flatten().filter_map(|key| self.requests.get(key))
     }
 
     /// All shared GPUs that anybody names.
     pub fn groups(&self) -> BTreeSet<String> {
-        self.members.keys().chain(self.asked.keys()).cloned().collect()
+        self.pods_by_gpu_group.keys().chain(self.assumed_reservations.keys()).cloned().collect()
     }
 
     /// Requests of a batch.
@@ -295,7 +295,7 @@ impl Binder {
 
     /// Whether nothing is to be done about the request any more: its pod has a node, or is none.
     fn is_settled(&self, request: &Key) -> bool {
-        self.requests.get(request).is_none_or(|row| self.on_its_way(row).is_none())
+        self.requests.get(request).is_none_or(|row| self.pending_bind_pod(row).is_none())
     }
 
     /// The version in which a request was seen that is not carried out yet.
@@ -304,19 +304,19 @@ impl Binder {
     }
 
     /// Requests of a namespace not carried out yet.
-    fn open_requests_in(&self, namespace: &str) -> Vec<Key> {
+    fn pending_requests_in(&self, namespace: &str) -> Vec<Key> {
         let there = self.requests.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
         there.filter(|(_, row)| row.open()).map(|(key, _)| key.clone()).collect()
     }
 
     /// Requests not carried out yet.
-    pub fn open_requests(&self) -> impl Iterator<Item = &Key> {
-        self.requests.values().filter(|row| row.open()).map(|row| &row.order.key)
+    pub fn pending_requests(&self) -> impl Iterator<Item = &Key> {
+        self.requests.values().filter(|row| row.open()).map(|row| &row.bind_request.key)
     }
 }
 
 /// Takes a name out of a set, and the set away with its last name.
-fn leave<K, Q>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &Q, key: &Key)
+fn remove_from_index<K, Q>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &Q, key: &Key)
 where
     K: Ord + std::borrow::Borrow<Q>,
     Q: Ord + ?Sized,

@@ -7,7 +7,7 @@ use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::rows::{PodRow, RequestRow, Unbound};
+use super::rows::{BindInputs, PodRow, RequestRow};
 use super::{BindEffect, Binder};
 use crate::key::{Key, PodKey};
 
@@ -18,7 +18,7 @@ impl Binder {
     }
 
     /// Somebody who holds the shared GPU, though nothing reserves it any more.
-    pub(super) fn left_over(&self, group: &str) -> Option<&PodRow> {
+    pub(super) fn orphaned_user(&self, group: &str) -> Option<&PodRow> {
         self.members_of(group).find(|pod| pod.is_placed() && !self.is_reservation(pod))
     }
 
@@ -27,20 +27,20 @@ impl Binder {
     }
 
     fn members_of(&self, group: &str) -> impl Iterator<Item = &PodRow> {
-        self.members.get(group).into_iter().flatten().filter_map(|key| self.pods.get(key))
+        self.pods_by_gpu_group.get(group).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
     /// Keeps one reservation for each shared GPU in use: none without users, no running users without one.
-    pub fn sync(&self, group: &str, now: Timestamp) -> Vec<BindEffect> {
+    pub fn sync_gpu_group(&self, group: &str, now: Timestamp) -> Vec<BindEffect> {
         let (reservations, users): (Vec<&PodRow>, Vec<&PodRow>) =
             self.members_of(group).partition(|pod| self.is_reservation(pod));
         // One that waits only carries the label of an attempt that failed.
-        let used = users.iter().any(|pod| pod.lives() && pod.node.is_some()) || self.unseen.uses(group, now);
+        let used = users.iter().any(|pod| pod.is_alive() && pod.node.is_some()) || self.assumed.uses(group, now);
         let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone(), version: None };
         // Somebody may be about to use it, or do so already without our having seen it.
-        let expected = self.requests_for(group).any(|row| row.open() || self.on_its_way(row).is_some());
+        let expected = self.requests_for(group).any(|row| row.open() || self.pending_bind_pod(row).is_some());
         if reservations.is_empty() {
-            if let Some((pod, _)) = self.asked.get(group).filter(|_| !used && !expected) {
+            if let Some((pod, _)) = self.assumed_reservations.get(group).filter(|_| !used && !expected) {
                 return vec![BindEffect::DeletePod { pod: pod.clone(), uid: String::new(), version: None }];
             }
             // Without it the device may be given to somebody else. Not only once they run: until then another reservation
@@ -54,38 +54,38 @@ impl Binder {
     }
 
     /// Notes a reservation that may exist before a watch shows it.
-    pub(super) fn asked_for(&mut self, pod: &Value, node: &str) {
+    pub(super) fn assume_reservation(&mut self, pod: &Value, node: &str) {
         let Some(group) = pod["metadata"]["labels"][label::GPU_GROUP].as_str() else { return };
         let key = reservation_key(&self.settings.reservation_namespace, node, group);
-        self.asked.insert(group.to_owned(), (key, node.to_owned()));
+        self.assumed_reservations.insert(group.to_owned(), (key, node.to_owned()));
     }
 
     /// A pod was deleted, which nobody may count on any more, whatever watches show. If it reserved a GPU that no watch
     /// has shown, none will.
-    pub fn is_gone(&mut self, pod: &PodKey, uid: &str) {
-        self.asked.retain(|_, (asked, _)| asked != pod);
+    pub fn assume_deleted(&mut self, pod: &PodKey, uid: &str) {
+        self.assumed_reservations.retain(|_, (asked, _)| asked != pod);
         if let Some(row) = self.pods.get_mut(pod).filter(|row| row.uid == uid) {
             row.deleting = true;
-            self.unseen.deleted(pod.clone(), uid.to_owned());
+            self.assumed.assume_deleted(pod.clone(), uid.to_owned());
         }
     }
 
     /// The pods that reserve the shared GPUs of a request.
     pub(super) fn reservations_for(&self, request: &Key) -> impl Iterator<Item = &PodKey> {
-        let groups = self.requests.get(request).into_iter().flat_map(|row| &row.order.gpu_groups);
+        let groups = self.requests.get(request).into_iter().flat_map(|row| &row.bind_request.gpu_groups);
         groups.filter_map(|group| self.reservation(group)).map(|pod| &pod.key)
     }
 
     /// An autoscaler is about to bring nodes: a reservation now could take a GPU from the pod it is asked for.
-    pub(super) fn scaling_up(&self) -> bool {
+    pub(super) fn autoscaler_pending(&self) -> bool {
         let namespace = &self.settings.scale_adjust_namespace;
         let from_there = self.pods.range(PodKey::new(namespace, "")..);
         from_there.take_while(|(key, _)| key.namespace == *namespace).any(|(_, pod)| pod.unscheduled)
     }
 
-    pub(super) fn reservation_pod(&self, request: &RequestRow, group: &str, user: &Unbound) -> Value {
+    pub(super) fn reservation_pod(&self, request: &RequestRow, group: &str, user: &BindInputs) -> Value {
         let settings = &self.settings;
-        let key = reservation_key(&settings.reservation_namespace, &request.order.node, group);
+        let key = reservation_key(&settings.reservation_namespace, &request.bind_request.node, group);
         let mut amounts: BTreeMap<&str, &str> = settings
             .reservation_resources
             .iter()
@@ -118,7 +118,7 @@ impl Binder {
                 "annotations": {annotation::DO_NOT_DISRUPT: "true"},
             },
             "spec": {
-                "nodeName": request.order.node,
+                "nodeName": request.bind_request.node,
                 "serviceAccountName": settings.reservation_service_account,
                 "containers": [container],
             },

@@ -17,7 +17,7 @@ use crate::objects::{BindPhase, BindRequest, Request, Resources, Sharing};
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRow {
     /// What the scheduler reads of it, too.
-    pub order: BindRequest,
+    pub bind_request: BindRequest,
     /// Of the object as it was seen.
     pub version: String,
     pub created: Timestamp,
@@ -52,15 +52,15 @@ pub struct PodRow {
     /// Nobody has found a node for it.
     pub unscheduled: bool,
     /// What only a pod that is still to be bound needs to keep.
-    pub unbound: Option<Box<Unbound>>,
+    pub unbound: Option<Box<BindInputs>>,
 }
 
 /// What is needed to bind a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unbound {
+pub struct BindInputs {
     pub tolerations: Value,
     /// Where its container reads its devices, or why that cannot be said.
-    pub wiring: Result<Wiring, String>,
+    pub wiring: Result<GpuEnvSource, String>,
     /// Volume claims by name.
     pub volumes: Vec<String>,
     /// Device claims: the pod's own name, and the name of the object once there is one.
@@ -69,7 +69,7 @@ pub struct Unbound {
 
 /// Where a container reads its devices.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wiring {
+pub struct GpuEnvSource {
     pub maps: Option<Maps>,
     /// Key by key rather than as a whole.
     pub by_key: bool,
@@ -79,7 +79,7 @@ impl RequestRow {
     pub(super) fn read(request: &Value) -> Result<Self, String> {
         let spec = &request["spec"];
         Ok(Self {
-            order: BindRequest::parse(request).map_err(|malformed| malformed.to_string())?,
+            bind_request: BindRequest::parse(request).map_err(|malformed| malformed.to_string())?,
             version: text(&request["metadata"]["resourceVersion"]).unwrap_or_default(),
             created: time_of(request),
             received: text(&spec["receivedResourceType"]).unwrap_or_else(|| received::REGULAR.to_owned()),
@@ -94,7 +94,7 @@ impl RequestRow {
 
     /// Still to be carried out.
     pub fn open(&self) -> bool {
-        !self.deleting && self.order.phase != BindPhase::Succeeded && !self.order.given_up()
+        !self.deleting && self.bind_request.phase != BindPhase::Succeeded && !self.bind_request.given_up()
     }
 
     pub(super) fn is_fraction(&self) -> bool {
@@ -113,9 +113,9 @@ impl PodRow {
         let request = Request::read(&root.field("spec"), &annotations).unwrap_or_default();
         let reservation = key.namespace == settings.reservation_namespace;
         let unbound = node.is_none().then(|| {
-            Box::new(Unbound {
+            Box::new(BindInputs {
                 tolerations: spec["tolerations"].clone(),
-                wiring: gpu_wiring::target(pod).map(|target| Wiring {
+                wiring: gpu_wiring::target(pod).map(|target| GpuEnvSource {
                     maps: gpu_wiring::maps(pod, target),
                     by_key: gpu_wiring::reads_devices_by_key(pod, target),
                 }),
@@ -146,10 +146,10 @@ impl PodRow {
 
     /// Whether it has a node, and stays there.
     pub(super) fn is_placed(&self) -> bool {
-        self.node.is_some() && self.lives() && !self.deleting
+        self.node.is_some() && self.is_alive() && !self.deleting
     }
 
-    pub(super) fn lives(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         matches!(self.phase.as_str(), "Pending" | "Running")
     }
 }

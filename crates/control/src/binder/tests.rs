@@ -73,12 +73,12 @@ impl Cluster {
                 stored["metadata"]["labels"] = json!(labels);
             }
             BindEffect::WriteConfigMap(map) => self.put((**map).clone()),
-            BindEffect::AssignVolume { claim, node } => {
+            BindEffect::SetSelectedNode { claim, node } => {
                 let stored = self.at("PersistentVolumeClaim", claim).expect("the claim is there");
                 stored["metadata"]["annotations"][SELECTED_NODE] = json!(node);
             }
-            BindEffect::MarkVolume { .. } => unreachable!("no volume is there"),
-            BindEffect::ClaimDevices { claim, uid, allocation, .. } => {
+            BindEffect::PrebindVolume { .. } => unreachable!("no volume is there"),
+            BindEffect::AllocateClaim { claim, uid, allocation, .. } => {
                 let stored = self.at("ResourceClaim", claim).expect("the claim is there");
                 stored["status"]["allocation"] = (**allocation).clone();
                 stored["status"]["reservedFor"][uid] = json!(true);
@@ -96,7 +96,7 @@ impl Cluster {
                 stored["status"] = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
             }
             BindEffect::DeleteRequest(key) => self.remove("BindRequest", key),
-            BindEffect::Tell { message, .. } => self.told.push(message.clone()),
+            BindEffect::ReportResult { message, .. } => self.told.push(message.clone()),
         }
     }
 
@@ -175,7 +175,7 @@ fn cluster() -> Cluster {
 fn run(cluster: &mut Cluster, lives: &[usize]) {
     for round in 0..200 {
         let binder = cluster.binder();
-        let keys: Vec<Key> = binder.open_requests().cloned().collect();
+        let keys: Vec<Key> = binder.pending_requests().cloned().collect();
         let mut left = lives.get(round).copied().unwrap_or(usize::MAX);
         let mut idle = true;
         'alive: for key in keys {
@@ -189,7 +189,7 @@ fn run(cluster: &mut Cluster, lives: &[usize]) {
             }
         }
         for group in cluster.binder().groups() {
-            for effect in cluster.binder().sync(&group, NOW) {
+            for effect in cluster.binder().sync_gpu_group(&group, NOW) {
                 cluster.perform(&effect);
             }
         }
@@ -247,7 +247,7 @@ fn a_reservation_that_finds_no_gpu_fails_the_request_and_leaves_nothing() {
     let reservation = cluster.kind("Pod").find(|pod| pod["metadata"]["namespace"] == "kai-resource-reservation");
     assert!(reservation.is_some());
     let plan = cluster.binder().plan(&key, NOW);
-    assert_eq!(plan.again, Some(Timestamp(NOW.0 + Span::seconds(40).0)));
+    assert_eq!(plan.requeue_at, Some(Timestamp(NOW.0 + Span::seconds(40).0)));
     for effect in cluster.binder().plan(&key, Timestamp(NOW.0 + Span::seconds(41).0)).effects {
         cluster.perform(&effect);
     }
@@ -268,7 +268,7 @@ fn a_request_outlives_neither_its_pod_nor_its_node() {
     let mut cluster = self::cluster();
     cluster.remove("Pod", &Key::new("lab", "a"));
     let key = Key::new("lab", "a");
-    assert_eq!(cluster.binder().plan(&key, NOW).again, Some(Timestamp(NOW.0 + Span::seconds(10).0)));
+    assert_eq!(cluster.binder().plan(&key, NOW).requeue_at, Some(Timestamp(NOW.0 + Span::seconds(10).0)));
     let plan = cluster.binder().plan(&key, Timestamp(NOW.0 + Span::seconds(10).0));
     assert!(matches!(&plan.effects[0], BindEffect::SetPhase { phase: "Failed", .. }));
 }
@@ -280,7 +280,7 @@ fn a_new_pod_of_the_same_name_does_not_inherit_the_request() {
     owned["metadata"]["ownerReferences"] = json!([{"uid": "of-an-earlier-pod"}]);
     cluster.put(owned);
     let plan = cluster.binder().plan(&Key::new("lab", "a"), NOW);
-    assert_eq!((plan.effects.len(), plan.waiting.as_deref()), (0, Some("pod lab/a to appear")));
+    assert_eq!((plan.effects.len(), plan.wait_reason.as_deref()), (0, Some("pod lab/a to appear")));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn attempts_are_counted_up_to_the_limit() {
     let mut pauses = Vec::new();
     for _ in 0..4 {
         let plan = cluster.binder().failed(&key, "no", NOW);
-        pauses.push(plan.again.map(|again| (again.0 - NOW.0) / 1_000_000));
+        pauses.push(plan.requeue_at.map(|again| (again.0 - NOW.0) / 1_000_000));
         plan.effects.iter().for_each(|effect| cluster.perform(effect));
     }
     assert_eq!(pauses, [Some(1), Some(2), None, None]);
@@ -311,7 +311,7 @@ fn users_of_a_lost_reservation_go_and_unused_reservations_too() {
     let reservation = cluster.binder().reservation("g1").unwrap().key.clone();
     cluster.remove("Pod", &reservation);
     for group in ["g1", "g2", "g3"] {
-        for effect in cluster.binder().sync(group, NOW) {
+        for effect in cluster.binder().sync_gpu_group(group, NOW) {
             cluster.perform(&effect);
         }
     }
@@ -351,7 +351,7 @@ fn a_reservation_stays_while_its_user_may_be_bound() {
     let mut late = cluster.at("Pod", &Key::new("lab", "a")).unwrap().clone();
     late["spec"]["nodeName"] = json!(null);
     binder.apply_pod(&late).unwrap();
-    assert_eq!(binder.sync("g1", NOW), []);
+    assert_eq!(binder.sync_gpu_group("g1", NOW), []);
 }
 
 #[test]
@@ -368,11 +368,11 @@ fn a_reservation_goes_when_its_user_was_not_bound_after_all() {
     let mut binder = cluster.binder();
     let effects = binder.plan(&key, NOW).effects;
     assert!(effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. })), "{effects:?}");
-    binder.maybe_bound(&effects, NOW);
+    binder.mark_bind_unknown(&effects, NOW);
     binder.delete_request(&key);
-    assert_eq!(binder.sync("g1", NOW), []);
+    assert_eq!(binder.sync_gpu_group("g1", NOW), []);
     let later = NOW.plus(Span::seconds(121));
-    assert!(matches!(&*binder.sync("g1", later), [BindEffect::DeletePod { .. }]));
+    assert!(matches!(&*binder.sync_gpu_group("g1", later), [BindEffect::DeletePod { .. }]));
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn a_node_takes_no_more_than_it_has_room_for() {
         let late = Timestamp(NOW.0 + Span::seconds(10).0);
         let plan = cluster.binder().plan(&key, late);
         let gives_up = matches!(&plan.effects[0], BindEffect::SetPhase { phase: "Failed", .. });
-        let waiting = cluster.binder().plan(&key, NOW).waiting;
+        let waiting = cluster.binder().plan(&key, NOW).wait_reason;
         assert_eq!(waiting.is_some(), gives_up, "at first it waits for whoever may have left already");
         waiting
     }
@@ -420,7 +420,7 @@ fn a_shared_gpu_takes_no_more_than_it_has() {
     let mut cluster = cluster();
     cluster.put(pod("d", 1));
     cluster.put(request("d", "Fraction", &["g1"]));
-    let waiting = cluster.binder().plan(&Key::new("lab", "d"), NOW).waiting.unwrap();
+    let waiting = cluster.binder().plan(&Key::new("lab", "d"), NOW).wait_reason.unwrap();
     assert!(waiting.ends_with("it would hold 8000 MiB on GPU g1 more than it has"), "{waiting}");
 }
 
@@ -449,7 +449,7 @@ proptest! {
         let mut count = 0;
         'all: for _ in 0..6 {
             for effect in cluster.binder().plan(&key, NOW).effects {
-                if count == refused && !matches!(effect, BindEffect::SetPhase { .. } | BindEffect::Tell { .. }) {
+                if count == refused && !matches!(effect, BindEffect::SetPhase { .. } | BindEffect::ReportResult { .. }) {
                     for effect in cluster.binder().failed(&key, "refused", NOW).effects {
                         cluster.perform(&effect);
                     }
@@ -461,7 +461,7 @@ proptest! {
             cluster.others();
         }
         for group in ["g2", "g3"] {
-            for effect in cluster.binder().sync(group, NOW) {
+            for effect in cluster.binder().sync_gpu_group(group, NOW) {
                 cluster.perform(&effect);
             }
         }
@@ -473,8 +473,8 @@ proptest! {
 }
 
 /// A binder that has read everything.
-fn agenda(cluster: &Cluster) -> Agenda {
-    let mut agenda = Agenda::new(Settings::default());
+fn agenda(cluster: &Cluster) -> BinderController {
+    let mut agenda = BinderController::new(Settings::default());
     for ((kind, ..), object) in &cluster.objects {
         let kind = match kind.as_str() {
             "BindRequest" => Followed::Requests,
@@ -553,7 +553,7 @@ fn a_reservation_is_created_by_one_at_a_time_and_not_deleted_meanwhile() {
     for name in ["a", "b"] {
         agenda.lose(Followed::Requests, &Key::new("lab", name), NOW);
     }
-    agenda.look_after_all();
+    agenda.resync();
     assert_eq!(agenda.jobs(NOW), []);
     // Then it goes, and is not made again before it is gone.
     first.effects.iter().for_each(|effect| cluster.perform(effect));
@@ -587,7 +587,7 @@ fn a_request_given_up_stays_so_even_if_nobody_could_be_told() {
     let given_up =
         agenda.jobs(NOW.plus(Span::seconds(60))).into_iter().find(|job| job.stubborn).expect("c is given up");
     let told = given_up.effects.len() - 1;
-    assert!(matches!(given_up.effects[told], BindEffect::Tell { bound: false, .. }));
+    assert!(matches!(given_up.effects[told], BindEffect::ReportResult { bound: false, .. }));
     let refused = BTreeMap::from([(told, Refusal::Refused("pod not found".to_owned()))]);
     let later = NOW.plus(Span::seconds(90));
     agenda.ended(Ended { done: given_up.effects.len(), job: given_up, refused }, later);
@@ -672,13 +672,13 @@ fn batch_of(requests: &[(&str, &str)]) -> Value {
 }
 
 /// What a job wants, and whether all of it was done.
-fn finish(agenda: &mut Agenda, job: Job, refused: Option<Refusal>) {
+fn finish(agenda: &mut BinderController, job: Job, refused: Option<Refusal>) {
     let done = if refused.is_some() { 0 } else { job.effects.len() };
     let refused = refused.map(|refusal| (0, refusal)).into_iter().collect();
     agenda.ended(Ended { job, done, refused }, NOW);
 }
 
-fn with_batch(requests: &[(&str, &str)]) -> Agenda {
+fn with_batch(requests: &[(&str, &str)]) -> BinderController {
     let mut cluster = Cluster::default();
     cluster.put(json!({"kind": "Node", "metadata": {"name": "n1"}}));
     for (pod, _) in requests {
@@ -717,14 +717,14 @@ fn a_batch_is_carried_out_and_goes_when_all_of_it_was_done_for_a_while() {
     assert!(!deletes_batch(&agenda.jobs(after(120))), "others may not know yet");
     assert!(deletes_batch(&agenda.jobs(after(140))));
     agenda.lose(Followed::Requests, &Key::new("lab", "batch-1"), after(141));
-    assert_eq!((agenda.open(), agenda.jobs(after(200))), (0, Vec::new()));
+    assert_eq!((agenda.pending_count(), agenda.jobs(after(200))), (0, Vec::new()));
 }
 
 #[test]
 fn what_cannot_be_bound_is_taken_out_of_its_batch() {
     let mut agenda = with_batch(&[("a", "n1"), ("b", "gone")]);
     let failed = |job: &Job| match &job.effects[..] {
-        [BindEffect::SetPhase { request, phase: "Failed", .. }, BindEffect::Tell { bound: false, .. }] => {
+        [BindEffect::SetPhase { request, phase: "Failed", .. }, BindEffect::ReportResult { bound: false, .. }] => {
             Some(request.name.clone())
         }
         _ => None,

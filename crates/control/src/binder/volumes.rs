@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
-use super::rows::{RequestRow, Unbound};
-use super::steps::Stop;
+use super::plan::Stop;
+use super::rows::{BindInputs, RequestRow};
 use super::{BindEffect, Binder};
 use crate::key::Key;
 use crate::objects::{Node, PersistentVolume, PersistentVolumeClaim, StorageClass, best_volume};
 
 /// How long a volume counts as the claim's that it was marked for, until a watch shows it.
-const MARK_LIFE: Span = Span::seconds(10);
+const PREBIND_TTL: Span = Span::seconds(10);
 
 impl Binder {
     pub fn apply_volume_claim(&mut self, claim: &Value) -> Result<(), String> {
@@ -26,13 +26,13 @@ impl Binder {
 
     pub fn delete_volume_claim(&mut self, key: &Key) {
         self.volume_claims.remove(key);
-        self.marked.retain(|_, (claim, _)| claim != key);
+        self.assumed_prebinds.retain(|_, (claim, _)| claim != key);
     }
 
     pub fn apply_volume(&mut self, volume: &Value) -> Result<(), String> {
         let volume = PersistentVolume::parse(volume).map_err(|malformed| malformed.to_string())?;
         if volume.claim.is_some() {
-            self.marked.remove(&volume.name);
+            self.assumed_prebinds.remove(&volume.name);
         }
         self.persistent_volumes.insert(volume.name.clone(), volume);
         Ok(())
@@ -40,7 +40,7 @@ impl Binder {
 
     pub fn delete_volume(&mut self, name: &str) {
         self.persistent_volumes.remove(name);
-        self.marked.remove(name);
+        self.assumed_prebinds.remove(name);
     }
 
     pub fn apply_storage_class(&mut self, class: &Value) -> Result<(), String> {
@@ -54,11 +54,11 @@ impl Binder {
     }
 
     /// Remembers which volumes are about to be marked: others should not take them meanwhile.
-    pub(super) fn remember_marks(&mut self, effects: &[BindEffect], now: Timestamp) {
+    pub(super) fn assume_prebinds(&mut self, effects: &[BindEffect], now: Timestamp) {
         for effect in effects {
-            if let BindEffect::MarkVolume { volume, claim, .. } = effect {
-                self.marked.retain(|_, (other, _)| other != claim);
-                self.marked.insert(volume.clone(), (claim.clone(), now.plus(MARK_LIFE)));
+            if let BindEffect::PrebindVolume { volume, claim, .. } = effect {
+                self.assumed_prebinds.retain(|_, (other, _)| other != claim);
+                self.assumed_prebinds.insert(volume.clone(), (claim.clone(), now.plus(PREBIND_TTL)));
             }
         }
     }
@@ -67,7 +67,7 @@ impl Binder {
     pub(super) fn volumes(
         &self,
         request: &RequestRow,
-        user: &Unbound,
+        user: &BindInputs,
         node: &Node,
         now: Timestamp,
     ) -> Result<(), Stop> {
@@ -75,7 +75,7 @@ impl Binder {
         let mut waiting = Vec::new();
         let mut open = Vec::new();
         for name in &user.volumes {
-            let key = Key::new(&request.order.key.namespace, name);
+            let key = Key::new(&request.bind_request.key.namespace, name);
             match self.volume_claims.get(&key) {
                 Some(claim) if claim.bound => {}
                 claim => {
@@ -89,7 +89,7 @@ impl Binder {
         let mut chosen = BTreeSet::new();
         for claim in open {
             if let Some(effect) = self.provide(claim, node, &chosen, now)? {
-                if let BindEffect::MarkVolume { volume, .. } = &effect {
+                if let BindEffect::PrebindVolume { volume, .. } = &effect {
                     chosen.insert(volume.clone());
                 }
                 effects.push(effect);
@@ -117,7 +117,7 @@ impl Binder {
         chosen: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Option<BindEffect>, Stop> {
-        let assign = || BindEffect::AssignVolume { claim: claim.key.clone(), node: node.name.clone() };
+        let assign = || BindEffect::SetSelectedNode { claim: claim.key.clone(), node: node.name.clone() };
         if let Some(selected) = &claim.selected_node {
             return Ok((*selected != node.name).then(assign));
         }
@@ -130,11 +130,12 @@ impl Binder {
             // Bound as soon as there is a volume, whoever uses it.
             _ => return Ok(None),
         };
-        let others =
-            |volume: &str| self.marked.get(volume).is_some_and(|(other, until)| *other != claim.key && *until > now);
+        let others = |volume: &str| {
+            self.assumed_prebinds.get(volume).is_some_and(|(other, until)| *other != claim.key && *until > now)
+        };
         let free = volumes.filter(|volume| !chosen.contains(&volume.name) && !others(&volume.name));
         if let Some(volume) = best_volume(claim, Some((&node.name, &node.labels)), free) {
-            return Ok(Some(BindEffect::MarkVolume {
+            return Ok(Some(BindEffect::PrebindVolume {
                 volume: volume.name.clone(),
                 claim: claim.key.clone(),
                 uid: claim.uid.clone(),
@@ -216,11 +217,11 @@ mod tests {
         let mut given = Vec::new();
         for effect in &plan.effects {
             match effect {
-                BindEffect::MarkVolume { volume, claim, uid } => {
+                BindEffect::PrebindVolume { volume, claim, uid } => {
                     assert_eq!(*uid, format!("uid-of-{}", claim.name));
                     given.push((claim.name.as_str(), volume.as_str()));
                 }
-                BindEffect::AssignVolume { claim, node } => given.push((claim.name.as_str(), node.as_str())),
+                BindEffect::SetSelectedNode { claim, node } => given.push((claim.name.as_str(), node.as_str())),
                 other => panic!("{other:?}"),
             }
         }
@@ -239,7 +240,7 @@ mod tests {
         }
         let first = plan(&mut binder, "a");
         assert_eq!(given(&first), [("data", "fits")]);
-        assert!(first.again.is_some(), "the controllers of Kubernetes do the rest");
+        assert!(first.requeue_at.is_some(), "the controllers of Kubernetes do the rest");
 
         // They have seen the mark; nothing more is to be done until they have bound both.
         let mut marked = volume("fits", 12, "east");

@@ -8,7 +8,7 @@ use kai_api::{QueueDetails, UnschedulableDetails};
 use kai_engine::units::{Ceiling, Triple};
 
 use super::effect::{Blocked, QueueView};
-use crate::resource_sum::ResourceSum;
+use crate::status::resource_sum::ResourceSum;
 
 /// Of the queue that blocks; queues are ordered by name.
 pub(super) fn of(queues: &[QueueView], blocked: &Blocked) -> Option<UnschedulableDetails> {

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kai_api::BindRequest;
 use kai_control::Key;
-use kai_control::binder::{Agenda, BindEffect, Ended, Followed, Job, SYNC_PERIOD, Settings};
+use kai_control::binder::{BindEffect, BinderController, Ended, Followed, Job, RESYNC_PERIOD, Settings};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     let writer = ApiWriter::new(client.clone(), limits, workers);
     let events = EventRecorder::new(&writer, "binder");
     let shell = Shell {
-        agenda: Agenda::new(settings),
+        agenda: BinderController::new(settings),
         unseen: KINDS.into(),
         performer: Performer::new(writer, events),
         readiness,
@@ -70,7 +70,7 @@ pub(crate) async fn run(
 }
 
 struct Shell {
-    agenda: Agenda,
+    agenda: BinderController,
     unseen: BTreeSet<Followed>,
     performer: Performer,
     readiness: ReadinessHandle,
@@ -98,13 +98,13 @@ impl Shell {
         }
         // Never full: there are no more ends than jobs.
         let (finish, mut finished) = mpsc::unbounded_channel();
-        let mut sync = tokio::time::interval(Duration::from_micros(SYNC_PERIOD.0.unsigned_abs()));
+        let mut sync = tokio::time::interval(Duration::from_micros(RESYNC_PERIOD.0.unsigned_abs()));
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(ended) = finished.recv() => self.take(Input::Ended(ended)),
                 Some(seen) = news.recv() => self.take(seen),
-                _ = sync.tick() => self.agenda.look_after_all(),
+                _ = sync.tick() => self.agenda.resync(),
                 () = tokio::time::sleep(self.until_next()) => {}
             }
             // All that is there already, so that nothing is planned that is over.
@@ -145,9 +145,9 @@ impl Shell {
                 }
                 self.unseen.remove(&kind);
                 if self.unseen.is_empty() && !self.readiness.is_ready() {
-                    tracing::info!(requests = self.agenda.open(), "the cluster is known");
+                    tracing::info!(requests = self.agenda.pending_count(), "the cluster is known");
                     self.readiness.ready();
-                    self.agenda.look_after_all();
+                    self.agenda.resync();
                 }
             }
             Input::Ended(ended) => self.agenda.ended(ended, clock::now()),
@@ -163,7 +163,7 @@ impl Shell {
     fn start(&self, job: Job, finish: mpsc::UnboundedSender<Ended>) {
         let performer = self.performer.clone();
         for effect in &job.effects {
-            if let BindEffect::Tell { pod, bound: false, message } = effect {
+            if let BindEffect::ReportResult { pod, bound: false, message } = effect {
                 tracing::warn!(%pod, "{message}");
             }
         }

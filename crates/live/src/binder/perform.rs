@@ -90,12 +90,12 @@ impl Performer {
                 let (params, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&map));
                 self.writer.call(|| api.patch(text("name"), &params, &patch)).await.map(|_| ())
             }
-            BindEffect::AssignVolume { claim, node } => {
+            BindEffect::SetSelectedNode { claim, node } => {
                 let annotations = BTreeMap::from([(SELECTED_NODE, node)]);
                 self.merge::<PersistentVolumeClaim>(claim, &json!({"metadata": {"annotations": annotations}})).await
             }
-            BindEffect::MarkVolume { volume, claim, uid } => self.mark_volume(volume, claim, uid).await,
-            BindEffect::ClaimDevices { claim, pod, uid, allocation } => {
+            BindEffect::PrebindVolume { volume, claim, uid } => self.mark_volume(volume, claim, uid).await,
+            BindEffect::AllocateClaim { claim, pod, uid, allocation } => {
                 self.claim_devices(claim, pod, uid, allocation).await
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.bind(pod, uid, node, annotations).await,
@@ -118,7 +118,7 @@ impl Performer {
                 let api: Api<BindRequest> = self.within(&request.namespace);
                 ignore_not_found(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
             }
-            BindEffect::Tell { pod, bound, message } => {
+            BindEffect::ReportResult { pod, bound, message } => {
                 // Whoever waits for the pod does not wait for words.
                 let (performer, pod, bound, message) = (self.clone(), pod.clone(), *bound, message.clone());
                 self.words.spawn(move || async move {

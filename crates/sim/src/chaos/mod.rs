@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Faults are drawn from a seed and stop after a while; then everything must come to rest, and be right.
-//! What must hold at every moment and what must hold in the end stands in `truths.rs`.
+//! What must hold at every moment and what must hold in the end stands in `safety.rs` and `convergence.rs`.
 
+mod convergence;
+mod fault_plan;
 mod parts;
 mod process;
+mod safety;
 #[cfg(test)]
 mod tests;
-mod trouble;
-mod truths;
 
 use std::collections::BTreeMap;
 
@@ -27,39 +28,39 @@ use crate::cluster::{Cluster, Due};
 use crate::manifest::Plan;
 use crate::run::{Stop, start_time, with_built_ins};
 use crate::settings;
+use fault_plan::FaultPlan;
 use parts::{BinderPart, Clock, End, GrouperPart, Part, SchedulerPart, StatusPart, Task};
-use process::{Process, Role};
-use trouble::Trouble;
-use truths::Moment;
+use process::{ControllerKind, SimProcess};
+use safety::SafetyMonitor;
 
 /// What happened in a run that ended well, counted.
 #[derive(Clone, Debug, Default)]
-pub struct Endured {
+pub struct ChaosStats {
     /// How often, by what.
     pub seen: BTreeMap<&'static str, u64>,
 }
 
 /// Nothing has changed for so long: longer than any grace period, timeout or pause of the controllers.
-const REST: Span = Span::seconds(100);
+const QUIET_PERIOD: Span = Span::seconds(100);
 
 /// A cluster that has not come to rest so long after the last fault never will.
-const REST_MAX: Span = Span::seconds(1_800);
+const CONVERGENCE_DEADLINE: Span = Span::seconds(1_800);
 
 /// How often Kubernetes clears up.
-const SWEEP_PERIOD: Span = Span::seconds(10);
+const GARBAGE_COLLECTION_PERIOD: Span = Span::seconds(10);
 
 /// Told everything that happens, line by line.
 pub type Trace<'t> = &'t mut dyn FnMut(&str);
 
 /// Runs a plan under faults drawn from the seed.
-pub fn endure(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Result<Endured, Stop> {
-    let mut storm = Storm::new(plan, Trouble::new(seed, start_time(plan)), seed, trace)?;
-    storm.run(plan)?;
-    truths::check_rest(&storm.cluster, &storm.settings, storm.since_start())?;
-    for row in storm.cluster.journal.entries() {
-        *storm.endured.seen.entry(row.event.word()).or_default() += 1;
+pub fn run_with_faults(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Result<ChaosStats, Stop> {
+    let mut run = ChaosRun::new(plan, FaultPlan::new(seed, start_time(plan)), seed, trace)?;
+    run.run(plan)?;
+    convergence::check_converged(&run.cluster, &run.settings, run.since_start())?;
+    for row in run.cluster.journal.entries() {
+        *run.stats.seen.entry(row.event.word()).or_default() += 1;
     }
-    Ok(storm.endured)
+    Ok(run.stats)
 }
 
 /// What is due.
@@ -68,14 +69,14 @@ enum Event {
     /// News reach a watch: everything up to this place in the log.
     Deliver {
         process: usize,
-        life: u32,
+        incarnation: u32,
         kind: crate::manifest::Kind,
-        upto: usize,
+        log_position: usize,
     },
     /// A process has something to do by its timers.
     Wake {
         process: usize,
-        life: u32,
+        incarnation: u32,
     },
     /// A call reaches the API server.
     Call(u64),
@@ -92,17 +93,17 @@ enum Event {
     /// The clock of a process is set.
     SetClock {
         process: usize,
-        ahead: Span,
+        clock_skew: Span,
     },
-    Sweep,
+    GarbageCollection,
     /// From now on everything works.
-    Calm,
+    FaultsEnd,
 }
 
 /// A task on its way.
-struct UnderWay {
+struct InFlightWork {
     process: usize,
-    life: u32,
+    incarnation: u32,
     task: Task,
     /// The call that is being made.
     at: usize,
@@ -110,25 +111,25 @@ struct UnderWay {
     refused: BTreeMap<usize, crate::cluster::Refusal>,
 }
 
-struct Storm<'t> {
+struct ChaosRun<'t> {
     cluster: Cluster,
     settings: Settings,
     grouper: kai_workloads::Settings,
     start: Timestamp,
-    trouble: Trouble,
-    processes: Vec<Process>,
+    faults: FaultPlan,
+    processes: Vec<SimProcess>,
     queue: BTreeMap<(Timestamp, u64), Event>,
     entries: u64,
-    tasks: BTreeMap<u64, UnderWay>,
-    moment: Moment,
+    tasks: BTreeMap<u64, InFlightWork>,
+    safety: SafetyMonitor,
     /// When the cluster last changed, and its version then.
     changed: (Timestamp, u64),
-    endured: Endured,
+    stats: ChaosStats,
     trace: Option<Trace<'t>>,
 }
 
-impl<'t> Storm<'t> {
-    fn new(plan: &Plan, trouble: Trouble, seed: u64, trace: Option<Trace<'t>>) -> Result<Self, Stop> {
+impl<'t> ChaosRun<'t> {
+    fn new(plan: &Plan, faults: FaultPlan, seed: u64, trace: Option<Trace<'t>>) -> Result<Self, Stop> {
         let mut settings = settings::read(plan)?;
         // Stories are small: half of them ask for binds in batches all the same.
         settings.scheduler.batch_binds = if seed.is_multiple_of(2) { 2 } else { 0 };
@@ -137,61 +138,69 @@ impl<'t> Storm<'t> {
         cluster.grouped_elsewhere = true;
         cluster.store.keep_log();
         cluster.found(&with_built_ins(plan))?;
-        let mut storm = Self {
+        let mut run = Self {
             cluster,
             settings: settings.scheduler,
             grouper: settings.grouper,
             start,
-            trouble,
+            faults,
             processes: Vec::new(),
             queue: BTreeMap::new(),
             entries: 0,
             tasks: BTreeMap::new(),
-            moment: Moment::default(),
+            safety: SafetyMonitor::default(),
             changed: (start, 0),
-            endured: Endured::default(),
+            stats: ChaosStats::default(),
             trace,
         };
-        storm.prepare();
-        Ok(storm)
+        run.prepare();
+        Ok(run)
     }
 
     /// Starts all processes and plans all faults.
     fn prepare(&mut self) {
-        for role in [Role::Scheduler, Role::Binder, Role::Grouper, Role::GroupStatuses, Role::QueueStatuses] {
-            self.processes.push(Process::new(role));
+        for role in [
+            ControllerKind::Scheduler,
+            ControllerKind::Binder,
+            ControllerKind::Grouper,
+            ControllerKind::GroupStatuses,
+            ControllerKind::QueueStatuses,
+        ] {
+            self.processes.push(SimProcess::new(role));
             self.add(self.start, Event::Start { process: self.processes.len() - 1 });
         }
-        if self.trouble.paired {
+        if self.faults.paired {
             self.pair(0, 2);
         }
-        let calm = self.start.plus(self.trouble.lasts());
-        for (at, fault) in self.trouble.plan(self.processes.len(), 0) {
+        let calm = self.start.plus(self.faults.fault_window());
+        for (at, fault) in self.faults.plan(self.processes.len(), 0) {
             let at = self.start.plus(at);
             match fault {
-                trouble::Fault::Crash { process, down } => self.add(at, Event::Crash { process, down }),
-                trouble::Fault::SetClock { process, ahead } => self.add(at, Event::SetClock { process, ahead }),
-                trouble::Fault::Second { process, lasts } => {
-                    self.processes.push(Process::new(self.processes[process].role));
+                fault_plan::Fault::Crash { process, down } => self.add(at, Event::Crash { process, down }),
+                fault_plan::Fault::SetClock { process, clock_skew } => {
+                    self.add(at, Event::SetClock { process, clock_skew })
+                }
+                fault_plan::Fault::SecondLeader { process, fault_window } => {
+                    self.processes.push(SimProcess::new(self.processes[process].role));
                     let second = self.processes.len() - 1;
-                    if let Some(partner) = self.processes[process].partner {
-                        self.processes.push(Process::new(self.processes[partner].role));
+                    if let Some(colocated_with) = self.processes[process].colocated_with {
+                        self.processes.push(SimProcess::new(self.processes[colocated_with].role));
                         self.pair(second, second + 1);
                     }
                     self.add(at, Event::Start { process: second });
                     // It does not come back.
-                    self.add(at.plus(lasts).min(calm), Event::Crash { process: second, down: Span(i64::MAX) });
+                    self.add(at.plus(fault_window).min(calm), Event::Crash { process: second, down: Span(i64::MAX) });
                 }
             }
         }
-        self.add(calm, Event::Calm);
-        self.add(self.start.plus(SWEEP_PERIOD), Event::Sweep);
+        self.add(calm, Event::FaultsEnd);
+        self.add(self.start.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
     }
 
     /// Two controllers in one process.
     fn pair(&mut self, one: usize, other: usize) {
-        self.processes[one].partner = Some(other);
-        self.processes[other].partner = Some(one);
+        self.processes[one].colocated_with = Some(other);
+        self.processes[other].colocated_with = Some(one);
     }
 
     fn run(&mut self, plan: &Plan) -> Result<(), Violation> {
@@ -199,22 +208,23 @@ impl<'t> Storm<'t> {
             self.cluster.agenda.add(self.start.plus(step.at), Due::Step(index));
         }
         let last_step = plan.steps.iter().map(|step| step.at).max().unwrap_or(Span(0));
-        let settled = self.start.plus(self.trouble.lasts().max(last_step));
+        let settled = self.start.plus(self.faults.fault_window().max(last_step));
         loop {
             let own = self.queue.keys().next().map(|(at, _)| *at);
             let cluster = self.cluster.agenda.next_time();
             let Some(at) = own.into_iter().chain(cluster).min() else { return Ok(()) };
             let quiet = self.changed.0.max(settled);
-            if at > quiet.plus(REST) {
-                self.cluster.now = quiet.plus(REST);
+            if at > quiet.plus(QUIET_PERIOD) {
+                self.cluster.now = quiet.plus(QUIET_PERIOD);
                 return Ok(());
             }
-            if at > settled.plus(REST_MAX) {
-                let what = format!("something still changes {} s after the last fault", REST_MAX.0 / 1_000_000);
+            if at > settled.plus(CONVERGENCE_DEADLINE) {
+                let what =
+                    format!("something still changes {} s after the last fault", CONVERGENCE_DEADLINE.0 / 1_000_000);
                 return Err(Violation { truth: "clusters come to rest", what, at: self.since_start() });
             }
             self.cluster.now = at;
-            self.cluster.webhooks.up = !self.trouble.webhooks_are_silent(at);
+            self.cluster.webhooks.up = !self.faults.webhooks_are_down(at);
             if cluster.is_some_and(|cluster| own.is_none_or(|own| cluster <= own)) {
                 self.due(plan);
             } else if let Some((_, event)) = self.queue.pop_first() {
@@ -223,8 +233,8 @@ impl<'t> Storm<'t> {
             self.cluster.settle();
             if self.changed.1 != self.cluster.store.version() {
                 self.changed = (at, self.cluster.store.version());
-                self.moment.check(&self.cluster, &self.settings, self.since_start())?;
-                self.spread_news();
+                self.safety.check(&self.cluster, &self.settings, self.since_start())?;
+                self.schedule_deliveries();
             }
         }
     }
@@ -237,7 +247,7 @@ impl<'t> Storm<'t> {
             Due::Step(index) => self.cluster.happen(&plan.steps[*index].happening),
             other => {
                 self.cluster.due(other);
-                if matches!(other, Due::PodUp { .. }) && !self.trouble.device_stays_unknown(self.cluster.now) {
+                if matches!(other, Due::PodUp { .. }) && !self.faults.device_stays_unknown(self.cluster.now) {
                     self.cluster.name_device(other);
                 }
             }
@@ -247,15 +257,17 @@ impl<'t> Storm<'t> {
     fn handle(&mut self, event: Event) {
         let now = self.cluster.now;
         match event {
-            Event::Deliver { process, life, kind, upto } if self.lives(process, life) => {
-                let relist = !self.processes[process].listed(kind) || self.trouble.watch_restarts(now);
+            Event::Deliver { process, incarnation, kind, log_position } if self.lives(process, incarnation) => {
+                let relist = !self.processes[process].listed(kind) || self.faults.watch_restarts(now);
                 let clock = self.clock(process);
-                self.note(|| format!("{process} sees {} {upto}{}", kind.name(), if relist { " (all)" } else { "" }));
-                self.processes[process].show(kind, upto, relist, &self.cluster.store, clock);
+                self.note(|| {
+                    format!("{process} sees {} {log_position}{}", kind.name(), if relist { " (all)" } else { "" })
+                });
+                self.processes[process].show(kind, log_position, relist, &self.cluster.store, clock);
                 self.act(process);
-                self.spread_news();
+                self.schedule_deliveries();
             }
-            Event::Wake { process, life } if self.lives(process, life) => {
+            Event::Wake { process, incarnation } if self.lives(process, incarnation) => {
                 self.processes[process].woken(now);
                 self.act(process);
             }
@@ -265,8 +277,8 @@ impl<'t> Storm<'t> {
                 self.note(|| format!("{process} crashes"));
                 self.count("crash");
                 self.processes[process].crash();
-                if let Some(partner) = self.processes[process].partner {
-                    self.processes[partner].crash();
+                if let Some(colocated_with) = self.processes[process].colocated_with {
+                    self.processes[colocated_with].crash();
                 }
                 if down.0 != i64::MAX {
                     self.add(now.plus(down), Event::Start { process });
@@ -274,26 +286,26 @@ impl<'t> Storm<'t> {
             }
             Event::Start { process } => {
                 self.start_process(process);
-                if let Some(partner) = self.processes[process].partner {
-                    self.start_process(partner);
+                if let Some(colocated_with) = self.processes[process].colocated_with {
+                    self.start_process(colocated_with);
                 }
             }
-            Event::SetClock { process, ahead } => {
-                self.note(|| format!("{process} is {} µs ahead", ahead.0));
+            Event::SetClock { process, clock_skew } => {
+                self.note(|| format!("{process} is {} µs clock_skew", clock_skew.0));
                 self.count("clock");
-                for one in self.processes[process].partner.into_iter().chain([process]) {
-                    self.processes[one].ahead = ahead;
+                for one in self.processes[process].colocated_with.into_iter().chain([process]) {
+                    self.processes[one].clock_skew = clock_skew;
                     self.act(one);
                 }
             }
-            Event::Sweep => {
+            Event::GarbageCollection => {
                 self.cluster.sweep();
-                self.add(now.plus(SWEEP_PERIOD), Event::Sweep);
+                self.add(now.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
             }
-            Event::Calm => {
+            Event::FaultsEnd => {
                 self.note(|| "calm".to_owned());
                 for process in 0..self.processes.len() {
-                    self.processes[process].ahead = Span(0);
+                    self.processes[process].clock_skew = Span(0);
                     self.act(process);
                 }
             }
@@ -308,120 +320,123 @@ impl<'t> Storm<'t> {
         let role = self.processes[process].role;
         self.note(|| format!("{process} starts as {role:?}"));
         let part: Box<dyn Part> = match role {
-            Role::Scheduler => Box::new(SchedulerPart::new(self.settings.clone())),
-            Role::Binder => Box::new(BinderPart::new()),
-            Role::Grouper => {
-                Box::new(GrouperPart::new(self.grouper.clone(), self.processes[process].partner.is_some()))
+            ControllerKind::Scheduler => Box::new(SchedulerPart::new(self.settings.clone())),
+            ControllerKind::Binder => Box::new(BinderPart::new()),
+            ControllerKind::Grouper => {
+                Box::new(GrouperPart::new(self.grouper.clone(), self.processes[process].colocated_with.is_some()))
             }
-            Role::GroupStatuses => Box::new(StatusPart::of_groups()),
-            Role::QueueStatuses => Box::new(StatusPart::of_queues()),
+            ControllerKind::GroupStatuses => Box::new(StatusPart::of_groups()),
+            ControllerKind::QueueStatuses => Box::new(StatusPart::of_queues()),
         };
         self.processes[process].begin(part);
-        self.spread_news();
+        self.schedule_deliveries();
     }
 
     /// Lets a process do what it wants to, and sets its timer.
     fn act(&mut self, process: usize) {
         let (now, clock) = (self.cluster.now, self.clock(process));
-        let reachable = !self.trouble.read_fails(now);
+        let reachable = !self.faults.read_fails(now);
         let api = reachable.then_some(&self.cluster.store);
         let ready = self.processes[process].ready();
-        let Process { part: Some(part), life, .. } = &mut self.processes[process] else { return };
+        let SimProcess { part: Some(part), incarnation, .. } = &mut self.processes[process] else { return };
         if !ready {
             return;
         }
-        let life = *life;
+        let incarnation = *incarnation;
         let tasks = part.act(api, clock);
         let next = part.next(clock);
         let drafts = part.drafts();
         for task in tasks {
             self.note(|| format!("{process} wants {task}"));
             let (id, patient) = (self.entries, task.patient);
-            self.tasks.insert(id, UnderWay { process, life, task, at: 0, attempt: 0, refused: BTreeMap::new() });
-            let patience = if patient { self.trouble.patience() } else { Span(0) };
-            let delay = self.trouble.call_delay(now);
+            self.tasks
+                .insert(id, InFlightWork { process, incarnation, task, at: 0, attempt: 0, refused: BTreeMap::new() });
+            let patience = if patient { self.faults.defer_for() } else { Span(0) };
+            let delay = self.faults.call_delay(now);
             self.add(now.plus(patience).plus(delay), Event::Call(id));
         }
-        self.hand_over(process, drafts);
+        self.deliver_planned(process, drafts);
         if let Some(at) = next
             && self.processes[process].may_sleep_until(at.max(now.plus(Span(1))))
         {
-            self.add(at.max(now.plus(Span(1))), Event::Wake { process, life });
+            self.add(at.max(now.plus(Span(1))), Event::Wake { process, incarnation });
         }
     }
 
     /// Shows drafts to the other controller of the process.
-    fn hand_over(&mut self, process: usize, drafts: Vec<Draft>) {
-        let Some(partner) = self.processes[process].partner.filter(|_| !drafts.is_empty()) else { return };
+    fn deliver_planned(&mut self, process: usize, drafts: Vec<Draft>) {
+        let Some(colocated_with) = self.processes[process].colocated_with.filter(|_| !drafts.is_empty()) else {
+            return;
+        };
         self.note(|| format!("{process} drafts {drafts:?}").chars().take(400).collect());
         self.count("draft");
-        if let Some(part) = &mut self.processes[partner].part {
+        if let Some(part) = &mut self.processes[colocated_with].part {
             part.take(drafts);
         }
-        self.act(partner);
+        self.act(colocated_with);
     }
 
     /// The next call of a task reaches the API server, if it does.
     fn call(&mut self, id: u64) {
         let now = self.cluster.now;
-        let Some(under_way) = self.tasks.get(&id) else { return };
-        let (process, alive) = (under_way.process, self.lives(under_way.process, under_way.life));
-        let call = under_way.task.calls[under_way.at].clone();
+        let Some(in_flight) = self.tasks.get(&id) else { return };
+        let (process, alive) = (in_flight.process, self.lives(in_flight.process, in_flight.incarnation));
+        let call = in_flight.task.calls[in_flight.at].clone();
         if !alive {
             // Whoever sent it is gone. It may have been under way already.
             self.tasks.remove(&id);
-            if self.trouble.arrives_after_all() {
+            if self.faults.late_delivery() {
                 let _ = self.cluster.call(&call);
             }
             return;
         }
-        let fate = self.trouble.fate(now);
+        let call_outcome = self.faults.call_outcome(now);
         let mut answer = Err(crate::cluster::Refusal::Unanswered);
-        if fate.arrives {
+        if call_outcome.delivered {
             let done = self.cluster.call(&call);
             self.note(|| format!("{process} calls {call}: {done:?}"));
-            if fate.answered {
+            if call_outcome.acknowledged {
                 answer = done;
             }
         }
-        if !fate.arrives || !fate.answered {
+        if !call_outcome.delivered || !call_outcome.acknowledged {
             self.count("unanswered");
         }
-        let passing = !(fate.arrives && fate.answered);
-        if let Some(pause) = Trouble::pause(self.tasks[&id].attempt).filter(|_| passing) {
-            if let Some(under_way) = self.tasks.get_mut(&id) {
-                under_way.attempt += 1;
+        let passing = !(call_outcome.delivered && call_outcome.acknowledged);
+        if let Some(pause) = FaultPlan::pause(self.tasks[&id].attempt).filter(|_| passing) {
+            if let Some(in_flight) = self.tasks.get_mut(&id) {
+                in_flight.attempt += 1;
             }
             self.add(now.plus(pause), Event::Call(id));
         } else {
-            let delay = self.trouble.call_delay(now);
+            let delay = self.faults.call_delay(now);
             self.add(now.plus(delay), Event::Answer(id, answer));
         }
     }
 
     fn answer(&mut self, id: u64, answer: Result<(), crate::cluster::Refusal>) {
-        let Some(mut under_way) = self.tasks.remove(&id) else { return };
-        let process = under_way.process;
-        if !self.lives(process, under_way.life) {
+        let Some(mut in_flight) = self.tasks.remove(&id) else { return };
+        let process = in_flight.process;
+        if !self.lives(process, in_flight.incarnation) {
             return;
         }
-        under_way.attempt = 0;
+        in_flight.attempt = 0;
         let refused = answer.is_err();
         if let Err(refusal) = answer {
-            self.note(|| format!("{process} is refused {}: {refusal:?}", under_way.task.calls[under_way.at]));
-            under_way.refused.insert(under_way.at, refusal);
+            self.note(|| format!("{process} is refused {}: {refusal:?}", in_flight.task.calls[in_flight.at]));
+            in_flight.refused.insert(in_flight.at, refusal);
         }
-        if !refused || under_way.task.stubborn {
-            under_way.at += 1;
-            if under_way.at < under_way.task.calls.len() {
-                self.tasks.insert(id, under_way);
-                let delay = self.trouble.call_delay(self.cluster.now);
+        if !refused || in_flight.task.stubborn {
+            in_flight.at += 1;
+            if in_flight.at < in_flight.task.calls.len() {
+                self.tasks.insert(id, in_flight);
+                let delay = self.faults.call_delay(self.cluster.now);
                 self.add(self.cluster.now.plus(delay), Event::Call(id));
                 return;
             }
         }
         let clock = self.clock(process);
-        let UnderWay { task, at, refused, .. } = under_way;
+        let InFlightWork { task, at, refused, .. } = in_flight;
         if let Some(part) = &mut self.processes[process].part {
             part.finished(End { task, done: at, refused }, clock);
         }
@@ -429,23 +444,23 @@ impl<'t> Storm<'t> {
     }
 
     /// Plans the delivery of what watches have not shown yet.
-    fn spread_news(&mut self) {
+    fn schedule_deliveries(&mut self) {
         let now = self.cluster.now;
         for process in 0..self.processes.len() {
-            let life = self.processes[process].life;
-            for (kind, upto) in self.processes[process].unseen(&self.cluster.store) {
-                let delay = self.trouble.watch_delay(now);
-                self.add(now.plus(delay), Event::Deliver { process, life, kind, upto });
+            let incarnation = self.processes[process].incarnation;
+            for (kind, log_position) in self.processes[process].unseen(&self.cluster.store) {
+                let delay = self.faults.watch_delay(now);
+                self.add(now.plus(delay), Event::Deliver { process, incarnation, kind, log_position });
             }
         }
     }
 
-    fn lives(&self, process: usize, life: u32) -> bool {
-        self.processes[process].part.is_some() && self.processes[process].life == life
+    fn lives(&self, process: usize, incarnation: u32) -> bool {
+        self.processes[process].part.is_some() && self.processes[process].incarnation == incarnation
     }
 
     fn clock(&self, process: usize) -> Clock {
-        Clock { wall: self.cluster.now.plus(self.processes[process].ahead), steady: self.cluster.now }
+        Clock { wall: self.cluster.now.plus(self.processes[process].clock_skew), steady: self.cluster.now }
     }
 
     fn since_start(&self) -> Span {
@@ -458,7 +473,7 @@ impl<'t> Storm<'t> {
     }
 
     fn count(&mut self, what: &'static str) {
-        *self.endured.seen.entry(what).or_default() += 1;
+        *self.stats.seen.entry(what).or_default() += 1;
     }
 
     fn note(&mut self, what: impl FnOnce() -> String) {

@@ -12,7 +12,7 @@ use crate::manifest::{Id, Kind};
 
 /// Which controller a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ControllerKind {
     Scheduler,
     Binder,
     Grouper,
@@ -20,16 +20,16 @@ pub(super) enum Role {
     QueueStatuses,
 }
 
-pub(super) struct Process {
-    pub(super) role: Role,
+pub(super) struct SimProcess {
+    pub(super) role: ControllerKind,
     /// The other controller that lives and dies with this one, with watches of its own. It is handed drafts.
-    pub(super) partner: Option<usize>,
+    pub(super) colocated_with: Option<usize>,
     /// Nothing while it is down.
     pub(super) part: Option<Box<dyn Part>>,
-    /// Counts starts: what an earlier life asked for is not for the next one.
-    pub(super) life: u32,
+    /// Counts starts: what an earlier incarnation asked for is not for the next one.
+    pub(super) incarnation: u32,
     /// How far its clock is ahead of the cluster's.
-    pub(super) ahead: Span,
+    pub(super) clock_skew: Span,
     watches: BTreeMap<Kind, Watch>,
     /// Its timer.
     wakes: Option<Timestamp>,
@@ -41,19 +41,27 @@ struct Watch {
     shown: usize,
     listed: bool,
     /// News are on their way.
-    coming: bool,
+    delivery_scheduled: bool,
     known: BTreeSet<Id>,
 }
 
-impl Process {
-    pub(super) fn new(role: Role) -> Self {
-        Self { role, partner: None, part: None, life: 0, ahead: Span(0), watches: BTreeMap::new(), wakes: None }
+impl SimProcess {
+    pub(super) fn new(role: ControllerKind) -> Self {
+        Self {
+            role,
+            colocated_with: None,
+            part: None,
+            incarnation: 0,
+            clock_skew: Span(0),
+            watches: BTreeMap::new(),
+            wakes: None,
+        }
     }
 
     pub(super) fn begin(&mut self, part: Box<dyn Part>) {
         self.watches = part.kinds().iter().map(|kind| (*kind, Watch::default())).collect();
         self.part = Some(part);
-        self.life += 1;
+        self.incarnation += 1;
         self.wakes = None;
     }
 
@@ -75,19 +83,19 @@ impl Process {
     pub(super) fn unseen(&mut self, store: &Store) -> Vec<(Kind, usize)> {
         let mut unseen = Vec::new();
         for (kind, watch) in &mut self.watches {
-            let upto = store.log(*kind).len();
-            if !watch.coming && (!watch.listed || watch.shown < upto) {
-                watch.coming = true;
-                unseen.push((*kind, upto));
+            let log_position = store.log(*kind).len();
+            if !watch.delivery_scheduled && (!watch.listed || watch.shown < log_position) {
+                watch.delivery_scheduled = true;
+                unseen.push((*kind, log_position));
             }
         }
         unseen
     }
 
     /// Shows changes up to a place in the log, or all there is.
-    pub(super) fn show(&mut self, kind: Kind, upto: usize, relist: bool, store: &Store, clock: Clock) {
+    pub(super) fn show(&mut self, kind: Kind, log_position: usize, relist: bool, store: &Store, clock: Clock) {
         let (Some(part), Some(watch)) = (&mut self.part, self.watches.get_mut(&kind)) else { return };
-        watch.coming = false;
+        watch.delivery_scheduled = false;
         let log = store.log(kind);
         if relist {
             let all: Vec<(Id, Rc<Value>)> =
@@ -100,7 +108,7 @@ impl Process {
             watch.shown = log.len();
             return;
         }
-        for Change { id, value } in log.get(watch.shown..upto).unwrap_or_default() {
+        for Change { id, value } in log.get(watch.shown..log_position).unwrap_or_default() {
             if let Some(value) = value {
                 watch.known.insert(id.clone());
                 part.applied(id, value, clock);
@@ -109,7 +117,7 @@ impl Process {
                 part.deleted(id, clock);
             }
         }
-        watch.shown = watch.shown.max(upto);
+        watch.shown = watch.shown.max(log_position);
     }
 
     pub(super) fn woken(&mut self, now: Timestamp) {

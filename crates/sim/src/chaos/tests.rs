@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::truths::check_rest;
+use super::convergence::check_converged;
 use super::*;
 use crate::manifest::{Id, Kind, Source, read};
 
@@ -31,31 +31,32 @@ metadata: {name: large, namespace: team, labels: {kai.scheduler/queue: default-q
 spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 2}}}]}
 ";
 
-fn at_rest() -> (Cluster, Settings, Moment) {
+fn at_rest() -> (Cluster, Settings, SafetyMonitor) {
     at_rest_after(false)
 }
 
 /// With grouper and scheduler in one process or in two.
-fn at_rest_after(paired: bool) -> (Cluster, Settings, Moment) {
+fn at_rest_after(paired: bool) -> (Cluster, Settings, SafetyMonitor) {
     let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
-    let mut storm = Storm::new(&plan, Trouble::none(start_time(&plan), paired), 0, None).expect("usable");
-    storm.run(&plan).expect("comes to rest");
-    let Storm { cluster, settings, moment, .. } = storm;
-    (cluster, settings, moment)
+    let mut run = ChaosRun::new(&plan, FaultPlan::none(start_time(&plan), paired), 0, None).expect("usable");
+    run.run(&plan).expect("comes to rest");
+    let ChaosRun { cluster, settings, safety, .. } = run;
+    (cluster, settings, safety)
 }
 
 /// The truth that is broken in the end after the damage.
 fn broken_by(damage: impl FnOnce(&mut Cluster)) -> String {
     let (mut cluster, settings, _) = at_rest();
     damage(&mut cluster);
-    check_rest(&cluster, &settings, Span(0)).map_or_else(|violation| violation.truth.to_owned(), |()| "none".to_owned())
+    check_converged(&cluster, &settings, Span(0))
+        .map_or_else(|violation| violation.truth.to_owned(), |()| "none".to_owned())
 }
 
 /// The truth of every moment that is broken by the damage.
 fn broken_at_once_by(damage: impl FnOnce(&mut Cluster)) -> String {
-    let (mut cluster, settings, mut moment) = at_rest();
+    let (mut cluster, settings, mut safety) = at_rest();
     damage(&mut cluster);
-    let found = moment.check(&cluster, &settings, Span(0));
+    let found = safety.check(&cluster, &settings, Span(0));
     found.map_or_else(|violation| violation.truth.to_owned(), |()| "none".to_owned())
 }
 
@@ -85,7 +86,7 @@ fn an_undamaged_cluster_breaks_nothing() {
 #[test]
 fn pods_start_before_anything_is_written_about_them() {
     let (cluster, settings, _) = at_rest_after(true);
-    check_rest(&cluster, &settings, Span(0)).expect("all is written in the end");
+    check_converged(&cluster, &settings, Span(0)).expect("all is written in the end");
     let when = |kind: Kind, wanted: &dyn Fn(&Id, &Value) -> bool| {
         let mut log = cluster.store.log(kind).iter();
         log.position(|change| change.value.as_ref().is_some_and(|value| wanted(&change.id, value)))

@@ -202,7 +202,7 @@ impl Cluster {
                     self.edit(&id, |stored| set(stored, &[], "data", map["data"].clone()));
                 }
             }
-            BindEffect::ClaimDevices { claim, pod, uid, allocation } => {
+            BindEffect::AllocateClaim { claim, pod, uid, allocation } => {
                 let claim = Id::namespaced(Kind::ResourceClaim, &*claim.namespace, &*claim.name);
                 self.existing(&claim)?;
                 self.reserve(&claim, allocation, &json!({"resource": "pods", "name": pod.name, "uid": uid}));
@@ -223,12 +223,12 @@ impl Cluster {
                 self.edit(&id, |request| set(request, &[], "status", status));
             }
             BindEffect::DeleteRequest(request) => self.remove(&request_id(request)),
-            BindEffect::Tell { pod, bound, message } => self.edit(&pod_id(pod), |pod| {
+            BindEffect::ReportResult { pod, bound, message } => self.edit(&pod_id(pod), |pod| {
                 let status = if *bound { "True" } else { "False" };
                 set_condition(pod, json!({"type": reason::POD_BOUND, "status": status, "message": message}));
             }),
             // No volume is simulated, so no claim of one exists.
-            BindEffect::AssignVolume { .. } | BindEffect::MarkVolume { .. } => {
+            BindEffect::SetSelectedNode { .. } | BindEffect::PrebindVolume { .. } => {
                 return Err("volume claims are not simulated".into());
             }
         }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kai_control::binder::{self, Agenda, Ended, Followed, Job, SYNC_PERIOD, Settings};
+use kai_control::binder::{self, BinderController, Ended, Followed, Job, RESYNC_PERIOD, Settings};
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ use crate::manifest::{Id, Kind};
 const KINDS: [Kind; 3] = [Kind::BindRequest, Kind::Pod, Kind::Node];
 
 pub(in crate::chaos) struct BinderPart {
-    agenda: Agenda,
+    agenda: BinderController,
     synced: Option<Timestamp>,
 }
 
 impl BinderPart {
     pub(in crate::chaos) fn new() -> Self {
-        Self { agenda: Agenda::new(Settings::default()), synced: None }
+        Self { agenda: BinderController::new(Settings::default()), synced: None }
     }
 }
 
@@ -46,9 +46,9 @@ impl Part for BinderPart {
     }
 
     fn act(&mut self, _: Option<&Store>, clock: Clock) -> Vec<Task> {
-        if self.synced.is_none_or(|at| at.plus(SYNC_PERIOD) <= clock.steady) {
+        if self.synced.is_none_or(|at| at.plus(RESYNC_PERIOD) <= clock.steady) {
             self.synced = Some(clock.steady);
-            self.agenda.look_after_all();
+            self.agenda.resync();
         }
         let task = |Job { request, effects, stubborn }| Task {
             about: request.unwrap_or_default(),
@@ -77,7 +77,7 @@ impl Part for BinderPart {
     }
 
     fn next(&self, clock: Clock) -> Option<Timestamp> {
-        let sync = self.synced.map_or(clock.steady, |at| at.plus(SYNC_PERIOD));
+        let sync = self.synced.map_or(clock.steady, |at| at.plus(RESYNC_PERIOD));
         let due = self.agenda.next(clock.wall).map(|at| clock.steady.plus(at.since(clock.wall)));
         Some(due.map_or(sync, |due| due.min(sync)))
     }

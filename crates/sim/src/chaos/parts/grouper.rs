@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kai_control::grouper::{Agenda, Draft, Followed, Job, Reading, Step, Written};
+use kai_control::grouper::{Draft, Followed, GrouperController, Job, Reading, Step, Written};
 use kai_engine::units::Timestamp;
 use kai_workloads::{Related as _, Settings};
 use serde_json::Value;
@@ -14,14 +14,14 @@ use crate::manifest::{Id, Kind};
 const KINDS: [Kind; 3] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass];
 
 pub(in crate::chaos) struct GrouperPart {
-    agenda: Agenda,
+    agenda: GrouperController,
     drafts: Vec<Draft>,
 }
 
 impl GrouperPart {
     /// With a scheduler in the same process or without.
     pub(in crate::chaos) fn new(settings: Settings, paired: bool) -> Self {
-        let mut agenda = Agenda::new(settings);
+        let mut agenda = GrouperController::new(settings);
         agenda.drafts(paired);
         Self { agenda, drafts: Vec::new() }
     }

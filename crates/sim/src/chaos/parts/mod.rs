@@ -49,7 +49,7 @@ pub(super) struct End {
     pub(super) task: Task,
     /// Calls that were done, or tried by a stubborn one.
     pub(super) done: usize,
-    /// What those that failed were answered.
+    /// What those that failed were acknowledged.
     pub(super) refused: BTreeMap<usize, Refusal>,
 }
 
@@ -81,7 +81,7 @@ pub(super) trait Part {
         }
     }
 
-    /// What to do now. Everything it watches has been listed. `api` is what a read finds, if it is answered at all.
+    /// What to do now. Everything it watches has been listed. `api` is what a read finds, if it is acknowledged at all.
     fn act(&mut self, api: Option<&Store>, clock: Clock) -> Vec<Task>;
 
     /// A task has come to its end.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kai_control::tally::{GroupTally, QueueTally, Tally};
+use kai_control::status::{PodGroupStatus, QueueStatus, StatusController};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
@@ -22,20 +22,20 @@ pub(in crate::chaos) struct StatusPart<T> {
     due: Option<Timestamp>,
 }
 
-impl StatusPart<GroupTally> {
+impl StatusPart<PodGroupStatus> {
     pub(in crate::chaos) fn of_groups() -> Self {
         let kinds = &[Kind::Pod, Kind::PodGroup, Kind::Node, Kind::PriorityClass, Kind::ResourceClaim];
-        Self { tally: GroupTally::default(), target: Kind::PodGroup, kinds, due: None }
+        Self { tally: PodGroupStatus::default(), target: Kind::PodGroup, kinds, due: None }
     }
 }
 
-impl StatusPart<QueueTally> {
+impl StatusPart<QueueStatus> {
     pub(in crate::chaos) fn of_queues() -> Self {
-        Self { tally: QueueTally::default(), target: Kind::Queue, kinds: &[Kind::Queue, Kind::PodGroup], due: None }
+        Self { tally: QueueStatus::default(), target: Kind::Queue, kinds: &[Kind::Queue, Kind::PodGroup], due: None }
     }
 }
 
-impl<T: Tally> Part for StatusPart<T> {
+impl<T: StatusController> Part for StatusPart<T> {
     fn kinds(&self) -> &'static [Kind] {
         self.kinds
     }
@@ -56,17 +56,17 @@ impl<T: Tally> Part for StatusPart<T> {
             return Vec::new();
         }
         self.due = None;
-        let corrections = self.tally.corrections().into_iter();
+        let status_patches = self.tally.status_patches().into_iter();
         let task = |(about, patch): (kai_control::Key, Value)| {
             let object = Id::namespaced(self.target, &*about.namespace, &*about.name);
             Task { about, calls: vec![Call::PatchStatus { object, patch }], stubborn: false, patient: false }
         };
-        corrections.map(task).collect()
+        status_patches.map(task).collect()
     }
 
     fn finished(&mut self, end: End, clock: Clock) {
         if !end.refused.is_empty() {
-            self.tally.again(&end.task.about);
+            self.tally.requeue(&end.task.about);
             self.due.get_or_insert(clock.steady.plus(PERIOD));
         }
     }

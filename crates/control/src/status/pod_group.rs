@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::key::{GroupKey, Key};
 use crate::objects::{DeviceRequest, Malformed, PodGroup, PriorityClass, ResourceClaim};
 use crate::quantity::Quantity;
-use crate::resource_sum::ResourceSum;
+use crate::status::resource_sum::ResourceSum;
 
 /// What one pod adds to its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodUse {
+pub struct PodUsage {
     pub group: GroupKey,
     /// Empty once the pod has ended.
     pub requested: ResourceSum,
@@ -43,16 +43,16 @@ impl ClaimedGpus {
 
 /// What must be known to count a pod.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct PodUsageInputs {
     /// By node.
     pub labels: BTreeMap<String, BTreeMap<String, String>>,
     /// By resource claim.
     pub claims: BTreeMap<Key, Option<ClaimedGpus>>,
 }
 
-impl PodUse {
+impl PodUsage {
     /// `None` for pods without a group.
-    pub fn read(pod: &Value, around: &Surroundings) -> Result<Option<Self>, String> {
+    pub fn read(pod: &Value, inputs: &PodUsageInputs) -> Result<Option<Self>, String> {
         let annotations = &pod["metadata"]["annotations"];
         let Some(group) = annotations[annotation::POD_GROUP_NAME].as_str().filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -71,7 +71,7 @@ impl PodUse {
             found.requested.add_list(&container["resources"]["requests"])?;
         }
         for claim in claims(pod, namespace)? {
-            let gpus = around.claims.get(&claim).ok_or_else(|| format!("resource claim {claim} is not known"))?;
+            let gpus = inputs.claims.get(&claim).ok_or_else(|| format!("resource claim {claim} is not known"))?;
             if let Some(ClaimedGpus { class, devices }) = gpus {
                 found.requested.add_milli(class, devices.saturating_mul(1000));
             }
@@ -94,7 +94,7 @@ impl PodUse {
                 Share::Fraction { milli, devices } => milli.saturating_mul(devices),
                 Share::Memory { mib, devices } => {
                     let name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-                    let labels = around.labels.get(name).ok_or_else(|| format!("node {name} is not known"))?;
+                    let labels = inputs.labels.get(name).ok_or_else(|| format!("node {name} is not known"))?;
                     let memory = device_memory(labels).map_err(|problem| format!("node {name}: {problem}"))?;
                     (mib.saturating_mul(devices).saturating_mul(1000) + memory / 2) / memory
                 }
@@ -168,7 +168,7 @@ fn condition_is(pod: &Value, kind: &str, status: &str) -> bool {
 /// What the status of the group should say.
 pub fn resources<'p>(
     group: &PodGroup,
-    pods: impl IntoIterator<Item = &'p PodUse>,
+    pods: impl IntoIterator<Item = &'p PodUsage>,
     classes: &BTreeMap<String, PriorityClass>,
 ) -> PodGroupResources {
     let (mut requested, mut allocated) = (ResourceSum::default(), ResourceSum::default());
@@ -178,8 +178,8 @@ pub fn resources<'p>(
     }
     let allocated = allocated.to_list();
     // KAI leaves an old amount behind when a group becomes preemptible; nobody is served by that.
-    let fixed = if is_preemptible(group, classes) { BTreeMap::new() } else { allocated.clone() };
-    PodGroupResources { requested: requested.to_list(), allocated, allocated_non_preemptible: fixed }
+    let non_preemptible = if is_preemptible(group, classes) { BTreeMap::new() } else { allocated.clone() };
+    PodGroupResources { requested: requested.to_list(), allocated, allocated_non_preemptible: non_preemptible }
 }
 
 /// Whether others may evict the group: as it says, else by its priority.
@@ -201,7 +201,7 @@ mod tests {
             let spec = json!({"devices": {"requests": requests}});
             ClaimedGpus::read(&json!({"metadata": {"name": "claim"}, "spec": spec})).unwrap()
         };
-        let around = Surroundings {
+        let inputs = PodUsageInputs {
             labels: BTreeMap::from([("n1".to_owned(), labels)]),
             claims: BTreeMap::from([
                 (Key::new("lab", "none"), claim(json!([{"exactly": {"deviceClassName": "nic.example.com"}}]))),
@@ -215,7 +215,7 @@ mod tests {
                 ),
             ]),
         };
-        let found = PodUse::read(pod, &around);
+        let found = PodUsage::read(pod, &inputs);
         let list = |sum: &ResourceSum| {
             let texts = sum.to_list().into_iter().map(|(name, amount)| format!("{name}={}", amount.0));
             texts.collect::<Vec<_>>().join(" ")

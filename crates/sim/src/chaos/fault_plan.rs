@@ -16,67 +16,81 @@ pub(super) enum Fault {
     /// The clock of a process jumps.
     SetClock {
         process: usize,
-        ahead: Span,
+        clock_skew: Span,
     },
     /// A second process believes that it leads.
-    Second {
+    SecondLeader {
         process: usize,
-        lasts: Span,
+        fault_window: Span,
     },
 }
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fate {
-    pub(super) arrives: bool,
-    pub(super) answered: bool,
+pub(super) struct CallOutcome {
+    pub(super) delivered: bool,
+    pub(super) acknowledged: bool,
 }
 
 /// Faults of one run.
-pub(super) struct Trouble {
-    dice: Pcg32,
+pub(super) struct FaultPlan {
+    rng: Pcg32,
     /// Until then something may go wrong.
     until: Timestamp,
-    lasts: Span,
+    fault_window: Span,
     /// Percent of calls that go wrong.
-    lossy: u32,
+    failed_calls_percent: u32,
     /// Whether grouper and scheduler are one process.
     pub(super) paired: bool,
     /// When webhooks do not answer.
-    silence: Range<Timestamp>,
+    webhook_outage: Range<Timestamp>,
 }
 
 /// Pauses between attempts, as the live shell makes them.
 const PAUSES: [Span; 3] = [Span(100_000), Span(400_000), Span(1_600_000)];
 
-impl Trouble {
+impl FaultPlan {
     pub(super) fn new(seed: u64, start: Timestamp) -> Self {
         // A stream that stories do not use.
-        let dice = Pcg32::new(seed, 5);
+        let rng = Pcg32::new(seed, 5);
         let paired = Pcg32::new(seed, 6).next_u32().is_multiple_of(2);
-        let mut trouble = Self { dice, until: start, lasts: Span(0), lossy: 0, paired, silence: start..start };
-        trouble.lasts = Span::seconds(i64::from(trouble.between(20, 120)));
-        trouble.until = start.plus(trouble.lasts);
-        trouble.lossy = [0, 5, 20, 40][trouble.between(0, 3) as usize];
-        trouble.silence = silence(seed, start, trouble.lasts);
-        trouble
+        let mut plan = Self {
+            rng,
+            until: start,
+            fault_window: Span(0),
+            failed_calls_percent: 0,
+            paired,
+            webhook_outage: start..start,
+        };
+        plan.fault_window = Span::seconds(i64::from(plan.between(20, 120)));
+        plan.until = start.plus(plan.fault_window);
+        plan.failed_calls_percent = [0, 5, 20, 40][plan.between(0, 3) as usize];
+        plan.webhook_outage = webhook_outage(seed, start, plan.fault_window);
+        plan
     }
 
     /// A run in which nothing goes wrong.
     #[cfg(test)]
     pub(super) fn none(start: Timestamp, paired: bool) -> Self {
-        Self { dice: Pcg32::new(0, 5), until: start, lasts: Span(0), lossy: 0, paired, silence: start..start }
+        Self {
+            rng: Pcg32::new(0, 5),
+            until: start,
+            fault_window: Span(0),
+            failed_calls_percent: 0,
+            paired,
+            webhook_outage: start..start,
+        }
     }
 
     /// How long things go wrong.
-    pub(super) fn lasts(&self) -> Span {
-        self.lasts
+    pub(super) fn fault_window(&self) -> Span {
+        self.fault_window
     }
 
     /// Faults of processes; the scheduler may be doubled.
     pub(super) fn plan(&mut self, processes: usize, scheduler: usize) -> Vec<(Span, Fault)> {
         let mut faults = Vec::new();
-        if self.lasts == Span(0) {
+        if self.fault_window == Span(0) {
             return faults;
         }
         let last = processes as u32 - 1;
@@ -86,12 +100,12 @@ impl Trouble {
             faults.push((self.moment(), fault));
         }
         for _ in 0..self.between(0, 2) {
-            let ahead = Span(self.span(0, 120_000).0 - Span::seconds(60).0);
-            let fault = Fault::SetClock { process: self.between(0, last) as usize, ahead };
+            let clock_skew = Span(self.span(0, 120_000).0 - Span::seconds(60).0);
+            let fault = Fault::SetClock { process: self.between(0, last) as usize, clock_skew };
             faults.push((self.moment(), fault));
         }
         if self.between(0, 1) == 0 {
-            let fault = Fault::Second { process: scheduler, lasts: self.span(1_000, 40_000) };
+            let fault = Fault::SecondLeader { process: scheduler, fault_window: self.span(1_000, 40_000) };
             faults.push((self.moment(), fault));
         }
         faults
@@ -99,32 +113,32 @@ impl Trouble {
 
     /// How long news are under way to a watch.
     pub(super) fn watch_delay(&mut self, now: Timestamp) -> Span {
-        if self.strikes(now, 60) {
+        if self.one_in(now, 60) {
             return self.span(5_000, 60_000);
         }
-        if self.strikes(now, 6) { self.span(100, 5_000) } else { self.span(1, 30) }
+        if self.one_in(now, 6) { self.span(100, 5_000) } else { self.span(1, 30) }
     }
 
     /// Whether a watch loses its place and starts over.
     pub(super) fn watch_restarts(&mut self, now: Timestamp) -> bool {
-        self.strikes(now, 20)
+        self.one_in(now, 20)
     }
 
     /// How long a call or its answer is under way.
     pub(super) fn call_delay(&mut self, now: Timestamp) -> Span {
-        if self.strikes(now, 8) { self.span(20, 3_000) } else { self.span(1, 20) }
+        if self.one_in(now, 8) { self.span(20, 3_000) } else { self.span(1, 20) }
     }
 
     /// How long a call waits for others that are more urgent.
-    pub(super) fn patience(&mut self) -> Span {
+    pub(super) fn defer_for(&mut self) -> Span {
         self.span(0, 3_000)
     }
 
-    pub(super) fn fate(&mut self, now: Timestamp) -> Fate {
-        if now >= self.until || self.between(0, 99) >= self.lossy {
-            return Fate { arrives: true, answered: true };
+    pub(super) fn call_outcome(&mut self, now: Timestamp) -> CallOutcome {
+        if now >= self.until || self.between(0, 99) >= self.failed_calls_percent {
+            return CallOutcome { delivered: true, acknowledged: true };
         }
-        Fate { arrives: self.between(0, 1) == 0, answered: false }
+        CallOutcome { delivered: self.between(0, 1) == 0, acknowledged: false }
     }
 
     /// Before another attempt, if there is one.
@@ -133,27 +147,27 @@ impl Trouble {
     }
 
     /// Whether what a dead process sent was under way already.
-    pub(super) fn arrives_after_all(&mut self) -> bool {
+    pub(super) fn late_delivery(&mut self) -> bool {
         self.between(0, 1) == 0
     }
 
     /// Whether nobody answers for admission.
-    pub(super) fn webhooks_are_silent(&self, now: Timestamp) -> bool {
-        self.silence.contains(&now)
+    pub(super) fn webhooks_are_down(&self, now: Timestamp) -> bool {
+        self.webhook_outage.contains(&now)
     }
 
     /// Whether a process cannot read what it does not watch.
     pub(super) fn read_fails(&mut self, now: Timestamp) -> bool {
-        now < self.until && self.between(0, 99) < self.lossy
+        now < self.until && self.between(0, 99) < self.failed_calls_percent
     }
 
     /// Whether a reservation pod never finds its GPU.
     pub(super) fn device_stays_unknown(&mut self, now: Timestamp) -> bool {
-        self.strikes(now, 20)
+        self.one_in(now, 20)
     }
 
     /// Once in so many times, while things go wrong.
-    fn strikes(&mut self, now: Timestamp, chances: u32) -> bool {
+    fn one_in(&mut self, now: Timestamp, chances: u32) -> bool {
         now < self.until && self.between(1, chances) == 1
     }
 
@@ -164,19 +178,19 @@ impl Trouble {
 
     /// Some time while things go wrong.
     fn moment(&mut self) -> Span {
-        let lasts = u32::try_from(self.lasts.0 / 1_000).unwrap_or(u32::MAX);
-        self.span(0, lasts)
+        let fault_window = u32::try_from(self.fault_window.0 / 1_000).unwrap_or(u32::MAX);
+        self.span(0, fault_window)
     }
 
     fn between(&mut self, low: u32, high: u32) -> u32 {
-        low + self.dice.next_u32() % (high - low + 1)
+        low + self.rng.next_u32() % (high - low + 1)
     }
 }
 
 /// In every other run, some of the time.
-fn silence(seed: u64, start: Timestamp, lasts: Span) -> Range<Timestamp> {
-    let mut dice = Pcg32::new(seed, 8);
-    let mut moment = || start.plus(Span(i64::from(dice.next_u32()) % lasts.0.max(1)));
+fn webhook_outage(seed: u64, start: Timestamp, fault_window: Span) -> Range<Timestamp> {
+    let mut rng = Pcg32::new(seed, 8);
+    let mut moment = || start.plus(Span(i64::from(rng.next_u32()) % fault_window.0.max(1)));
     let (one, other) = (moment(), moment());
-    if dice.next_u32().is_multiple_of(2) { one.min(other)..one.max(other) } else { start..start }
+    if rng.next_u32().is_multiple_of(2) { one.min(other)..one.max(other) } else { start..start }
 }

@@ -1,4 +1,4 @@
-//! When the grouper looks at which pod, and what it has under way: the same on a cluster and in the simulator.
+//! When the grouper rechecks at which pod, and what it has under way: the same on a cluster and in the simulator.
 //!
 //! A shell shows it what watches show, performs the steps it names, and tells how they ended. What nobody watches, such
 //! as owners, it asks the shell to read.
@@ -9,9 +9,9 @@ use kai_engine::units::{Span, Timestamp};
 use kai_workloads::{DeclaredKinds, GroupError, Note, ObjectRef, Settings};
 use serde_json::Value;
 
-use super::known::{Known, KnownPod, View};
-use super::{Answer, Draft, GroupEffect, reconcile};
-use crate::calendar::Calendar;
+use super::cache::{CacheView, CachedPod, GrouperCache};
+use super::{Draft, GroupEffect, ReconcileOutput, reconcile};
+use crate::controller::WorkQueue;
 use crate::key::{Key, PodKey};
 
 /// Kinds that the grouper follows.
@@ -72,50 +72,50 @@ pub enum Written {
 }
 
 /// For how long a reading is good enough: pods of one workload come in bursts.
-const READING_LIFE: Span = Span::seconds(3);
+const GET_CACHE_TTL: Span = Span::seconds(3);
 /// Between attempts for a pod that cannot be grouped: the first pause, and the longest.
-const PAUSE: Span = Span::seconds(1);
-const PAUSE_MAX: Span = Span::seconds(60);
-/// Between looks at a pod that waits: its owners may have changed. The first pause, and the longest.
-const LOOK: Span = Span::seconds(15);
-const LOOK_MAX: Span = Span::seconds(300);
+const RETRY_BACKOFF: Span = Span::seconds(1);
+const RETRY_BACKOFF_MAX: Span = Span::seconds(60);
+/// Between rechecks at a pod that waits: its owners may have changed. The first pause, and the longest.
+const RECHECK: Span = Span::seconds(15);
+const RECHECK_MAX: Span = Span::seconds(300);
 /// Until a watch shows what others have written.
-const MOMENT: Span = Span(200_000);
+const WATCH_LAG: Span = Span(200_000);
 
 /// The grouper, and what it is about to do.
 #[derive(Debug)]
-pub struct Agenda {
+pub struct GrouperController {
     settings: Settings,
-    known: Known,
-    calendar: Calendar,
+    cache: GrouperCache,
+    queue: WorkQueue,
     /// Attempts in vain, and the last complaint.
     failures: BTreeMap<PodKey, (u32, String)>,
     /// How often pods that wait were looked at.
-    looks: BTreeMap<PodKey, u32>,
+    rechecks: BTreeMap<PodKey, u32>,
     /// Objects being read, and the pods that wait for them.
     reading: BTreeMap<ObjectRef, BTreeSet<PodKey>>,
     /// Pods whose link waits for the end of a job that writes their group.
-    unlinked: BTreeSet<PodKey>,
+    awaiting_link: BTreeSet<PodKey>,
     /// Whether somebody takes drafts, and need not wait until they are written.
     drafts: bool,
     /// What takes back the drafts of jobs under way, by the pod.
-    drafted: BTreeMap<PodKey, Vec<Draft>>,
+    planned_by_pod: BTreeMap<PodKey, Vec<Draft>>,
     /// What is to be said: complaints, and drafts taken back.
     said: Vec<Step>,
 }
 
-impl Agenda {
+impl GrouperController {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            known: Known::default(),
-            calendar: Calendar::default(),
+            cache: GrouperCache::default(),
+            queue: WorkQueue::default(),
             failures: BTreeMap::new(),
-            looks: BTreeMap::new(),
+            rechecks: BTreeMap::new(),
             reading: BTreeMap::new(),
-            unlinked: BTreeSet::new(),
+            awaiting_link: BTreeSet::new(),
             drafts: false,
-            drafted: BTreeMap::new(),
+            planned_by_pod: BTreeMap::new(),
             said: Vec::new(),
         }
     }
@@ -127,7 +127,7 @@ impl Agenda {
 
     /// Pods that are known.
     pub fn pods(&self) -> usize {
-        self.known.pods.len()
+        self.cache.pods.len()
     }
 
     /// A watch starts over and is about to show everything there is.
@@ -144,20 +144,20 @@ impl Agenda {
         match kind {
             Followed::Pods => {
                 let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-                let pod = KnownPod::of(value);
+                let pod = CachedPod::of(value);
                 // Who a pod belongs to does not depend on how it does.
-                if !over && self.known.pods.get(&key) != Some(&pod) {
-                    self.calendar.look_at(key.clone(), now);
+                if !over && self.cache.pods.get(&key) != Some(&pod) {
+                    self.queue.schedule_at(key.clone(), now);
                 }
-                self.known.pods.insert(key, pod);
+                self.cache.pods.insert(key, pod);
             }
-            Followed::Groups => self.known.see_group(key, value.clone()),
+            Followed::Groups => self.cache.see_group(key, value.clone()),
             Followed::PriorityClasses => {
-                self.known.classes.insert(key.name);
+                self.cache.classes.insert(key.name);
             }
             Followed::Declarations => {
                 let (declared, complaints) = DeclaredKinds::from_config_map(value);
-                self.declare(declared, now);
+                self.set_declared_kinds(declared, now);
                 return complaints;
             }
         }
@@ -168,28 +168,28 @@ impl Agenda {
     pub fn lose(&mut self, kind: Followed, key: &Key, now: Timestamp) {
         match kind {
             Followed::Pods => {
-                self.known.pods.remove(key);
-                self.calendar.forget(key);
+                self.cache.pods.remove(key);
+                self.queue.remove(key);
                 self.failures.remove(key);
-                self.looks.remove(key);
-                self.unlinked.remove(key);
+                self.rechecks.remove(key);
+                self.awaiting_link.remove(key);
                 if self.drafts {
                     self.said.push(Step::Draft(Draft::NoLink(key.clone())));
                 }
             }
             Followed::Groups => {
-                self.known.groups.remove(key);
+                self.cache.groups.remove(key);
                 // Those left without it need it again.
-                for (pod, known) in &self.known.pods {
+                for (pod, known) in &self.cache.pods {
                     if pod.namespace == key.namespace && known.group.as_deref() == Some(key.name.as_str()) {
-                        self.calendar.look_at(pod.clone(), now);
+                        self.queue.schedule_at(pod.clone(), now);
                     }
                 }
             }
             Followed::PriorityClasses => {
-                self.known.classes.remove(&key.name);
+                self.cache.classes.remove(&key.name);
             }
-            Followed::Declarations => self.declare(DeclaredKinds::default(), now),
+            Followed::Declarations => self.set_declared_kinds(DeclaredKinds::default(), now),
         }
     }
 
@@ -198,74 +198,74 @@ impl Agenda {
         let waiting = self.reading.remove(&object).unwrap_or_default();
         if let Reading::Failed(why) = reading {
             for pod in waiting {
-                self.fail(pod, format!("{object} cannot be read: {why}"), now);
+                self.requeue_with_backoff(pod, format!("{object} cannot be read: {why}"), now);
             }
             return;
         }
-        self.known.read.insert(object, (reading, now));
+        self.cache.read.insert(object, (reading, now));
         for pod in waiting {
-            self.calendar.look_at(pod, now);
+            self.queue.schedule_at(pod, now);
         }
     }
 
     /// A job has come to its end.
     pub fn ended(&mut self, pod: PodKey, written: Written, now: Timestamp) {
-        self.calendar.end(&pod);
-        let drafted = self.drafted.remove(&pod).unwrap_or_default();
+        self.queue.done(&pod);
+        let drafted = self.planned_by_pod.remove(&pod).unwrap_or_default();
         if matches!(written, Written::NotCreated | Written::Failed(_)) {
             self.said.extend(drafted.iter().cloned().map(Step::Draft));
         }
         match written {
-            Written::Done if self.unlinked.remove(&pod) => self.calendar.look_at(pod, now),
-            Written::Done => self.done(pod, now),
+            Written::Done if self.awaiting_link.remove(&pod) => self.queue.schedule_at(pod, now),
+            Written::Done => self.on_grouped(pod, now),
             // What was drafted is still wanted, and nobody waits for it.
-            Written::Outrun if !drafted.is_empty() => self.calendar.look_at(pod, now.plus(PAUSE)),
-            Written::Outrun => self.calendar.look_at(pod, now.plus(MOMENT)),
+            Written::Outrun if !drafted.is_empty() => self.queue.schedule_at(pod, now.plus(RETRY_BACKOFF)),
+            Written::Outrun => self.queue.schedule_at(pod, now.plus(WATCH_LAG)),
             Written::NotCreated => {
                 self.forget_assumed(now);
-                self.calendar.look_at(pod, now.plus(MOMENT));
+                self.queue.schedule_at(pod, now.plus(WATCH_LAG));
             }
-            Written::Failed(why) => self.fail(pod, why, now),
+            Written::Failed(why) => self.requeue_with_backoff(pod, why, now),
         }
     }
 
     /// When there will be something to do even if nothing is seen.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.said.is_empty() { self.calendar.next() } else { Some(now) }
+        if self.said.is_empty() { self.queue.next_due() } else { Some(now) }
     }
 
     /// What to do now. Everything it follows must have been listed: a group that was not listed yet is not a missing one.
     pub fn steps(&mut self, now: Timestamp) -> Vec<Step> {
         // One from the future was made before the clock was set back.
-        self.known.read.retain(|_, (_, at)| (Span(0)..=READING_LIFE).contains(&now.since(*at)));
+        self.cache.read.retain(|_, (_, at)| (Span(0)..=GET_CACHE_TTL).contains(&now.since(*at)));
         let mut steps = std::mem::take(&mut self.said);
-        while let Some(pod) = self.calendar.take(now) {
-            self.group(pod, now, &mut steps);
+        while let Some(pod) = self.queue.pop_due(now) {
+            self.reconcile_pod(pod, now, &mut steps);
         }
         steps.append(&mut self.said);
         steps
     }
 
     /// Other kinds are declared than before: every pod may belong elsewhere.
-    fn declare(&mut self, declared: DeclaredKinds, now: Timestamp) {
+    fn set_declared_kinds(&mut self, declared: DeclaredKinds, now: Timestamp) {
         if self.settings.declared != declared {
             self.settings.declared = declared;
-            for pod in self.known.pods.keys() {
-                self.calendar.look_at(pod.clone(), now);
+            for pod in self.cache.pods.keys() {
+                self.queue.schedule_at(pod.clone(), now);
             }
         }
     }
 
-    fn group(&mut self, pod: PodKey, now: Timestamp, steps: &mut Vec<Step>) {
-        let Some(value) = self.known.pods.get(&pod).map(KnownPod::value) else { return };
-        let view = View::new(&self.known);
+    fn reconcile_pod(&mut self, pod: PodKey, now: Timestamp, steps: &mut Vec<Step>) {
+        let Some(value) = self.cache.pods.get(&pod).map(CachedPod::value) else { return };
+        let view = CacheView::new(&self.cache);
         let answer = reconcile(&value, |query| view.owner(query), &view, &self.settings);
-        let mut missed = view.missed();
+        let mut misses = view.misses();
         if let Err(ungrouped) = &answer {
-            missed.extend(ungrouped.unread().map(|query| query.object.clone()));
+            misses.extend(ungrouped.unfetched_owner().map(|query| query.object.clone()));
         }
-        if !missed.is_empty() {
-            for object in missed {
+        if !misses.is_empty() {
+            for object in misses {
                 let waiting = self.reading.entry(object.clone()).or_default();
                 if waiting.is_empty() {
                     steps.push(Step::Read(object));
@@ -277,16 +277,23 @@ impl Agenda {
         match answer {
             Ok(answer) => {
                 let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
-                self.write(pod, uid, answer, now, steps);
+                self.enqueue_writes(pod, uid, answer, now, steps);
             }
-            Err(ungrouped) => self.fail(pod, ungrouped.to_string(), now),
+            Err(ungrouped) => self.requeue_with_backoff(pod, ungrouped.to_string(), now),
         }
     }
 
-    fn write(&mut self, pod: PodKey, uid: &str, answer: Answer, now: Timestamp, steps: &mut Vec<Step>) {
-        let Answer { mut effects, link_can_wait, notes } = answer;
+    fn enqueue_writes(
+        &mut self,
+        pod: PodKey,
+        uid: &str,
+        answer: ReconcileOutput,
+        now: Timestamp,
+        steps: &mut Vec<Step>,
+    ) {
+        let ReconcileOutput { mut effects, link_can_wait, notes } = answer;
         if effects.is_empty() {
-            self.done(pod, now);
+            self.on_grouped(pod, now);
             return;
         }
         let creates = |effect: &GroupEffect| matches!(effect, GroupEffect::CreatePodGroup(_));
@@ -297,28 +304,28 @@ impl Agenda {
             effects.retain(if patient { links } else { creates });
         }
         if link_can_wait && !patient {
-            self.unlinked.insert(pod.clone());
+            self.awaiting_link.insert(pod.clone());
         }
         if !patient && let Some(drafts) = self.draft(&pod, uid, &effects, now) {
             patient = true;
-            self.drafted.insert(pod.clone(), drafts.iter().map(Draft::withdrawal).collect());
+            self.planned_by_pod.insert(pod.clone(), drafts.iter().map(Draft::withdrawal).collect());
             steps.extend(drafts.into_iter().map(Step::Draft));
         }
         for effect in &effects {
             if let GroupEffect::CreatePodGroup(group) = effect {
                 // Other pods of it need not create it as well. Whether that works, the watch will show.
-                self.known.assume(group);
+                self.cache.assume(group);
             }
         }
-        self.calendar.begin(pod.clone());
+        self.queue.start(pod.clone());
         steps.push(Step::Write(Job { pod, effects, patient, notes }));
     }
 
     /// All that is to be written, as drafts, if they are any good.
     fn draft(&self, pod: &PodKey, uid: &str, effects: &[GroupEffect], now: Timestamp) -> Option<Vec<Draft>> {
         // Others see to pods of node pools.
-        let elsewhere = |known: &KnownPod| known.carries(&self.settings.node_pool_label_key);
-        if !self.drafts || self.known.pods.get(pod).is_none_or(elsewhere) {
+        let elsewhere = |known: &CachedPod| known.carries(&self.settings.node_pool_label_key);
+        if !self.drafts || self.cache.pods.get(pod).is_none_or(elsewhere) {
             return None;
         }
         // Where something could not be written, nothing is taken for granted.
@@ -330,44 +337,44 @@ impl Agenda {
     }
 
     /// Its group is as it should be, for now.
-    fn done(&mut self, pod: PodKey, now: Timestamp) {
+    fn on_grouped(&mut self, pod: PodKey, now: Timestamp) {
         self.failures.remove(&pod);
-        if self.known.pods.get(&pod).is_none_or(|known| known.placed) {
-            self.looks.remove(&pod);
+        if self.cache.pods.get(&pod).is_none_or(|known| known.placed) {
+            self.rechecks.remove(&pod);
             return;
         }
-        let looks = self.looks.entry(pod.clone()).or_default();
-        let pause = pause_after(*looks, LOOK, LOOK_MAX);
-        *looks = looks.saturating_add(1);
-        self.calendar.look_at_last(pod, now.plus(pause));
+        let rechecks = self.rechecks.entry(pod.clone()).or_default();
+        let pause = pause_after(*rechecks, RECHECK, RECHECK_MAX);
+        *rechecks = rechecks.saturating_add(1);
+        self.queue.schedule_if_absent(pod, now.plus(pause));
     }
 
     /// Groups on their way may not arrive. Pods that wait are looked at again anyway.
     fn forget_assumed(&mut self, now: Timestamp) {
-        let forgotten = self.known.forget_assumed();
+        let forgotten = self.cache.forget_assumed();
         if forgotten.is_empty() {
             return;
         }
-        for (pod, known) in self.known.pods.iter().filter(|(_, known)| known.placed) {
+        for (pod, known) in self.cache.pods.iter().filter(|(_, known)| known.placed) {
             let group = known.group.as_deref().map(|name| Key::new(&pod.namespace, name));
             if group.is_some_and(|group| forgotten.contains(&group)) {
-                self.calendar.look_at_last(pod.clone(), now.plus(MOMENT));
+                self.queue.schedule_if_absent(pod.clone(), now.plus(WATCH_LAG));
             }
         }
     }
 
-    fn fail(&mut self, pod: PodKey, why: String, now: Timestamp) {
+    fn requeue_with_backoff(&mut self, pod: PodKey, why: String, now: Timestamp) {
         self.forget_assumed(now);
-        let Some(known) = self.known.pods.get(&pod) else { return };
+        let Some(known) = self.cache.pods.get(&pod) else { return };
         let (attempts, told) = self.failures.entry(pod.clone()).or_default();
         *attempts = attempts.saturating_add(1);
-        let pause = pause_after(*attempts - 1, PAUSE, PAUSE_MAX);
+        let pause = pause_after(*attempts - 1, RETRY_BACKOFF, RETRY_BACKOFF_MAX);
         if *told != why {
             told.clone_from(&why);
             let uid = known.value()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
             self.said.push(Step::Complain { pod: pod.clone(), uid, why });
         }
-        self.calendar.look_at(pod, now.plus(pause));
+        self.queue.schedule_at(pod, now.plus(pause));
     }
 }
 
@@ -394,14 +401,14 @@ mod tests {
         Key::new("lab", "p")
     }
 
-    fn following(pod: &Value) -> Agenda {
-        let mut agenda = Agenda::new(Settings::default());
+    fn following(pod: &Value) -> GrouperController {
+        let mut agenda = GrouperController::new(Settings::default());
         agenda.see(Followed::Pods, pod, NOW);
         agenda
     }
 
     /// Steps in few words.
-    fn drawn(agenda: &mut Agenda, now: Timestamp) -> Vec<String> {
+    fn drawn(agenda: &mut GrouperController, now: Timestamp) -> Vec<String> {
         let effect = |effect: &GroupEffect| match effect {
             GroupEffect::CreatePodGroup(_) => "create",
             GroupEffect::ReplacePodGroup(_) => "replace",
@@ -430,7 +437,7 @@ mod tests {
         assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
         agenda.ended(key(), Written::Done, NOW);
         assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
-        assert_eq!(agenda.next(NOW), Some(NOW.plus(LOOK)), "what it says may change while it waits");
+        assert_eq!(agenda.next(NOW), Some(NOW.plus(RECHECK)), "what it says may change while it waits");
     }
 
     #[test]
@@ -466,15 +473,15 @@ mod tests {
         assert_eq!(drawn(&mut agenda, NOW), ["create"]);
         agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
         assert_eq!(drawn(&mut agenda, NOW), ["no"]);
-        let later = NOW.plus(PAUSE);
+        let later = NOW.plus(RETRY_BACKOFF);
         assert_eq!((agenda.next(NOW), drawn(&mut agenda, later)), (Some(later), vec!["create".to_owned()]));
         agenda.ended(key(), Written::Failed("no".to_owned()), later);
         assert_eq!(drawn(&mut agenda, later), [""; 0]);
-        assert_eq!(agenda.next(later), Some(later.plus(Span(2 * PAUSE.0))));
+        assert_eq!(agenda.next(later), Some(later.plus(Span(2 * RETRY_BACKOFF.0))));
     }
 
     /// With somebody who takes drafts, and the owner of the pod read.
-    fn drafting() -> Agenda {
+    fn drafting() -> GrouperController {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
         let mut agenda = following(&pod(&json!([owner])));
         agenda.drafts(true);
@@ -483,7 +490,7 @@ mod tests {
         agenda
     }
 
-    fn read_job(agenda: &mut Agenda, now: Timestamp) {
+    fn read_job(agenda: &mut GrouperController, now: Timestamp) {
         let job =
             json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "lab", "uid": "o"}});
         agenda.was_read(ObjectRef::new("batch/v1", "Job", "lab", "j"), Reading::Found(Box::new(job)), now);
@@ -533,7 +540,7 @@ mod tests {
             "no",
         ];
         assert_eq!(drawn(&mut agenda, NOW), taken_back);
-        assert_eq!(drawn(&mut agenda, NOW.plus(PAUSE)), ["create link"], "somebody waits for it now");
+        assert_eq!(drawn(&mut agenda, NOW.plus(RETRY_BACKOFF)), ["create link"], "somebody waits for it now");
         agenda.ended(key(), Written::Done, NOW);
         assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
     }
@@ -543,7 +550,7 @@ mod tests {
         let mut agenda = drafting();
         agenda.steps(NOW);
         agenda.ended(key(), Written::Outrun, NOW);
-        assert_eq!((drawn(&mut agenda, NOW), agenda.next(NOW)), (vec![], Some(NOW.plus(PAUSE))));
+        assert_eq!((drawn(&mut agenda, NOW), agenda.next(NOW)), (vec![], Some(NOW.plus(RETRY_BACKOFF))));
     }
 
     #[test]
@@ -569,7 +576,7 @@ mod tests {
         agenda.lose(Followed::Pods, &key(), NOW);
         agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
         agenda.steps(NOW);
-        let soon = NOW.plus(MOMENT);
+        let soon = NOW.plus(WATCH_LAG);
         assert_eq!(drawn(&mut agenda, soon), ["draft pg-j-o", "create some time"]);
     }
 }

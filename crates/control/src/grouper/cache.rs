@@ -12,13 +12,13 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::POD_GROUP_API;
-use super::agenda::Reading;
+use super::controller::Reading;
 use crate::key::Key;
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct GrouperCache {
     /// Of our scheduler.
-    pub(super) pods: BTreeMap<Key, KnownPod>,
+    pub(super) pods: BTreeMap<Key, CachedPod>,
     pub(super) groups: BTreeMap<Key, Value>,
     /// Groups on their way.
     assumed: BTreeMap<Key, Value>,
@@ -29,7 +29,7 @@ pub(super) struct Known {
 /// A pod without its status and without what runs in it, of which no rule asks anything. As text, which takes
 /// much less memory: most pods are looked at once.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct KnownPod {
+pub(super) struct CachedPod {
     text: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The group it is linked to.
@@ -38,12 +38,12 @@ pub(super) struct KnownPod {
     terminating: bool,
 }
 
-impl KnownPod {
+impl CachedPod {
     pub(super) fn of(pod: &Value) -> Self {
         let metadata = &pod["metadata"];
         let labels = metadata["labels"].as_object().into_iter().flatten();
         Self {
-            text: serde_json::to_string(&Kept(pod)).unwrap_or_default().into(),
+            text: serde_json::to_string(&TrimmedPod(pod)).unwrap_or_default().into(),
             labels: labels
                 .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
                 .collect(),
@@ -67,9 +67,9 @@ impl KnownPod {
 }
 
 /// What is kept of a pod.
-struct Kept<'a>(&'a Value);
+struct TrimmedPod<'a>(&'a Value);
 
-impl Serialize for Kept<'_> {
+impl Serialize for TrimmedPod<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let part = |field: &str, value| match field {
             "spec" => Without(value, &["containers", "initContainers", "ephemeralContainers", "volumes"]),
@@ -96,7 +96,7 @@ impl Serialize for Without<'_> {
     }
 }
 
-impl Known {
+impl GrouperCache {
     pub(super) fn assume(&mut self, group: &PodGroup) {
         let value = serde_json::to_value(group).unwrap_or_default();
         self.assumed.insert(Key::of(&value), value);
@@ -118,18 +118,18 @@ impl Known {
 }
 
 /// What a rule sees, and what it would have liked to see.
-pub(super) struct View<'a> {
-    known: &'a Known,
-    missed: RefCell<BTreeSet<ObjectRef>>,
+pub(super) struct CacheView<'a> {
+    known: &'a GrouperCache,
+    misses: RefCell<BTreeSet<ObjectRef>>,
 }
 
-impl<'a> View<'a> {
-    pub(super) fn new(known: &'a Known) -> Self {
-        Self { known, missed: RefCell::default() }
+impl<'a> CacheView<'a> {
+    pub(super) fn new(known: &'a GrouperCache) -> Self {
+        Self { known, misses: RefCell::default() }
     }
 
-    pub(super) fn missed(self) -> BTreeSet<ObjectRef> {
-        self.missed.into_inner()
+    pub(super) fn misses(self) -> BTreeSet<ObjectRef> {
+        self.misses.into_inner()
     }
 
     pub(super) fn owner(&self, query: &OwnerQuery) -> Lookup<'a> {
@@ -142,7 +142,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Related for View<'_> {
+impl Related for CacheView<'_> {
     fn object(&self, at: &ObjectRef) -> Option<&Value> {
         if at.api_version == POD_GROUP_API && at.kind == "PodGroup" {
             return self.known.group(&Key::new(&at.namespace, &at.name));
@@ -151,7 +151,7 @@ impl Related for View<'_> {
             Some((Reading::Found(value), _)) => Some(value),
             Some(_) => None,
             None => {
-                self.missed.borrow_mut().insert(at.clone());
+                self.misses.borrow_mut().insert(at.clone());
                 None
             }
         }
@@ -162,7 +162,7 @@ impl Related for View<'_> {
     }
 
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<RelatedPod> {
-        let wanted = |pod: &KnownPod| labels.iter().all(|(key, value)| pod.has(key, value));
+        let wanted = |pod: &CachedPod| labels.iter().all(|(key, value)| pod.has(key, value));
         let pods = self.known.pods.iter().filter(|(key, pod)| key.namespace == namespace && wanted(pod));
         pods.map(|(_, pod)| RelatedPod {
             pod_group: pod.group.as_deref().map(str::to_owned),
@@ -205,13 +205,13 @@ mod tests {
             "spec": {"schedulerName": "kai-scheduler"},
             "status": {"phase": "Pending"},
         });
-        let before = KnownPod::of(&pod);
+        let before = CachedPod::of(&pod);
         assert!(before.has("app", "web") && !before.has("app", "db") && !before.placed);
         pod["metadata"]["resourceVersion"] = json!("2");
         pod["status"]["phase"] = json!("Running");
-        assert_eq!(KnownPod::of(&pod), before);
+        assert_eq!(CachedPod::of(&pod), before);
         pod["metadata"]["annotations"] = json!({"pod-group-name": "pg-a"});
-        let linked = KnownPod::of(&pod);
+        let linked = CachedPod::of(&pod);
         assert_ne!(linked, before);
         assert_eq!(linked.group.as_deref(), Some("pg-a"));
         assert_eq!(linked.value()["spec"]["schedulerName"], "kai-scheduler");

@@ -1,17 +1,20 @@
 //! Follows objects as watches show them, and tells which status no longer says what is true.
 
+pub mod pod_group;
+pub mod queue;
+pub mod resource_sum;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::PodGroupResources;
 use serde_json::{Map, Value, json};
 
-use crate::groups::{self, ClaimedGpus, PodUse, Surroundings};
+use self::pod_group::{ClaimedGpus, PodUsage, PodUsageInputs};
 use crate::key::{GroupKey, Key, PodKey};
 use crate::objects::{PodGroup, PriorityClass, Queue};
-use crate::queues;
 
 /// Keeps the status of one kind of objects truthful.
-pub trait Tally {
+pub trait StatusController {
     /// A watch shows an object; a complaint means that the object is left out.
     fn apply(&mut self, object: &Value) -> Result<(), String>;
 
@@ -19,62 +22,62 @@ pub trait Tally {
     fn delete(&mut self, kind: &str, key: &Key);
 
     /// Merge patches that make every status true again.
-    fn corrections(&mut self) -> Vec<(Key, Value)>;
+    fn status_patches(&mut self) -> Vec<(Key, Value)>;
 
     /// A correction was not written: it is due again.
-    fn again(&mut self, key: &Key);
+    fn requeue(&mut self, key: &Key);
 }
 
 /// What the pods of each group ask for and hold.
 #[derive(Debug, Default)]
-pub struct GroupTally {
-    groups: BTreeMap<GroupKey, Shown<PodGroup>>,
-    pods: BTreeMap<PodKey, PodUse>,
+pub struct PodGroupStatus {
+    groups: BTreeMap<GroupKey, Observed<PodGroup>>,
+    pods: BTreeMap<PodKey, PodUsage>,
     members: BTreeMap<GroupKey, BTreeSet<PodKey>>,
     /// Pods that cannot be counted until their node and their claims are known.
-    unread: BTreeMap<PodKey, Value>,
+    unresolved: BTreeMap<PodKey, Value>,
     classes: BTreeMap<String, PriorityClass>,
-    around: Surroundings,
-    doubtful: BTreeSet<GroupKey>,
+    inputs: PodUsageInputs,
+    dirty: BTreeSet<GroupKey>,
 }
 
 /// What the workloads below each queue ask for and hold.
 #[derive(Debug, Default)]
-pub struct QueueTally {
+pub struct QueueStatus {
     queues: BTreeMap<String, Queue>,
-    shown: BTreeMap<String, Value>,
+    observed: BTreeMap<String, Value>,
     /// By group: its queue, and what its status says.
     groups: BTreeMap<GroupKey, (String, PodGroupResources)>,
-    doubtful: bool,
+    dirty: bool,
 }
 
 /// An object, and the status it has now.
 #[derive(Debug)]
-struct Shown<T> {
+struct Observed<T> {
     object: T,
     status: Value,
 }
 
-impl GroupTally {
+impl PodGroupStatus {
     fn apply_pod(&mut self, key: PodKey, pod: &Value) -> Result<(), String> {
         self.forget_pod(&key);
-        match PodUse::read(pod, &self.around) {
+        match PodUsage::read(pod, &self.inputs) {
             Ok(Some(used)) => {
                 self.members.entry(used.group.clone()).or_default().insert(key.clone());
-                self.doubtful.insert(used.group.clone());
+                self.dirty.insert(used.group.clone());
                 self.pods.insert(key, used);
                 Ok(())
             }
             Ok(None) => Ok(()),
             Err(why) => {
-                self.unread.insert(key, pod.clone());
+                self.unresolved.insert(key, pod.clone());
                 Err(why)
             }
         }
     }
 
     fn forget_pod(&mut self, key: &PodKey) {
-        self.unread.remove(key);
+        self.unresolved.remove(key);
         let Some(used) = self.pods.remove(key) else { return };
         if let Some(members) = self.members.get_mut(&used.group) {
             members.remove(key);
@@ -82,22 +85,22 @@ impl GroupTally {
                 self.members.remove(&used.group);
             }
         }
-        self.doubtful.insert(used.group);
+        self.dirty.insert(used.group);
     }
 
-    fn read_again(&mut self) {
-        for (pod, value) in std::mem::take(&mut self.unread) {
+    fn retry_unresolved(&mut self) {
+        for (pod, value) in std::mem::take(&mut self.unresolved) {
             // It was complained about when it was seen.
             let _ = self.apply_pod(pod, &value);
         }
     }
 
-    fn doubt_all(&mut self) {
-        self.doubtful.extend(self.groups.keys().cloned());
+    fn mark_all_dirty(&mut self) {
+        self.dirty.extend(self.groups.keys().cloned());
     }
 }
 
-impl Tally for GroupTally {
+impl StatusController for PodGroupStatus {
     fn apply(&mut self, object: &Value) -> Result<(), String> {
         let key = Key::of(object);
         match object["kind"].as_str() {
@@ -105,24 +108,24 @@ impl Tally for GroupTally {
             Some("PodGroup") => {
                 let group = PodGroup::parse(object).map_err(|malformed| malformed.to_string())?;
                 let status = object["status"]["resourcesStatus"].clone();
-                self.groups.insert(key.clone(), Shown { object: group, status });
-                self.doubtful.insert(key);
+                self.groups.insert(key.clone(), Observed { object: group, status });
+                self.dirty.insert(key);
             }
             Some("Node") => {
                 let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
                 let texts = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-                self.around.labels.insert(key.name, texts.collect());
-                self.read_again();
+                self.inputs.labels.insert(key.name, texts.collect());
+                self.retry_unresolved();
             }
             Some("ResourceClaim") => {
                 let gpus = ClaimedGpus::read(object).map_err(|malformed| malformed.to_string())?;
-                self.around.claims.insert(key, gpus);
-                self.read_again();
+                self.inputs.claims.insert(key, gpus);
+                self.retry_unresolved();
             }
             Some("PriorityClass") => {
                 let class = PriorityClass::parse(object).map_err(|malformed| malformed.to_string())?;
                 if self.classes.insert(key.name, class.clone()) != Some(class) {
-                    self.doubt_all();
+                    self.mark_all_dirty();
                 }
             }
             _ => {}
@@ -137,56 +140,56 @@ impl Tally for GroupTally {
                 self.groups.remove(key);
             }
             "Node" => {
-                self.around.labels.remove(&key.name);
+                self.inputs.labels.remove(&key.name);
             }
             "ResourceClaim" => {
-                self.around.claims.remove(key);
+                self.inputs.claims.remove(key);
             }
             "PriorityClass" => {
                 self.classes.remove(&key.name);
-                self.doubt_all();
+                self.mark_all_dirty();
             }
             _ => {}
         }
     }
 
-    fn corrections(&mut self) -> Vec<(Key, Value)> {
-        let mut corrections = Vec::new();
-        for key in std::mem::take(&mut self.doubtful) {
+    fn status_patches(&mut self) -> Vec<(Key, Value)> {
+        let mut status_patches = Vec::new();
+        for key in std::mem::take(&mut self.dirty) {
             let Some(group) = self.groups.get(&key) else { continue };
             let members = self.members.get(&key).into_iter().flatten();
             let pods = members.filter_map(|pod| self.pods.get(pod));
-            let wanted = json!(groups::resources(&group.object, pods, &self.classes));
+            let wanted = json!(pod_group::resources(&group.object, pods, &self.classes));
             if let Some(patch) = merge_patch(&group.status, &wanted) {
-                corrections.push((key, json!({"status": {"resourcesStatus": patch}})));
+                status_patches.push((key, json!({"status": {"resourcesStatus": patch}})));
             }
         }
-        corrections
+        status_patches
     }
 
-    fn again(&mut self, key: &Key) {
-        self.doubtful.insert(key.clone());
+    fn requeue(&mut self, key: &Key) {
+        self.dirty.insert(key.clone());
     }
 }
 
-impl QueueTally {
+impl QueueStatus {
     pub fn queues(&self) -> &BTreeMap<String, Queue> {
         &self.queues
     }
 
     /// The status of every queue, as it is shown now.
-    pub fn shown(&self) -> &BTreeMap<String, Value> {
-        &self.shown
+    pub fn observed(&self) -> &BTreeMap<String, Value> {
+        &self.observed
     }
 }
 
-impl Tally for QueueTally {
+impl StatusController for QueueStatus {
     fn apply(&mut self, object: &Value) -> Result<(), String> {
         let key = Key::of(object);
         match object["kind"].as_str() {
             Some("Queue") => {
                 let queue = Queue::parse(object).map_err(|malformed| malformed.to_string())?;
-                self.shown.insert(key.name.clone(), object["status"].clone());
+                self.observed.insert(key.name.clone(), object["status"].clone());
                 self.queues.insert(key.name, queue);
             }
             Some("PodGroup") => {
@@ -201,7 +204,7 @@ impl Tally for QueueTally {
             }
             _ => return Ok(()),
         }
-        self.doubtful = true;
+        self.dirty = true;
         Ok(())
     }
 
@@ -209,37 +212,37 @@ impl Tally for QueueTally {
         match kind {
             "Queue" => {
                 self.queues.remove(&key.name);
-                self.shown.remove(&key.name);
+                self.observed.remove(&key.name);
             }
             "PodGroup" => {
                 self.groups.remove(key);
             }
             _ => return,
         }
-        self.doubtful = true;
+        self.dirty = true;
     }
 
-    fn corrections(&mut self) -> Vec<(Key, Value)> {
-        if !std::mem::take(&mut self.doubtful) {
+    fn status_patches(&mut self) -> Vec<(Key, Value)> {
+        if !std::mem::take(&mut self.dirty) {
             return Vec::new();
         }
         let groups = self.groups.values().map(|(queue, resources)| (queue.as_str(), resources));
-        let mut corrections = Vec::new();
-        for (name, status) in queues::statuses(&self.queues, groups) {
+        let mut status_patches = Vec::new();
+        for (name, status) in queue::statuses(&self.queues, groups) {
             // Conditions have other writers.
-            let mut shown = self.shown.get(&name).cloned().unwrap_or_default();
+            let mut shown = self.observed.get(&name).cloned().unwrap_or_default();
             if let Some(fields) = shown.as_object_mut() {
                 fields.remove("conditions");
             }
             if let Some(patch) = merge_patch(&shown, &json!(status)) {
-                corrections.push((Key::new("", &name), json!({"status": patch})));
+                status_patches.push((Key::new("", &name), json!({"status": patch})));
             }
         }
-        corrections
+        status_patches
     }
 
-    fn again(&mut self, _key: &Key) {
-        self.doubtful = true;
+    fn requeue(&mut self, _key: &Key) {
+        self.dirty = true;
     }
 }
 
@@ -291,14 +294,14 @@ mod tests {
         json!({"kind": "Queue", "metadata": {"name": name}, "spec": {"parentQueue": parent}, "status": status})
     }
 
-    fn check(tally: &mut impl Tally, want: &Expect) {
-        let lines = tally.corrections().into_iter().map(|(key, patch)| format!("{key} {patch}\n"));
+    fn check(tally: &mut impl StatusController, want: &Expect) {
+        let lines = tally.status_patches().into_iter().map(|(key, patch)| format!("{key} {patch}\n"));
         want.assert_eq(&lines.collect::<String>());
     }
 
     #[test]
     fn pods_count_once_their_claims_are_known() {
-        let mut tally = GroupTally::default();
+        let mut tally = PodGroupStatus::default();
         tally.apply(&group(&Value::Null)).unwrap();
         let mut user = pod("a", "Running", 0);
         user["spec"] = json!({"resourceClaims": [{"name": "gpus", "resourceClaimName": "two"}]});
@@ -318,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_group_follows_its_pods() {
-        let mut tally = GroupTally::default();
+        let mut tally = PodGroupStatus::default();
         tally.apply(&group(&Value::Null)).unwrap();
         check(&mut tally, &expect![[""]]);
         tally.apply(&pod("a", "Pending", 2)).unwrap();
@@ -345,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_pod_of_an_unknown_node_is_counted_once_the_node_is_known() {
-        let mut tally = GroupTally::default();
+        let mut tally = PodGroupStatus::default();
         tally.apply(&group(&Value::Null)).unwrap();
         let mut shared = pod("a", "Running", 0);
         shared["metadata"]["annotations"]["gpu-memory"] = json!("4000");
@@ -365,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_group_that_may_be_preempted_holds_nothing_fixed() {
-        let mut tally = GroupTally::default();
+        let mut tally = PodGroupStatus::default();
         let class = |value: i32| json!({"kind": "PriorityClass", "metadata": {"name": "train"}, "value": value});
         tally.apply(&class(100)).unwrap();
         tally.apply(&group(&Value::Null)).unwrap();
@@ -389,7 +392,7 @@ mod tests {
 
     #[test]
     fn queues_follow_their_groups_at_every_level_and_keep_their_conditions() {
-        let mut tally = QueueTally::default();
+        let mut tally = QueueStatus::default();
         tally.apply(&queue("top", "", &json!({"conditions": [{"type": "x"}]}))).unwrap();
         tally.apply(&queue("team", "top", &Value::Null)).unwrap();
         tally.apply(&group(&json!({"requested": {"nvidia.com/gpu": "3"}}))).unwrap();
@@ -413,12 +416,12 @@ mod tests {
 
     #[test]
     fn what_was_not_written_is_due_again() {
-        let mut tally = GroupTally::default();
+        let mut tally = PodGroupStatus::default();
         tally.apply(&group(&Value::Null)).unwrap();
         tally.apply(&pod("b", "Pending", 1)).unwrap();
-        let first = tally.corrections();
-        assert!(tally.corrections().is_empty());
-        tally.again(&first[0].0);
-        assert_eq!(tally.corrections(), first);
+        let first = tally.status_patches();
+        assert!(tally.status_patches().is_empty());
+        tally.requeue(&first[0].0);
+        assert_eq!(tally.status_patches(), first);
     }
 }

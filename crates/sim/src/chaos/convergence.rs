@@ -1,69 +1,37 @@
-//! What must hold at every moment, whatever goes wrong, and what must hold once nothing goes wrong any more.
+//! Convergence: what must hold once there are no more faults and nothing changes any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, label, name, reason};
 use kai_api::{PodGroupResources, QueueStatus};
+use kai_control::World;
 use kai_control::admission::validate_pod_group;
 use kai_control::gpu_wiring::{self, VISIBLE_DEVICES};
-use kai_control::groups::{self, ClaimedGpus, PodUse, Surroundings};
 use kai_control::key::{GroupKey, Key, PodKey};
 use kai_control::objects::{BindPhase, Phase, Pod, PodGroup, PriorityClass, Queue};
 use kai_control::scheduler::{Cycle, Effect, Settings, Usage, cycle};
-use kai_control::{World, queues};
+use kai_control::status::pod_group::{self, ClaimedGpus, PodUsage, PodUsageInputs};
+use kai_control::status::queue;
 use kai_engine::units::Span;
 use serde_json::Value;
 
 use crate::amounts::{holds_node, is_allocated};
 use crate::checkers::{self, Evidence, Violation};
-use crate::cluster::{Change, Cluster, Performed, Store, pod_id, uid};
+use crate::cluster::{Cluster, Performed, Store, pod_id};
 use crate::manifest::{Id, Kind};
 
-/// Truths of every moment, and how much of the log they have seen.
-#[derive(Debug, Default)]
-pub(super) struct Moment {
-    seen: usize,
-    /// Where each pod is, by its uid.
-    places: BTreeMap<String, String>,
-}
-
-impl Moment {
-    /// Looks at what has just changed.
-    pub(super) fn check(&mut self, cluster: &Cluster, settings: &Settings, at: Span) -> Result<(), Violation> {
-        let log = cluster.store.log(Kind::Pod);
-        let mut performed = Performed::default();
-        for Change { id, value } in &log[self.seen..] {
-            let Some(value) = value else { continue };
-            let Some(node) = value.pointer("/spec/nodeName").and_then(Value::as_str) else { continue };
-            match self.places.insert(uid(value).to_owned(), node.to_owned()) {
-                None => {
-                    performed.bound.insert(PodKey::new(&*id.namespace, &*id.name));
-                }
-                Some(before) if before != node => {
-                    let what = format!("{id} was on {before} and is on {node}");
-                    return Err(Violation { truth: "no pod is bound twice", what, at });
-                }
-                Some(_) => {}
-            }
-        }
-        self.seen = log.len();
-        let (world, cycle) = (cluster.world(), &Cycle::default());
-        checkers::check_room(&Evidence { world, settings, cycle, performed: &performed, now: cluster.now }, at)
-    }
-}
-
-/// What a checker of a cluster at rest may look at.
-struct Rest<'a> {
+/// A cluster in which nothing happens any more.
+struct ConvergedState<'a> {
     cluster: &'a Cluster,
     world: &'a World,
     settings: &'a Settings,
-    /// What a scheduler with perfect sight would do now.
+    /// What a scheduler would do now that sees every object as it is.
     cycle: Cycle,
 }
 
-type Checker = fn(&Rest<'_>) -> Vec<String>;
+type Checker = fn(&ConvergedState<'_>) -> Vec<String>;
 
-const TRUTHS: [(&str, Checker); 9] = [
+const CONVERGENCE_CHECKS: [(&str, Checker); 9] = [
     ("every pod is linked to its group", links),
     ("no bind request is left undone", requests),
     ("shared GPUs are reserved, and only those", reservations),
@@ -75,12 +43,12 @@ const TRUTHS: [(&str, Checker); 9] = [
     ("statuses tell what is", statuses),
 ];
 
-/// Looks at a cluster in which nothing happens any more.
-pub(super) fn check_rest(cluster: &Cluster, settings: &Settings, at: Span) -> Result<(), Violation> {
+/// Checks a cluster in which nothing happens any more.
+pub(super) fn check_converged(cluster: &Cluster, settings: &Settings, at: Span) -> Result<(), Violation> {
     let world = cluster.world();
     let cycle = cycle(world, settings, &Usage::default(), cluster.now);
-    let rest = Rest { cluster, world, settings, cycle };
-    for (truth, check) in TRUTHS {
+    let rest = ConvergedState { cluster, world, settings, cycle };
+    for (truth, check) in CONVERGENCE_CHECKS {
         let mut found = check(&rest);
         if !found.is_empty() {
             found.truncate(5);
@@ -91,7 +59,7 @@ pub(super) fn check_rest(cluster: &Cluster, settings: &Settings, at: Span) -> Re
 }
 
 /// What was drafted has been written: every pod says its group, and that exists.
-fn links(rest: &Rest<'_>) -> Vec<String> {
+fn links(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
     let lives = |pod: &Pod| {
         let over = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
@@ -112,7 +80,7 @@ fn links(rest: &Rest<'_>) -> Vec<String> {
 }
 
 /// Every request has been carried out, for the pod it was made for.
-fn requests(rest: &Rest<'_>) -> Vec<String> {
+fn requests(rest: &ConvergedState<'_>) -> Vec<String> {
     let undone = rest.world.bind_requests.values().filter(|request| {
         let pod = rest.world.pods.get(&request.pod);
         let there = pod.is_some_and(|pod| request.is_for(pod) && pod.node.as_ref() == Some(&request.node));
@@ -122,7 +90,7 @@ fn requests(rest: &Rest<'_>) -> Vec<String> {
 }
 
 /// Every shared GPU has one reservation on its node, and every reservation somebody who uses it.
-fn reservations(rest: &Rest<'_>) -> Vec<String> {
+fn reservations(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut reserved: BTreeMap<(&str, &str), Vec<&PodKey>> = BTreeMap::new();
     for pod in rest.world.pods.values().filter(|pod| holds_node(pod)) {
@@ -150,7 +118,7 @@ fn reservations(rest: &Rest<'_>) -> Vec<String> {
 }
 
 /// Whoever shares GPUs was prepared by admission, and finds those in its config maps that were reserved.
-fn wiring(rest: &Rest<'_>) -> Vec<String> {
+fn wiring(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
     let mut wrong = Vec::new();
     let users = rest.world.pods.values().filter(|pod| pod.scheduler == rest.settings.scheduler_name && holds_node(pod));
@@ -184,14 +152,14 @@ fn reserved_device<'s>(store: &'s Store, group: &str) -> Option<&'s str> {
 }
 
 /// None is stored that would be refused.
-fn admitted(rest: &Rest<'_>) -> Vec<String> {
+fn admitted(rest: &ConvergedState<'_>) -> Vec<String> {
     let groups = rest.cluster.store.of_kind(Kind::PodGroup);
     let judged = groups.map(|(id, group)| (id, validate_pod_group(group, true)));
     judged.filter(|(_, answer)| !answer.allowed()).map(|(id, answer)| format!("{id}: {}", answer.message())).collect()
 }
 
 /// A gang has its minimum, those that have done their work included, or nothing.
-fn gangs(rest: &Rest<'_>) -> Vec<String> {
+fn gangs(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut strength: BTreeMap<GroupKey, (u32, u32)> = BTreeMap::new();
     for pod in rest.world.pods.values() {
         let Some(group) = pod.group() else { continue };
@@ -208,7 +176,7 @@ fn gangs(rest: &Rest<'_>) -> Vec<String> {
 }
 
 /// A scheduler that saw everything as it is would change nothing.
-fn idle(rest: &Rest<'_>) -> Vec<String> {
+fn idle(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for effect in &rest.cycle.effects {
         match effect {
@@ -224,7 +192,7 @@ fn idle(rest: &Rest<'_>) -> Vec<String> {
 }
 
 /// Whoever waits finds the reason on the pod or on its group.
-fn explanations(rest: &Rest<'_>) -> Vec<String> {
+fn explanations(rest: &ConvergedState<'_>) -> Vec<String> {
     let waits = |pod: &&Pod| {
         pod.node.is_none() && pod.phase == Phase::Pending && !pod.gated && pod.scheduler == rest.settings.scheduler_name
     };
@@ -252,7 +220,7 @@ fn explanations(rest: &Rest<'_>) -> Vec<String> {
 }
 
 /// Statuses are what the objects add up to.
-fn statuses(rest: &Rest<'_>) -> Vec<String> {
+fn statuses(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
     let wanted = Statuses::of(store);
     let mut wrong = Vec::new();
@@ -285,15 +253,15 @@ impl Statuses {
             let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
             labels.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned()))).collect()
         };
-        let around = Surroundings {
+        let inputs = PodUsageInputs {
             labels: of_kind(Kind::Node).map(|(id, node)| (id.name.clone(), labels(node))).collect(),
             claims: of_kind(Kind::ResourceClaim)
                 .filter_map(|(_, claim)| Some((Key::of(claim), ClaimedGpus::read(claim).ok()?)))
                 .collect(),
         };
-        let mut uses: BTreeMap<GroupKey, Vec<PodUse>> = BTreeMap::new();
+        let mut uses: BTreeMap<GroupKey, Vec<PodUsage>> = BTreeMap::new();
         for (_, pod) in of_kind(Kind::Pod) {
-            if let Ok(Some(found)) = PodUse::read(pod, &around) {
+            if let Ok(Some(found)) = PodUsage::read(pod, &inputs) {
                 uses.entry(found.group.clone()).or_default().push(found);
             }
         }
@@ -306,13 +274,13 @@ impl Statuses {
             .iter()
             .map(|group| {
                 let pods = uses.get(&group.key).into_iter().flatten();
-                (group.key.clone(), groups::resources(group, pods, &classes))
+                (group.key.clone(), pod_group::resources(group, pods, &classes))
             })
             .collect();
         let found: BTreeMap<String, Queue> =
             of_kind(Kind::Queue).filter_map(|(id, queue)| Some((id.name.clone(), Queue::parse(queue).ok()?))).collect();
         let charged = parsed.iter().map(|group| (group.queue.as_str(), &groups[&group.key]));
-        let queues = queues::statuses(&found, charged);
+        let queues = queue::statuses(&found, charged);
         Self { groups, queues }
     }
 }

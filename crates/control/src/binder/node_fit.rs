@@ -15,13 +15,13 @@ use crate::objects::{Node, Resources, Sharing};
 
 /// What pods hold on a node.
 #[derive(Default)]
-struct Held<'a> {
+struct NodeUsage<'a> {
     resources: Resources,
     /// MiB by shared GPU.
     shared: BTreeMap<&'a str, i64>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> NodeUsage<'a> {
     fn add(&mut self, pod: &PodRow, groups: &'a [String], memory: i64) {
         let mut resources = pod.resources.clone();
         if !groups.is_empty() {
@@ -45,36 +45,43 @@ impl<'a> Held<'a> {
 }
 
 impl Binder {
-    /// What the node lacks for the pod beside all that are there or on their way.
-    pub(super) fn lacks(&self, request: &RequestRow, pod: &PodRow, node: &Node, now: Timestamp) -> Option<String> {
+    /// What the node insufficient_resource for the pod beside all that are there or on their way.
+    pub(super) fn insufficient_resource(
+        &self,
+        request: &RequestRow,
+        pod: &PodRow,
+        node: &Node,
+        now: Timestamp,
+    ) -> Option<String> {
         let memory = node.device_memory().unwrap_or(compat::DEVICE_MEMORY_DEFAULT);
-        let mut before = Held::default();
-        for other in self.on_node.get(&node.name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
-            if other.lives() {
+        let mut before = NodeUsage::default();
+        for other in self.pods_by_node.get(&node.name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
+            if other.is_alive() {
                 before.add(other, &other.groups, memory);
             }
         }
         let mut coming: BTreeMap<&PodKey, &[String]> = BTreeMap::new();
-        for (pod, placed) in self.unseen.on_node(&node.name, now) {
+        for (pod, placed) in self.assumed.on_node(&node.name, now) {
             coming.insert(pod, &placed.groups);
         }
-        for key in self.to_node.get(&node.name).into_iter().flatten() {
-            if let Some((other, pod)) = self.requests.get(key).and_then(|other| Some((other, self.on_its_way(other)?)))
+        for key in self.requests_by_node.get(&node.name).into_iter().flatten() {
+            if let Some((other, pod)) =
+                self.requests.get(key).and_then(|other| Some((other, self.pending_bind_pod(other)?)))
             {
-                coming.insert(&pod.key, &other.order.gpu_groups);
+                coming.insert(&pod.key, &other.bind_request.gpu_groups);
             }
         }
         coming.remove(&pod.key);
         for (other, groups) in coming {
-            if let Some(other) = self.pods.get(other).filter(|other| other.node.is_none() && other.lives()) {
+            if let Some(other) = self.pods.get(other).filter(|other| other.node.is_none() && other.is_alive()) {
                 before.add(other, groups, memory);
             }
         }
-        for (group, _) in self.asked.iter().filter(|(_, (_, on))| *on == node.name) {
+        for (group, _) in self.assumed_reservations.iter().filter(|(_, (_, on))| *on == node.name) {
             before.shared.entry(group).or_default();
         }
         let mut after = before;
-        after.add(pod, &request.order.gpu_groups, memory);
+        after.add(pod, &request.bind_request.gpu_groups, memory);
         let full = |what: &str, asked: i64, sum: i64, offered: i64| {
             (asked > 0 && sum > offered).then(|| format!("{} {what} more than it has", sum - offered))
         };
@@ -84,14 +91,14 @@ impl Binder {
             .or_else(|| full("pods", own.pods, sum.pods, offered.pods));
         // Resources that a node does not list may come from device claims.
         if offered.gpus > 0 {
-            let own = own.gpus + request.order.gpu_groups.len() as i64;
+            let own = own.gpus + request.bind_request.gpu_groups.len() as i64;
             lack = lack.or_else(|| full("GPUs", own, after.gpus(), offered.gpus));
         }
         for (name, asked) in &own.scalars {
             let (Some(sum), Some(offered)) = (sum.scalars.get(name), offered.scalars.get(name)) else { continue };
             lack = lack.or_else(|| full(name, *asked, *sum, *offered));
         }
-        for group in &request.order.gpu_groups {
+        for group in &request.bind_request.gpu_groups {
             let used = after.shared.get(group.as_str()).copied().unwrap_or(0);
             lack = lack.or_else(|| full(&format!("MiB on GPU {group}"), used, used, memory));
         }
@@ -99,9 +106,10 @@ impl Binder {
     }
 
     /// The pod of a request, while it may have got its node without our knowing.
-    pub(super) fn on_its_way(&self, request: &RequestRow) -> Option<&PodRow> {
-        let pod = self.pods.get(&request.order.pod)?;
-        let same = request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
-        (same && pod.node.is_none() && pod.lives() && !request.deleting && !request.order.given_up()).then_some(pod)
+    pub(super) fn pending_bind_pod(&self, request: &RequestRow) -> Option<&PodRow> {
+        let pod = self.pods.get(&request.bind_request.pod)?;
+        let same = request.bind_request.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        (same && pod.node.is_none() && pod.is_alive() && !request.deleting && !request.bind_request.given_up())
+            .then_some(pod)
     }
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::{PodGroupResources, QueueStatus};
 
 use crate::objects::Queue;
-use crate::resource_sum::ResourceSum;
+use crate::status::resource_sum::ResourceSum;
 
 #[derive(Clone, Default)]
 struct Sums {
     allocated: ResourceSum,
-    fixed: ResourceSum,
+    non_preemptible: ResourceSum,
     requested: ResourceSum,
 }
 
@@ -21,7 +21,7 @@ pub fn statuses<'a>(
 ) -> BTreeMap<String, QueueStatus> {
     let mut sums: BTreeMap<&str, Sums> = queues.keys().map(|name| (name.as_str(), Sums::default())).collect();
     for (queue, resources) in groups {
-        let (allocated, fixed, requested) = (
+        let (allocated, non_preemptible, requested) = (
             ResourceSum::from_list(&resources.allocated),
             ResourceSum::from_list(&resources.allocated_non_preemptible),
             ResourceSum::from_list(&resources.requested),
@@ -29,7 +29,7 @@ pub fn statuses<'a>(
         for name in up_from(queue, queues) {
             let Some(sum) = sums.get_mut(name) else { continue };
             sum.allocated.add(&allocated);
-            sum.fixed.add(&fixed);
+            sum.non_preemptible.add(&non_preemptible);
             sum.requested.add(&requested);
         }
     }
@@ -45,7 +45,7 @@ pub fn statuses<'a>(
                 conditions: Vec::new(),
                 child_queues: children.remove(name).unwrap_or_default(),
                 allocated: sum.allocated.to_list(),
-                allocated_non_preemptible: sum.fixed.to_list(),
+                allocated_non_preemptible: sum.non_preemptible.to_list(),
                 requested: sum.requested.to_list(),
             };
             (name.to_owned(), status)
@@ -82,11 +82,11 @@ mod tests {
         (name.to_owned(), Queue::parse(&object).unwrap())
     }
 
-    fn resources(gpus: i64, fixed: bool) -> PodGroupResources {
+    fn resources(gpus: i64, non_preemptible: bool) -> PodGroupResources {
         let mut sum = ResourceSum::default();
         sum.add_milli("nvidia.com/gpu", gpus * 1000);
         let (allocated, requested) = (sum.to_list(), sum.to_list());
-        let allocated_non_preemptible = if fixed { sum.to_list() } else { BTreeMap::new() };
+        let allocated_non_preemptible = if non_preemptible { sum.to_list() } else { BTreeMap::new() };
         PodGroupResources { allocated, allocated_non_preemptible, requested }
     }
 
@@ -105,7 +105,7 @@ mod tests {
             let gpus = |list: &BTreeMap<String, _>| list.get("nvidia.com/gpu").map_or_else(|| "-".to_owned(), gpu_text);
             writeln!(
                 text,
-                "{name} children={:?} allocated={} fixed={} requested={}",
+                "{name} children={:?} allocated={} non_preemptible={} requested={}",
                 status.child_queues,
                 gpus(&status.allocated),
                 gpus(&status.allocated_non_preemptible),
@@ -114,10 +114,10 @@ mod tests {
             .unwrap();
         }
         expect![[r#"
-            leaf children=[] allocated=1 fixed=1 requested=1
-            left children=["leaf"] allocated=1 fixed=1 requested=1
-            right children=[] allocated=4 fixed=- requested=4
-            top children=["left", "right"] allocated=5 fixed=1 requested=5
+            leaf children=[] allocated=1 non_preemptible=1 requested=1
+            left children=["leaf"] allocated=1 non_preemptible=1 requested=1
+            right children=[] allocated=4 non_preemptible=- requested=4
+            top children=["left", "right"] allocated=5 non_preemptible=1 requested=5
         "#]]
         .assert_eq(&text);
     }

@@ -3,12 +3,12 @@
 //! Which group a workload needs is decided by [`kai_workloads`]; here it becomes an object, is held against the
 //! stored one, and the pod is linked to it. Level-triggered: asking again about a grouped pod changes nothing.
 
-mod agenda;
-mod draft;
-mod known;
+mod cache;
+mod controller;
+mod planned;
 
-pub use agenda::{Agenda, Followed, Job, Reading, Step, Written};
-pub use draft::{Draft, Link};
+pub use controller::{Followed, GrouperController, Job, Reading, Step, Written};
+pub use planned::{Draft, Link};
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::key::PodKey;
 
 /// What to do about one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct ReconcileOutput {
     pub effects: Vec<GroupEffect>,
     /// The group is the pod's own, and the pod belongs to it without a link.
     pub link_can_wait: bool,
@@ -48,7 +48,7 @@ pub enum GroupEffect {
 
 /// Why a pod has no group for now.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub enum Ungrouped {
+pub enum GroupingError {
     #[error(transparent)]
     Owners(#[from] WalkError),
     #[error(transparent)]
@@ -57,9 +57,9 @@ pub enum Ungrouped {
     Stored(PodKey, String),
 }
 
-impl Ungrouped {
+impl GroupingError {
     /// An owner that was never asked for: read it, then ask again.
-    pub fn unread(&self) -> Option<&OwnerQuery> {
+    pub fn unfetched_owner(&self) -> Option<&OwnerQuery> {
         match self {
             Self::Owners(WalkError::Unread(query)) => Some(query),
             _ => None,
@@ -74,18 +74,18 @@ pub fn reconcile<'a>(
     read: impl FnMut(&OwnerQuery) -> Lookup<'a>,
     related: &dyn Related,
     settings: &Settings,
-) -> Result<Answer, Ungrouped> {
+) -> Result<ReconcileOutput, GroupingError> {
     if kai_workloads::left_alone(pod, settings).is_some() {
-        return Ok(Answer::default());
+        return Ok(ReconcileOutput::default());
     }
     let owners = match walk(pod, read) {
         Ok(owners) => owners,
         // Its owners are often gone first; nobody waits for a group any more.
-        Err(_) if !pod["metadata"]["deletionTimestamp"].is_null() => return Ok(Answer::default()),
+        Err(_) if !pod["metadata"]["deletionTimestamp"].is_null() => return Ok(ReconcileOutput::default()),
         Err(error) => return Err(error.into()),
     };
     let Grouping::Grouped(spec) = kai_workloads::group(&owners, pod, related, settings)? else {
-        return Ok(Answer::default());
+        return Ok(ReconcileOutput::default());
     };
     let mut effects = Vec::new();
     effects.extend(write_group(&spec, related, settings)?);
@@ -93,17 +93,21 @@ pub fn reconcile<'a>(
     let own = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
     // The scheduler finds it by its name.
     let link_can_wait = spec.sub_groups.is_empty() && spec.name == default_group_name(own("name"), own("uid"));
-    Ok(Answer { effects, link_can_wait, notes: spec.notes })
+    Ok(ReconcileOutput { effects, link_can_wait, notes: spec.notes })
 }
 
-fn write_group(spec: &GroupSpec, related: &dyn Related, settings: &Settings) -> Result<Option<GroupEffect>, Ungrouped> {
+fn write_group(
+    spec: &GroupSpec,
+    related: &dyn Related,
+    settings: &Settings,
+) -> Result<Option<GroupEffect>, GroupingError> {
     let wanted = desired(spec);
     let at = ObjectRef::new(POD_GROUP_API, "PodGroup", &spec.namespace, &spec.name);
     let Some(stored) = related.object(&at) else {
         return Ok(Some(GroupEffect::CreatePodGroup(Box::new(wanted))));
     };
     let stored: PodGroup = serde_json::from_value(stored.clone())
-        .map_err(|error| Ungrouped::Stored(PodKey::new(&spec.namespace, &spec.name), error.to_string()))?;
+        .map_err(|error| GroupingError::Stored(PodKey::new(&spec.namespace, &spec.name), error.to_string()))?;
     let merged = merge(&stored, wanted, settings);
     Ok((merged != stored).then(|| GroupEffect::ReplacePodGroup(Box::new(merged))))
 }
@@ -132,8 +136,8 @@ fn desired(spec: &GroupSpec) -> PodGroup {
         },
     );
     group.metadata.namespace = Some(spec.namespace.clone());
-    group.metadata.labels = filled(spec.labels.clone());
-    group.metadata.annotations = filled(spec.annotations.clone());
+    group.metadata.labels = non_empty(spec.labels.clone());
+    group.metadata.annotations = non_empty(spec.annotations.clone());
     let owner = &spec.owner;
     group.metadata.owner_references = Some(vec![OwnerReference {
         api_version: owner.api_version.clone(),
@@ -196,15 +200,15 @@ fn merge(stored: &PodGroup, wanted: PodGroup, settings: &Settings) -> PodGroup {
             labels.insert(key, value);
         }
     }
-    merged.metadata.labels = filled(labels);
+    merged.metadata.labels = non_empty(labels);
     let mut annotations = stored.metadata.annotations.clone().unwrap_or_default();
     annotations.extend(wanted.metadata.annotations.unwrap_or_default());
-    merged.metadata.annotations = filled(annotations);
+    merged.metadata.annotations = non_empty(annotations);
     merged
 }
 
 /// An empty map is written as none.
-fn filled(map: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+fn non_empty(map: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
     Some(map).filter(|map| !map.is_empty())
 }
 
@@ -248,13 +252,13 @@ mod tests {
     }
 
     /// Asks about a pod, with owners and everything else among the objects.
-    fn ask(pod: &Value, objects: &[Value]) -> Result<Answer, Ungrouped> {
+    fn ask(pod: &Value, objects: &[Value]) -> Result<ReconcileOutput, GroupingError> {
         let store: Objects = objects.iter().cloned().collect();
         let read = |query: &OwnerQuery| store.object(&query.object).map_or(Lookup::Unread, Lookup::Found);
         reconcile(pod, read, &store, &Settings::default())
     }
 
-    fn written(answer: &Answer) -> Value {
+    fn written(answer: &ReconcileOutput) -> Value {
         match &answer.effects[0] {
             GroupEffect::CreatePodGroup(group) | GroupEffect::ReplacePodGroup(group) => {
                 serde_json::to_value(group).unwrap()
@@ -316,16 +320,16 @@ mod tests {
     #[test]
     fn an_owner_that_was_never_read_is_asked_for() {
         let ungrouped = ask(&pod(), &[]).unwrap_err();
-        assert_eq!(ungrouped.unread().unwrap().object.name, "sweep");
+        assert_eq!(ungrouped.unfetched_owner().unwrap().object.name, "sweep");
         let mut leaving = pod();
         leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(ask(&leaving, &[]), Ok(Answer::default()));
+        assert_eq!(ask(&leaving, &[]), Ok(ReconcileOutput::default()));
     }
 
     #[test]
     fn pods_of_others_are_left_alone() {
         let mut other = pod();
         other["spec"]["schedulerName"] = json!("default-scheduler");
-        assert_eq!(ask(&other, &[job()]), Ok(Answer::default()));
+        assert_eq!(ask(&other, &[job()]), Ok(ReconcileOutput::default()));
     }
 }

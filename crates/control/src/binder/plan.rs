@@ -6,17 +6,17 @@ use kai_api::keys::{annotation, label, node_label, phase};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 
-use super::rows::{PodRow, RequestRow, Unbound};
+use super::rows::{BindInputs, PodRow, RequestRow};
 use super::{BindEffect, Binder, Plan};
 use crate::gpu_wiring;
 use crate::key::{Key, PodKey};
 
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
-const POD_PATIENCE: Span = Span::seconds(10);
+const POD_LOOKUP_TIMEOUT: Span = Span::seconds(10);
 
 /// How long a node may seem full: the scheduler may have seen earlier who left it. And how often to look meanwhile.
-const ROOM_PATIENCE: Span = Span::seconds(10);
-const ROOM_PERIOD: Span = Span::seconds(1);
+const FIT_TIMEOUT: Span = Span::seconds(10);
+const FIT_RETRY_PERIOD: Span = Span::seconds(1);
 
 /// Why an attempt ends.
 pub(super) enum Stop {
@@ -39,19 +39,20 @@ impl Binder {
     /// What to do about the request now.
     pub fn plan(&mut self, key: &Key, now: Timestamp) -> Plan {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
-        let node = request.order.node.clone();
+        let node = request.bind_request.node.clone();
         let plan = match self.steps(request, now) {
-            Ok(effects) => Plan { effects, again: None, waiting: None },
-            Err(Stop::Wait { why, until, effects }) => Plan { effects, again: until, waiting: Some(why) },
+            Ok(effects) => Plan { effects, requeue_at: None, wait_reason: None },
+            Err(Stop::Wait { why, until, effects }) => Plan { effects, requeue_at: until, wait_reason: Some(why) },
             Err(Stop::Fail(why)) => self.failed(key, &why, now),
         };
-        self.remember_marks(&plan.effects, now);
+        self.assume_prebinds(&plan.effects, now);
         for effect in &plan.effects {
             match effect {
-                BindEffect::CreatePod(pod) => self.asked_for(pod, &node),
+                BindEffect::CreatePod(pod) => self.assume_reservation(pod, &node),
                 BindEffect::Bind { pod, uid, node, .. } => {
-                    let groups = self.requests.get(key).map(|row| row.order.gpu_groups.clone()).unwrap_or_default();
-                    self.unseen.place(pod.clone(), uid.clone(), node.clone(), groups);
+                    let groups =
+                        self.requests.get(key).map(|row| row.bind_request.gpu_groups.clone()).unwrap_or_default();
+                    self.assumed.assume_bound(pod.clone(), uid.clone(), node.clone(), groups);
                 }
                 _ => {}
             }
@@ -60,24 +61,24 @@ impl Binder {
     }
 
     /// A plan was not carried out, or not as far as its bind, if it has one.
-    pub fn not_bound(&mut self, effects: &[BindEffect]) {
+    pub fn forget_bind(&mut self, effects: &[BindEffect]) {
         for pod in effects.iter().filter_map(bound) {
-            self.unseen.not_placed(pod);
+            self.assumed.forget(pod);
         }
     }
 
     /// Nobody can tell whether the bind of a plan was done.
-    pub fn maybe_bound(&mut self, effects: &[BindEffect], now: Timestamp) {
+    pub fn mark_bind_unknown(&mut self, effects: &[BindEffect], now: Timestamp) {
         for pod in effects.iter().filter_map(bound) {
-            self.unseen.maybe_placed(pod, now);
+            self.assumed.mark_unknown(pod, now);
         }
     }
 
     fn steps(&self, request: &RequestRow, now: Timestamp) -> Result<Vec<BindEffect>, Stop> {
-        let pod_key = request.order.pod.clone();
-        let same = |pod: &&PodRow| request.order.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        let pod_key = request.bind_request.pod.clone();
+        let same = |pod: &&PodRow| request.bind_request.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         let Some(pod) = self.pods.get(&pod_key).filter(same) else {
-            let patience = Timestamp(request.created.0 + POD_PATIENCE.0);
+            let patience = Timestamp(request.created.0 + POD_LOOKUP_TIMEOUT.0);
             if now < patience {
                 return Err(wait(format!("pod {pod_key} to appear"), Some(patience)));
             }
@@ -85,34 +86,34 @@ impl Binder {
         };
         let Some(unbound) = &pod.unbound else {
             return match &pod.node {
-                Some(other) if *other != request.order.node => {
+                Some(other) if *other != request.bind_request.node => {
                     Err(Stop::Fail(format!("it is on node {other} already")))
                 }
                 _ => Ok(vec![succeeded(request)]),
             };
         };
-        let Some(node) = self.nodes.get(&request.order.node) else {
-            return Err(Stop::Fail(format!("node {} does not exist", request.order.node)));
+        let Some(node) = self.nodes.get(&request.bind_request.node) else {
+            return Err(Stop::Fail(format!("node {} does not exist", request.bind_request.node)));
         };
-        if let Some(lack) = self.lacks(request, pod, node, now) {
-            let patience = Timestamp(request.created.0 + ROOM_PATIENCE.0);
+        if let Some(lack) = self.insufficient_resource(request, pod, node, now) {
+            let patience = Timestamp(request.created.0 + FIT_TIMEOUT.0);
             if now < patience {
-                let next = Timestamp(now.0 + ROOM_PERIOD.0);
+                let next = Timestamp(now.0 + FIT_RETRY_PERIOD.0);
                 return Err(wait(format!("room: {lack}"), Some(next.min(patience))));
             }
             return Err(Stop::Fail(lack));
         }
         let mut effects = Vec::new();
         if request.is_fraction() {
-            if request.order.gpu_groups.is_empty() {
+            if request.bind_request.gpu_groups.is_empty() {
                 return Err(Stop::Fail("the request is for a part of a GPU but names no GPU group".to_owned()));
             }
             let devices = self.devices(request, pod, unbound, now)?;
             effects.push(BindEffect::LabelPod {
                 pod: pod_key.clone(),
                 uid: pod.uid.clone(),
-                node: request.order.node.clone(),
-                labels: labels_of(pod, &request.order.gpu_groups),
+                node: request.bind_request.node.clone(),
+                labels: labels_of(pod, &request.bind_request.gpu_groups),
             });
             effects.extend(self.write_maps(request, pod, unbound, &devices)?);
         }
@@ -126,32 +127,38 @@ impl Binder {
         effects.push(BindEffect::Bind {
             pod: pod_key.clone(),
             uid: pod.uid.clone(),
-            node: request.order.node.clone(),
+            node: request.bind_request.node.clone(),
             annotations,
         });
         effects.push(succeeded(request));
-        effects.push(BindEffect::Tell {
+        effects.push(BindEffect::ReportResult {
             pod: pod_key,
             bound: true,
-            message: format!("Pod bound successfully to node {}", request.order.node),
+            message: format!("Pod bound successfully to node {}", request.bind_request.node),
         });
         Ok(effects)
     }
 
     /// The devices behind the request's GPU groups, in their order.
-    fn devices(&self, request: &RequestRow, pod: &PodRow, user: &Unbound, now: Timestamp) -> Result<Vec<String>, Stop> {
+    fn devices(
+        &self,
+        request: &RequestRow,
+        pod: &PodRow,
+        user: &BindInputs,
+        now: Timestamp,
+    ) -> Result<Vec<String>, Stop> {
         let mut devices = Vec::new();
         let mut create = Vec::new();
         let mut until: Option<Timestamp> = None;
-        for group in &request.order.gpu_groups {
+        for group in &request.bind_request.gpu_groups {
             let Some(reservation) = self.reservation(group) else {
-                if let Some(other) = self.left_over(group) {
+                if let Some(other) = self.orphaned_user(group) {
                     return Err(wait(
                         format!("pod {} to leave GPU {group}, whose reservation is gone", other.key),
                         None,
                     ));
                 }
-                if self.scaling_up() {
+                if self.autoscaler_pending() {
                     return Err(Stop::Fail(format!(
                         "failed to reserve GPUs for pod <{}> in gpu group <{group}>: cluster is scaling up, could not \
                          create reservation pod",
@@ -175,10 +182,10 @@ impl Binder {
             }
             until = Some(until.map_or(timeout, |known| known.min(timeout)));
         }
-        if devices.len() == request.order.gpu_groups.len() {
+        if devices.len() == request.bind_request.gpu_groups.len() {
             return Ok(devices);
         }
-        let missing = request.order.gpu_groups.len() - devices.len();
+        let missing = request.bind_request.gpu_groups.len() - devices.len();
         Err(Stop::Wait { why: format!("{missing} GPU reservation(s) to name their device"), until, effects: create })
     }
 
@@ -186,7 +193,7 @@ impl Binder {
         &self,
         request: &RequestRow,
         pod: &PodRow,
-        user: &Unbound,
+        user: &BindInputs,
         devices: &[String],
     ) -> Result<Vec<BindEffect>, Stop> {
         let wiring = user.wiring.as_ref().map_err(|why| Stop::Fail(why.clone()))?;
@@ -215,7 +222,8 @@ impl Binder {
 
     /// MiB that HAMi-core lets the container use; nothing where the node does not say what its GPUs have.
     fn memory_limit(&self, request: &RequestRow) -> Option<String> {
-        let memory: i64 = self.nodes.get(&request.order.node)?.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
+        let memory: i64 =
+            self.nodes.get(&request.bind_request.node)?.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
         let portion = crate::quantity::Quantity::parse(&request.portion).ok()?.milli();
         (memory > 0 && portion > 0).then(|| format!("{}m", i128::from(memory) * i128::from(portion) / 1000))
     }
@@ -223,19 +231,19 @@ impl Binder {
     /// Ends an attempt and counts it. `why` is what an effect was answered.
     pub fn failed(&self, key: &Key, why: &str, now: Timestamp) -> Plan {
         let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
-        let pod_key = request.order.pod.clone();
+        let pod_key = request.bind_request.pod.clone();
         let mut effects = Vec::new();
         // One that never found its GPU would only fail the next attempt too. If it has found it by now, somebody else may
         // be about to use it.
-        for group in &request.order.gpu_groups {
+        for group in &request.bind_request.gpu_groups {
             if let Some(reservation) = self.reservation(group).filter(|pod| pod.device.is_none()) {
                 let (pod, uid) = (reservation.key.clone(), reservation.uid.clone());
                 let version = Some(reservation.version.clone()).filter(|version| !version.is_empty());
                 effects.push(BindEffect::DeletePod { pod, uid, version });
             }
         }
-        let attempts = request.order.failed_attempts.saturating_add(1);
-        let retry = request.order.backoff_limit.is_some_and(|limit| attempts < limit);
+        let attempts = request.bind_request.failed_attempts.saturating_add(1);
+        let retry = request.bind_request.backoff_limit.is_some_and(|limit| attempts < limit);
         effects.push(BindEffect::SetPhase {
             request: key.clone(),
             version: request.version.clone(),
@@ -243,13 +251,13 @@ impl Binder {
             reason: why.to_owned(),
             failed_attempts: attempts,
         });
-        effects.push(BindEffect::Tell {
+        effects.push(BindEffect::ReportResult {
             pod: pod_key.clone(),
             bound: false,
-            message: format!("Failed to bind pod {pod_key} to node {}: {why}", request.order.node),
+            message: format!("Failed to bind pod {pod_key} to node {}: {why}", request.bind_request.node),
         });
-        let pause = Span::seconds(1 << request.order.failed_attempts.min(6));
-        Plan { effects, again: retry.then(|| Timestamp(now.0 + pause.0)), waiting: None }
+        let pause = Span::seconds(1 << request.bind_request.failed_attempts.min(6));
+        Plan { effects, requeue_at: retry.then(|| Timestamp(now.0 + pause.0)), wait_reason: None }
     }
 }
 
@@ -267,11 +275,11 @@ fn wait(why: String, until: Option<Timestamp>) -> Stop {
 
 fn succeeded(request: &RequestRow) -> BindEffect {
     BindEffect::SetPhase {
-        request: request.order.key.clone(),
+        request: request.bind_request.key.clone(),
         version: request.version.clone(),
         phase: phase::SUCCEEDED,
         reason: String::new(),
-        failed_attempts: request.order.failed_attempts,
+        failed_attempts: request.bind_request.failed_attempts,
     }
 }
 
@@ -295,7 +303,7 @@ pub fn relabelled<'a>(
     gone.map(|key| ((*key).clone(), None)).chain(new.map(|(key, group)| (key.clone(), Some(group.clone())))).collect()
 }
 
-fn device_claims(request: &RequestRow, pod: &PodRow, user: &Unbound) -> Result<Vec<BindEffect>, String> {
+fn device_claims(request: &RequestRow, pod: &PodRow, user: &BindInputs) -> Result<Vec<BindEffect>, String> {
     let mut effects = Vec::new();
     for (own, object) in &user.claims {
         let chosen = request.allocations.iter().find(|(name, _)| name == own);
@@ -306,7 +314,7 @@ fn device_claims(request: &RequestRow, pod: &PodRow, user: &Unbound) -> Result<V
         let object = object.as_ref().ok_or_else(|| {
             format!("plugin dynamicresources failed in PreBind: the claim {own} of pod {} is not made yet", pod.key)
         })?;
-        effects.push(BindEffect::ClaimDevices {
+        effects.push(BindEffect::AllocateClaim {
             claim: Key::new(&pod.key.namespace, object),
             pod: pod.key.clone(),
             uid: pod.uid.clone(),
