@@ -151,7 +151,8 @@ macro_rules! kinds {
         }
 
         impl Object {
-            fn parse_as(kind: Kind, value: &Value) -> Result<Self, Malformed> {
+            /// Parses an object as one of this kind, whatever it says itself.
+            pub fn parse_as(kind: Kind, value: &Value) -> Result<Self, Malformed> {
                 Ok(match kind {
                     $(Kind::$variant => Self::$variant(Box::new(objects::$variant::parse(value)?)),)*
                 })

@@ -6,11 +6,15 @@ use kai_api::keys::{name, webhook};
 use kai_workloads::table;
 use serde_json::{Value, json};
 
+use crate::kinds::Kind;
+
 /// A part that runs as its own service account.
 struct Part {
     account: &'static str,
     role: &'static str,
-    /// Everywhere.
+    /// What it reads, everywhere.
+    reads: &'static [Kind],
+    /// What else it may do, everywhere.
     rules: &'static [Rule],
     /// In the namespace of the parts, beside its lease.
     at_home: &'static [Rule],
@@ -35,8 +39,6 @@ const TELL: &[&str] = &["create", "patch"];
 
 const KAI: &str = "scheduling.run.ai";
 const EVENTS: Rule = rule("", &["events"], TELL);
-const STORAGE: Rule =
-    rule("storage.k8s.io", &["csidrivers", "csinodes", "csistoragecapacities", "storageclasses"], READ);
 const WEBHOOKS: &[&str] = &[webhook::POD_GROUPS, webhook::QUEUES, webhook::MUTATING, webhook::VALIDATING];
 const WEBHOOK_KINDS: &[&str] = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -45,83 +47,74 @@ const PARTS: [Part; 7] = [
     Part {
         account: "scheduler",
         role: "kai-scheduler",
+        reads: Kind::ALL,
         rules: &[
-            rule(
-                "",
-                &["configmaps", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods"],
-                READ,
-            ),
             rule("", &["pods"], &["delete", "patch"]),
             rule("", &["pods/eviction"], &["create"]),
             rule("", &["pods/finalizers", "pods/status"], CHANGE),
             EVENTS,
-            rule("kai.scheduler", &["topologies"], READ),
-            rule("resource.k8s.io", &["deviceclasses", "resourceclaims", "resourceslices"], READ),
-            rule("scheduling.k8s.io", &["priorityclasses"], READ),
-            rule(KAI, &["bindrequests"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
-            rule(KAI, &["podgroups"], READ_PATCH),
-            rule(KAI, &["podgroups/status"], CHANGE),
-            rule(KAI, &["queues"], READ),
-            STORAGE,
-            rule("topology.node.k8s.io", &["noderesourcetopologies"], READ),
+            rule(KAI, &["bindrequests"], &["create", "delete", "patch", "update"]),
+            rule(KAI, &["podgroups", "podgroups/status"], CHANGE),
         ],
         at_home: &[],
     },
     Part {
         account: "binder",
         role: "kai-binder",
+        reads: &[
+            Kind::BindRequest,
+            Kind::Pod,
+            Kind::Node,
+            Kind::PersistentVolumeClaim,
+            Kind::PersistentVolume,
+            Kind::StorageClass,
+            Kind::CsiDriver,
+            Kind::CsiNode,
+            Kind::CsiStorageCapacity,
+            Kind::ConfigMap,
+            Kind::DeviceClass,
+            Kind::ResourceSlice,
+            Kind::ResourceClaim,
+        ],
         rules: &[
-            rule("", &["configmaps", "pods"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
-            rule("", &["nodes"], READ),
-            rule("", &["persistentvolumeclaims", "persistentvolumes"], READ_PATCH),
+            rule("", &["configmaps", "pods"], &["create", "delete", "patch", "update"]),
+            rule("", &["persistentvolumeclaims", "persistentvolumes"], CHANGE),
             rule("", &["pods/binding"], &["create"]),
             rule("", &["pods/finalizers", "pods/status"], CHANGE),
             EVENTS,
-            rule("resource.k8s.io", &["deviceclasses", "resourceslices"], READ),
-            rule("resource.k8s.io", &["resourceclaims"], READ_PATCH),
+            rule("resource.k8s.io", &["resourceclaims"], CHANGE),
             rule("resource.k8s.io", &["resourceclaims/binding", "resourceclaims/status"], CHANGE),
-            rule(KAI, &["bindrequests"], &["delete", "get", "list", "patch", "update", "watch"]),
+            rule(KAI, &["bindrequests"], &["delete", "patch", "update"]),
             rule(KAI, &["bindrequests/finalizers", "bindrequests/status"], CHANGE),
-            STORAGE,
         ],
         at_home: &[],
     },
     Part {
         account: "pod-grouper",
         role: "kai-podgrouper",
-        rules: &[
-            rule("", &["configmaps", "namespaces"], READ),
-            rule("", &["pods"], READ_PATCH),
-            EVENTS,
-            rule("scheduling.k8s.io", &["priorityclasses"], READ),
-            rule(KAI, &["podgroups"], &["create", "get", "list", "patch", "update", "watch"]),
-        ],
+        reads: &[Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::ConfigMap, Kind::Namespace],
+        rules: &[rule("", &["pods"], CHANGE), EVENTS, rule(KAI, &["podgroups"], &["create", "patch", "update"])],
         at_home: &[],
     },
     Part {
         account: "podgroup-controller",
         role: "kai-podgroup-controller",
-        rules: &[
-            rule("", &["nodes", "pods"], READ),
-            rule("resource.k8s.io", &["resourceclaims"], READ),
-            rule("scheduling.k8s.io", &["priorityclasses"], READ),
-            rule(KAI, &["podgroups"], READ),
-            rule(KAI, &["podgroups/status"], CHANGE),
-        ],
+        reads: &[Kind::Pod, Kind::PodGroup, Kind::Node, Kind::PriorityClass, Kind::ResourceClaim],
+        rules: &[rule(KAI, &["podgroups/status"], CHANGE)],
         at_home: &[],
     },
     Part {
         account: "queue-controller",
         role: "queuecontroller",
-        rules: &[rule(KAI, &["podgroups", "queues"], READ), rule(KAI, &["queues/status"], CHANGE)],
+        reads: &[Kind::Queue, Kind::PodGroup],
+        rules: &[rule(KAI, &["queues/status"], CHANGE)],
         at_home: &[],
     },
     Part {
         account: "admission",
         role: "kai-admission",
+        reads: &[Kind::Pod, Kind::PodGroup, Kind::Queue],
         rules: &[
-            rule("", &["pods"], READ),
-            rule(KAI, &["podgroups", "queues"], READ),
             rule(ADMISSION, WEBHOOK_KINDS, &["create"]),
             Rule { group: ADMISSION, resources: WEBHOOK_KINDS, verbs: &["get", "patch", "update"], names: WEBHOOKS },
         ],
@@ -131,10 +124,8 @@ const PARTS: [Part; 7] = [
     Part {
         account: "node-scale-adjuster",
         role: "kai-node-scale-adjuster",
-        rules: &[
-            rule("", &["pods"], &["create", "delete", "get", "list", "watch"]),
-            rule("", &["pods/status"], &["patch"]),
-        ],
+        reads: &[Kind::Pod],
+        rules: &[rule("", &["pods"], &["create", "delete"]), rule("", &["pods/status"], &["patch"])],
         at_home: &[],
     },
 ];
@@ -150,7 +141,8 @@ pub fn manifests() -> Vec<Value> {
     let scaling_pods = name::SCALE_ADJUST;
     let mut all = vec![namespace(home), namespace(reservations), namespace(scaling_pods)];
     for part in &PARTS {
-        let mut rules: Vec<Value> = part.rules.iter().map(Rule::manifest).collect();
+        let mut rules = reads(part.reads);
+        rules.extend(part.rules.iter().map(Rule::manifest));
         if part.role == "kai-podgrouper" {
             rules.extend(owners());
         }
@@ -173,6 +165,16 @@ pub fn manifests() -> Vec<Value> {
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// Rules to read these kinds, one for each group.
+fn reads(kinds: &[Kind]) -> Vec<Value> {
+    let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in kinds.iter().map(|kind| kind.row()) {
+        groups.entry(row.group()).or_default().insert(row.plural);
+    }
+    let rule = |(group, resources)| json!({"apiGroups": [group], "resources": resources, "verbs": READ});
+    groups.into_iter().map(rule).collect()
+}
 
 /// Objects that pods may belong to.
 fn owners() -> Vec<Value> {
@@ -242,6 +244,22 @@ mod tests {
             {
                 assert!(!text.contains('*'), "{manifest}");
             }
+        }
+    }
+
+    #[test]
+    fn the_scheduler_may_watch_every_kind_of_the_table() {
+        let all = manifests();
+        let role = all.iter().find(|one| one["kind"] == "ClusterRole" && one["metadata"]["name"] == "kai-scheduler");
+        let rules = role.unwrap()["rules"].as_array().unwrap();
+        for row in Kind::ALL.iter().map(|kind| kind.row()) {
+            let rule = json!({"group": [row.group()], "verbs": READ});
+            let allows = |one: &Value| {
+                one["apiGroups"] == rule["group"]
+                    && one["verbs"] == rule["verbs"]
+                    && one["resources"].as_array().unwrap().contains(&json!(row.plural))
+            };
+            assert!(rules.iter().any(allows), "{row:?}");
         }
     }
 

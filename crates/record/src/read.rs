@@ -5,14 +5,14 @@ use std::fmt;
 
 use jiff::Timestamp as Instant;
 use kai_control::scheduler::{Configured, Usage};
-use kai_control::{Malformed, Object, World};
+use kai_control::{Kind, Malformed, Object, World};
 use kai_engine::units::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use crate::FORMAT_VERSION;
-use crate::lists::{SINCE_V17, kind_of};
+use crate::lists::{kind_of, since_v17};
 use crate::parameters;
 use crate::unpack::{Unreadable, unpack};
 
@@ -59,7 +59,7 @@ impl Recording {
             now: now.map(|instant| Timestamp(instant.as_microsecond())),
             config: file.config,
             parameters: file.parameters,
-            old: cycle.format_version.is_none() && !lists.names.iter().any(|name| name == SINCE_V17),
+            old: cycle.format_version.is_none() && !lists.names.iter().any(|name| name == since_v17()),
         })
     }
 
@@ -183,7 +183,7 @@ impl<'de> Visitor<'de> for ListsVisitor {
 
 /// The items of one list, which may be `null`.
 struct Items<'l> {
-    kind: &'static str,
+    kind: Kind,
     lists: &'l mut Lists,
 }
 
@@ -199,7 +199,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "a list of objects of kind {}", self.kind)
+        write!(out, "a list of objects of kind {}", self.kind.name())
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
@@ -207,13 +207,13 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(mut object) = items.next_element::<Map<String, Value>>()? {
-            object.insert("kind".to_owned(), Value::from(self.kind));
+        // They need not name their kind.
+        while let Some(object) = items.next_element::<Map<String, Value>>()? {
             let object = Value::Object(object);
-            match Object::parse(&object) {
-                Ok(object) => self.lists.objects.extend(object),
+            match Object::parse_as(self.kind, &object) {
+                Ok(object) => self.lists.objects.push(object),
                 // One object that cannot be used is no reason to leave out the others.
-                Err(wrong) => self.lists.complaints.push(format!("{} {}: {wrong}", self.kind, name_of(&object))),
+                Err(wrong) => self.lists.complaints.push(format!("{} {}: {wrong}", self.kind.name(), name_of(&object))),
             }
         }
         Ok(())

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
 
 use jiff::Timestamp as Instant;
+use kai_control::Kind;
 use kai_control::scheduler::Usage;
 use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use crate::lists::{LISTS, position_of};
 use crate::{ENTRY, FORMAT_VERSION};
 
 /// Everything but the objects.
@@ -51,8 +51,10 @@ fn json_to(out: &mut impl Write, head: &Head, objects: impl IntoIterator<Item = 
     // The list that is open, and whether it has an item.
     let mut open: Option<(usize, bool)> = None;
     for object in objects {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let list = position_of(kind).ok_or_else(|| misuse(&format!("there is no list of {kind}")))?;
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let kind = text("kind");
+        let list = Kind::of(text("apiVersion"), kind).ok_or_else(|| misuse(&format!("there is no list of {kind}")))?;
+        let list = list as usize;
         if open.is_some_and(|(current, _)| list < current) {
             return Err(misuse(&format!("{kind} comes too late")));
         }
@@ -63,7 +65,7 @@ fn json_to(out: &mut impl Write, head: &Head, objects: impl IntoIterator<Item = 
         serde_json::to_writer(&mut *out, &object)?;
         open = Some((list, true));
     }
-    advance(out, &mut open, LISTS.len() - 1)?;
+    advance(out, &mut open, Kind::ALL.len() - 1)?;
     let cycle = json!({"formatVersion": FORMAT_VERSION, "now": instant(head.now)?, "usage": usage(&head.usage)});
     write!(out, "]}},\"discovery\":{},\"cycle\":{cycle}}}", head.discovery)
 }
@@ -75,8 +77,8 @@ fn advance(out: &mut impl Write, open: &mut Option<(usize, bool)>, list: usize) 
         Some((current, _)) => current + 1,
         None => 0,
     };
-    for (index, (name, _)) in LISTS.iter().enumerate().take(list + 1).skip(first) {
-        write!(out, "{}\"{name}\":[", if index == 0 { "" } else { "]," })?;
+    for (index, kind) in Kind::ALL.iter().enumerate().take(list + 1).skip(first) {
+        write!(out, "{}\"{}\":[", if index == 0 { "" } else { "]," }, kind.row().snapshot_list)?;
     }
     *open = Some((list, false));
     Ok(())

@@ -95,3 +95,15 @@ fn claims(place: &Reader<'_>) -> Result<Vec<(String, ClaimAllocation)>, Malforme
     }
     Ok(claims)
 }
+
+#[cfg(test)]
+impl BindRequest {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "p", "ownerReferences": [{"uid": "u"}]},
+        "spec": {"podName": "p", "selectedNode": "n", "selectedGPUGroups": ["g"], "backoffLimit": 1},
+        "status": {"phase": "Failed", "failedAttempts": 1}})
+    }
+}

@@ -380,6 +380,56 @@ fn raw_items(place: &Reader<'_>) -> Result<Vec<Value>, Malformed> {
 }
 
 #[cfg(test)]
+impl DeviceClass {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": "true"}}],
+            "extendedResourceName": "example.com/gpu", "config": [{"opaque": {"driver": "d"}}]}})
+    }
+}
+
+#[cfg(test)]
+impl ResourceSlice {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n", "allNodes": false,
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]},
+            "devices": [{"name": "x", "consumesCounters": [{"counterSet": "s"}], "capacity": {"memory": {"value": "80Gi"}},
+                    "attributes": {"index": {"int": 1}, "healthy": {"bool": true}, "model": {"string": "m"},
+                        "driver": {"version": "1.0.0"}}},
+                {"name": "y", "basic": {"capacity": {"memory": "80Gi"}}}]}})
+    }
+}
+
+#[cfg(test)]
+impl ResourceClaim {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "c", "labels": {"a": "b"},
+                "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+                "ownerReferences": [{"kind": "Pod", "name": "p"}]},
+            "spec": {"devices": {
+            "requests": [{"name": "a", "exactly": {"deviceClassName": "gpu.example.com", "count": 2, "adminAccess": true,
+                    "allocationMode": "ExactCount", "selectors": [{"cel": {"expression": "true"}}]}},
+                {"name": "b", "firstAvailable": [{"name": "c", "deviceClassName": "d", "allocationMode": "All"}]}],
+            "constraints": [{"requests": ["a"], "matchAttribute": "example.com/model"}],
+            "config": [{"requests": ["a"], "opaque": {"driver": "d"}}]}},
+            "status": {"reservedFor": [{"name": "p", "uid": "u"}], "allocation": {
+                "devices": {"results": [
+                    {"request": "a", "driver": "d", "pool": "p", "device": "x", "adminAccess": false}]},
+                "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [
+                    {"key": "a", "operator": "In", "values": ["b"]}]}]}}}})
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

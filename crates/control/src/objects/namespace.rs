@@ -31,3 +31,13 @@ impl Namespace {
         Ok(namespace)
     }
 }
+
+#[cfg(test)]
+impl Namespace {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "n", "labels": {"a": "b"}}})
+    }
+}

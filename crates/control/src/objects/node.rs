@@ -78,6 +78,19 @@ impl Node {
 pub(crate) const PRESSURES: [&str; 4] = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
 
 #[cfg(test)]
+impl Node {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "n", "labels": {"nvidia.com/gpu.memory": "40000"}},
+        "spec": {"unschedulable": true, "taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": 1, "nvidia.com/gpu": 8},
+            "conditions": [{"type": "Ready", "status": "True"}]}})
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

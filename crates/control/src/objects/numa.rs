@@ -139,6 +139,20 @@ fn number(name: &str) -> u64 {
 }
 
 #[cfg(test)]
+impl NodeResourceTopology {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "n"}, "topologyPolicies": ["SingleNUMANodePodLevel"],
+            "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"},
+                {"name": "topologyManagerScope", "value": "pod"}],
+            "zones": [{"name": "node-0", "type": "Node", "resources": [
+                {"name": "cpu", "capacity": "9", "allocatable": "8", "available": 1}]}]})
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -316,6 +316,40 @@ fn other_rules(spec: &Reader<'_>) -> Result<String, Malformed> {
 }
 
 #[cfg(test)]
+impl Pod {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        let term = json!({"topologyKey": "zone", "namespaces": ["a"], "namespaceSelector": {"matchLabels": {"a": "b"}},
+        "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
+        "matchLabelKeys": ["c"], "mismatchLabelKeys": ["d"]});
+        json!({"metadata": {"name": "p", "namespace": "lab", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"kai.scheduler/subgroup-name": "a", "runai-gpu-group": "g"},
+            "annotations": {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2", "pod-group-name": "g"},
+            "ownerReferences": [{"kind": "Job", "name": "j", "uid": "k", "controller": true}]},
+        "spec": {"schedulerName": "kai-scheduler", "nodeName": "n", "priority": 3, "hostNetwork": true,
+            "nodeSelector": {"zone": "a"}, "overhead": {"cpu": "10m"}, "schedulingGates": [{"name": "g"}],
+            "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+            "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["3"]}],
+                 "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}},
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": term}]}},
+            "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {}, "minDomains": 2, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "e", "ephemeral": {}},
+                {"name": "m", "configMap": {"name": "s", "optional": true}}],
+            "initContainers": [{"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}],
+            "containers": [{"ports": [{"containerPort": 1, "hostPort": 2, "hostIP": "10.0.0.1", "protocol": "UDP"}],
+                "resources": {"requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/mig-1g.5gb": 1}}}]},
+        "status": {"phase": "Running", "nominatedNodeName": "n"}})
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -183,6 +183,23 @@ fn backed_off_on(root: &Reader<'_>) -> Result<Option<String>, Malformed> {
 }
 
 #[cfg(test)]
+impl PodGroup {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        let constraint = json!({"topology": "t", "requiredTopologyLevel": "a", "preferredTopologyLevel": "b"});
+        json!({"metadata": {"name": "g", "annotations": {
+            "kai.scheduler/last-start-timestamp": "2026-01-01T00:00:00Z"}},
+        "spec": {"queue": "q", "minMember": 1, "minSubGroup": 1, "priorityClassName": "train", "schedulingBackoff": 1,
+            "preemptibility": "preemptible", "preemptionDelay": "1s", "stalenessGracePeriod": "-1s",
+            "topologyConstraint": constraint,
+            "subGroups": [{"name": "a", "parent": "b", "minMember": 1, "minSubGroup": 1, "topologyConstraint": constraint}]},
+        "status": {"schedulingConditions": [{"transitionID": "1", "nodePool": "p"}]}})
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -36,3 +36,13 @@ impl PriorityClass {
         })
     }
 }
+
+#[cfg(test)]
+impl PriorityClass {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "c"}, "value": 5, "globalDefault": true})
+    }
+}

@@ -95,6 +95,19 @@ fn ceiling(place: &Reader<'_>, unit: i64) -> Result<Ceiling, Malformed> {
 }
 
 #[cfg(test)]
+impl Queue {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        let amounts = json!({"quota": 1.5, "limit": -1, "overQuotaWeight": 2});
+        json!({"metadata": {"name": "q", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"displayName": "Q", "parentQueue": "r", "priority": 1, "preemptMinRuntime": "1h", "reclaimMinRuntime": "1s",
+            "resources": {"cpu": amounts, "memory": amounts, "gpu": amounts}}})
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -349,3 +349,88 @@ impl ConfigMap {
         Ok(Self { key: key(&Reader::root(value))? })
     }
 }
+
+#[cfg(test)]
+impl PersistentVolumeClaim {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        let selector = json!({"matchLabels": {"a": "b"}});
+        json!({"metadata": {"name": "c", "annotations": {
+            "volume.kubernetes.io/selected-node": "n", "pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"storageClassName": "s", "volumeName": "v", "accessModes": ["ReadWriteOnce"], "selector": selector,
+            "volumeMode": "Block", "resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": "Bound"}})
+    }
+}
+
+#[cfg(test)]
+impl PersistentVolume {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "v", "labels": {"a": "b"}},
+        "spec": {"storageClassName": "s", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "n", "name": "c", "uid": "u"}, "csi": {"driver": "d", "volumeHandle": "h"},
+            "volumeMode": "Filesystem", "nodeAffinity": {"required": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}},
+        "status": {"phase": "Available"}})
+    }
+}
+
+#[cfg(test)]
+impl StorageClass {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "s", "annotations": {
+            "storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "d",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "a", "values": ["b"]}]}]})
+    }
+}
+
+#[cfg(test)]
+impl CsiNode {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "n"}, "spec": {"drivers": [
+        {"name": "d", "allocatable": {"count": 3}}]}})
+    }
+}
+
+#[cfg(test)]
+impl CsiDriver {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "d"}, "spec": {"storageCapacity": true}})
+    }
+}
+
+#[cfg(test)]
+impl CsiStorageCapacity {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        let selector = json!({"matchLabels": {"a": "b"}});
+        json!({"metadata": {"name": "c"}, "storageClassName": "s",
+        "capacity": "1Gi", "maximumVolumeSize": "1Gi", "nodeTopology": selector})
+    }
+}
+
+#[cfg(test)]
+impl ConfigMap {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "c"}})
+    }
+}

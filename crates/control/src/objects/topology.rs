@@ -44,3 +44,14 @@ impl Topology {
         self.levels.iter().position(|level| level.alias.as_deref() == Some(name) || level.node_label == name)
     }
 }
+
+#[cfg(test)]
+impl Topology {
+    /// An object in which all fields that are read have a value.
+    pub(crate) fn full() -> Value {
+        use serde_json::json;
+
+        json!({"metadata": {"name": "t"},
+        "spec": {"levels": [{"nodeLabel": "a", "alias": "b"}]}})
+    }
+}

@@ -155,7 +155,7 @@ impl Cluster {
 
     fn change_capacity(&mut self, key: &Key, by: i64) {
         let Some(bytes) = self.world().storage_capacities.get(key).and_then(|capacity| capacity.bytes) else { return };
-        let id = Id::namespaced(Kind::CSIStorageCapacity, &*key.namespace, &*key.name);
+        let id = Id::namespaced(Kind::CsiStorageCapacity, &*key.namespace, &*key.name);
         let left = json!(bytes.saturating_add(by).max(0).to_string());
         self.store.change(&id, |value| set(value, &[], "capacity", left));
     }

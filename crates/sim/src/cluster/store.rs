@@ -164,8 +164,7 @@ fn owner_uids(value: &Value) -> Vec<String> {
 
 /// The name of an object in the control plane's tables, if it keeps the kind.
 pub(crate) fn reference(id: &Id) -> Option<ObjectId> {
-    let kind = kai_control::Kind::of(id.kind.api_version(), id.kind.name())?;
-    Some(ObjectId::new(kind, Key::new(&*id.namespace, &*id.name)))
+    id.kind.watched().map(|kind| ObjectId::new(kind, Key::new(&*id.namespace, &*id.name)))
 }
 
 /// The uid of a stored object.

@@ -1,87 +1,16 @@
 //! The kinds that a simulated cluster understands, and how an object is named.
 
+use std::cmp::Ordering;
 use std::fmt;
 
+use kai_control::for_each_kind;
+use kai_control::kinds::Scope;
 use serde_json::Value;
 
 use super::document::Document;
 use crate::fault::{Fault, Place, nearest};
 
-/// A kind that is simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// A room for names.
-    Namespace,
-    /// A machine.
-    Node,
-    /// The NUMA zones of a machine.
-    NodeResourceTopology,
-    /// A kind of device.
-    DeviceClass,
-    /// Devices of a driver.
-    ResourceSlice,
-    /// A kind of volumes.
-    StorageClass,
-    /// A driver of volumes.
-    CSIDriver,
-    /// What drivers say of a node.
-    CSINode,
-    /// Space that a driver tells of.
-    CSIStorageCapacity,
-    /// A volume.
-    PersistentVolume,
-    /// A claim to a volume.
-    PersistentVolumeClaim,
-    /// Settings of pods.
-    ConfigMap,
-    /// A named priority.
-    PriorityClass,
-    /// A level of the cluster's tree of nodes.
-    Topology,
-    /// A share of the cluster.
-    Queue,
-    /// What resource claims of pods are made from.
-    ResourceClaimTemplate,
-    /// Devices asked for and given.
-    ResourceClaim,
-    /// Pods that start together.
-    PodGroup,
-    /// Of a kind that its user has declared.
-    Declared,
-    /// Work on a Ray cluster of its own.
-    RayJob,
-    /// A Ray cluster that serves.
-    RayService,
-    /// A head and its workers.
-    RayCluster,
-    /// Training with `PyTorch`.
-    PyTorchJob,
-    /// Training with `TensorFlow`.
-    TFJob,
-    /// Training with `XGBoost`.
-    XGBoostJob,
-    /// Training with JAX.
-    JAXJob,
-    /// A launcher and its workers.
-    MPIJob,
-    /// Jobs that belong together.
-    JobSet,
-    /// Groups of a leader and its workers.
-    LeaderWorkerSet,
-    /// Numbered pods that keep their names.
-    StatefulSet,
-    /// Pods that run to completion.
-    Job,
-    /// Pods that are replaced for ever, in revisions.
-    Deployment,
-    /// Pods that are replaced for ever.
-    ReplicaSet,
-    /// A pod.
-    Pod,
-    /// A placement on its way to the kubelet.
-    BindRequest,
-}
-
+#[derive(Clone, Copy)]
 struct Row {
     kind: Kind,
     name: &'static str,
@@ -93,49 +22,158 @@ const fn row(kind: Kind, name: &'static str, api_version: &'static str, namespac
     Row { kind, name, api_version, namespaced }
 }
 
-/// In the order of [`Kind`], which is also the order in which objects of one moment are applied: what others
-/// refer to comes first, so the order of documents in a file does not matter.
-const KINDS: [Row; 35] = [
-    row(Kind::Namespace, "Namespace", "v1", false),
-    row(Kind::Node, "Node", "v1", false),
-    row(Kind::NodeResourceTopology, "NodeResourceTopology", "topology.node.k8s.io/v1alpha2", false),
-    row(Kind::DeviceClass, "DeviceClass", "resource.k8s.io/v1", false),
-    row(Kind::ResourceSlice, "ResourceSlice", "resource.k8s.io/v1", false),
-    row(Kind::StorageClass, "StorageClass", "storage.k8s.io/v1", false),
-    row(Kind::CSIDriver, "CSIDriver", "storage.k8s.io/v1", false),
-    row(Kind::CSINode, "CSINode", "storage.k8s.io/v1", false),
-    row(Kind::CSIStorageCapacity, "CSIStorageCapacity", "storage.k8s.io/v1", true),
-    row(Kind::PersistentVolume, "PersistentVolume", "v1", false),
-    row(Kind::PersistentVolumeClaim, "PersistentVolumeClaim", "v1", true),
-    row(Kind::ConfigMap, "ConfigMap", "v1", true),
-    row(Kind::PriorityClass, "PriorityClass", "scheduling.k8s.io/v1", false),
-    row(Kind::Topology, "Topology", "kai.scheduler/v1alpha1", false),
-    row(Kind::Queue, "Queue", "scheduling.run.ai/v2", false),
-    row(Kind::ResourceClaimTemplate, "ResourceClaimTemplate", "resource.k8s.io/v1", true),
-    row(Kind::ResourceClaim, "ResourceClaim", "resource.k8s.io/v1", true),
-    row(Kind::PodGroup, "PodGroup", "scheduling.run.ai/v2alpha2", true),
-    row(Kind::Declared, "", "", true),
-    row(Kind::RayJob, "RayJob", "ray.io/v1", true),
-    row(Kind::RayService, "RayService", "ray.io/v1", true),
-    row(Kind::RayCluster, "RayCluster", "ray.io/v1", true),
-    row(Kind::PyTorchJob, "PyTorchJob", "kubeflow.org/v1", true),
-    row(Kind::TFJob, "TFJob", "kubeflow.org/v1", true),
-    row(Kind::XGBoostJob, "XGBoostJob", "kubeflow.org/v1", true),
-    row(Kind::JAXJob, "JAXJob", "kubeflow.org/v1", true),
-    row(Kind::MPIJob, "MPIJob", "kubeflow.org/v2beta1", true),
-    row(Kind::JobSet, "JobSet", "jobset.x-k8s.io/v1alpha2", true),
-    row(Kind::LeaderWorkerSet, "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", true),
-    row(Kind::StatefulSet, "StatefulSet", "apps/v1", true),
-    row(Kind::Job, "Job", "batch/v1", true),
-    row(Kind::Deployment, "Deployment", "apps/v1", true),
-    row(Kind::ReplicaSet, "ReplicaSet", "apps/v1", true),
-    row(Kind::Pod, "Pod", "v1", true),
-    row(Kind::BindRequest, "BindRequest", "scheduling.run.ai/v1alpha2", true),
+macro_rules! kinds {
+    ($($watched:ident $table:ident $name:literal $api_version:literal $plural:literal $scope:ident $presence:ident
+        $list:literal;)*) => {
+        /// A kind that is simulated: all that controllers watch, and those that pods come from.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind {
+            $(#[doc = $name] $watched,)*
+            /// What resource claims of pods are made from.
+            ResourceClaimTemplate,
+            /// Of a kind that its user has declared.
+            Declared,
+            /// Work on a Ray cluster of its own.
+            RayJob,
+            /// A Ray cluster that serves.
+            RayService,
+            /// A head and its workers.
+            RayCluster,
+            /// Training with `PyTorch`.
+            PyTorchJob,
+            /// Training with `TensorFlow`.
+            TFJob,
+            /// Training with `XGBoost`.
+            XGBoostJob,
+            /// Training with JAX.
+            JAXJob,
+            /// A launcher and its workers.
+            MPIJob,
+            /// Jobs that belong together.
+            JobSet,
+            /// Groups of a leader and its workers.
+            LeaderWorkerSet,
+            /// Numbered pods that keep their names.
+            StatefulSet,
+            /// Pods that run to completion.
+            Job,
+            /// Pods that are replaced for ever, in revisions.
+            Deployment,
+            /// Pods that are replaced for ever.
+            ReplicaSet,
+        }
+
+        const KINDS: &[Row] = &[
+            $(row(Kind::$watched, $name, $api_version, matches!(Scope::$scope, Scope::Namespaced)),)*
+            row(Kind::ResourceClaimTemplate, "ResourceClaimTemplate", "resource.k8s.io/v1", true),
+            row(Kind::Declared, "", "", true),
+            row(Kind::RayJob, "RayJob", "ray.io/v1", true),
+            row(Kind::RayService, "RayService", "ray.io/v1", true),
+            row(Kind::RayCluster, "RayCluster", "ray.io/v1", true),
+            row(Kind::PyTorchJob, "PyTorchJob", "kubeflow.org/v1", true),
+            row(Kind::TFJob, "TFJob", "kubeflow.org/v1", true),
+            row(Kind::XGBoostJob, "XGBoostJob", "kubeflow.org/v1", true),
+            row(Kind::JAXJob, "JAXJob", "kubeflow.org/v1", true),
+            row(Kind::MPIJob, "MPIJob", "kubeflow.org/v2beta1", true),
+            row(Kind::JobSet, "JobSet", "jobset.x-k8s.io/v1alpha2", true),
+            row(Kind::LeaderWorkerSet, "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", true),
+            row(Kind::StatefulSet, "StatefulSet", "apps/v1", true),
+            row(Kind::Job, "Job", "batch/v1", true),
+            row(Kind::Deployment, "Deployment", "apps/v1", true),
+            row(Kind::ReplicaSet, "ReplicaSet", "apps/v1", true),
+        ];
+
+        impl Kind {
+            /// The same kind in the table of those that controllers watch.
+            pub(crate) fn watched(self) -> Option<kai_control::Kind> {
+                match self {
+                    $(Self::$watched => Some(kai_control::Kind::$watched),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl From<kai_control::Kind> for Kind {
+            fn from(kind: kai_control::Kind) -> Self {
+                match kind {
+                    $(kai_control::Kind::$watched => Self::$watched,)*
+                }
+            }
+        }
+    };
+}
+
+for_each_kind!(kinds);
+
+/// The order in which objects of one moment are applied: what others refer to comes first, so the order of documents in a
+/// file does not matter. Kinds that are not listed come before these.
+const ORDER: [Kind; 35] = [
+    Kind::Namespace,
+    Kind::Node,
+    Kind::NodeResourceTopology,
+    Kind::DeviceClass,
+    Kind::ResourceSlice,
+    Kind::StorageClass,
+    Kind::CsiDriver,
+    Kind::CsiNode,
+    Kind::CsiStorageCapacity,
+    Kind::PersistentVolume,
+    Kind::PersistentVolumeClaim,
+    Kind::ConfigMap,
+    Kind::PriorityClass,
+    Kind::Topology,
+    Kind::Queue,
+    Kind::ResourceClaimTemplate,
+    Kind::ResourceClaim,
+    Kind::PodGroup,
+    Kind::Declared,
+    Kind::RayJob,
+    Kind::RayService,
+    Kind::RayCluster,
+    Kind::PyTorchJob,
+    Kind::TFJob,
+    Kind::XGBoostJob,
+    Kind::JAXJob,
+    Kind::MPIJob,
+    Kind::JobSet,
+    Kind::LeaderWorkerSet,
+    Kind::StatefulSet,
+    Kind::Job,
+    Kind::Deployment,
+    Kind::ReplicaSet,
+    Kind::Pod,
+    Kind::BindRequest,
 ];
 
-/// Kinds that manifests may have; those after them are written by controllers only.
-fn understood() -> &'static [Row] {
-    &KINDS[..=Kind::Pod as usize]
+/// Positions in [`ORDER`], from 1 on, by kind.
+const RANKS: [usize; KINDS.len()] = {
+    let mut ranks = [0; KINDS.len()];
+    let mut at = 0;
+    while at < ORDER.len() {
+        ranks[ORDER[at] as usize] = at + 1;
+        at += 1;
+    }
+    ranks
+};
+
+impl Ord for Kind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = |kind: Self| (RANKS[kind as usize], kind as usize);
+        rank(*self).cmp(&rank(*other))
+    }
+}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Kinds that manifests may have; bind requests are written by controllers only.
+fn understood() -> impl Iterator<Item = &'static Row> {
+    let unlisted = KINDS.iter().filter(|row| RANKS[row.kind as usize] == 0);
+    let listed = ORDER.iter().map(|kind| &KINDS[*kind as usize]);
+    unlisted.chain(listed).filter(|row| row.kind != Kind::BindRequest)
 }
 
 /// Rows of kinds that have one name.
@@ -196,7 +234,7 @@ impl Kind {
 
     /// All names, for error messages.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        understood().iter().map(|row| row.name).filter(|name| !name.is_empty())
+        understood().map(|row| row.name).filter(|name| !name.is_empty())
     }
 }
 
@@ -299,7 +337,10 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         return Ok(());
     }
     let metadata = |key: &str| value.pointer(&format!("/metadata/{key}")).and_then(Value::as_str);
-    let Some(row) = understood().iter().find(|row| row.name == kind) else {
+    let of_name = || understood().filter(|row| row.name == kind);
+    // Groups may have kinds of one name.
+    let exact = of_name().find(|row| row.api_version == api_version);
+    let Some(row) = exact.or_else(|| of_name().next()) else {
         let help = match nearest(&kind, Kind::names()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
@@ -364,6 +405,17 @@ mod tests {
     fn rows_stand_in_the_order_of_kinds() {
         for (index, row) in KINDS.iter().enumerate() {
             assert_eq!(row.kind as usize, index);
+        }
+    }
+
+    #[test]
+    fn every_kind_that_controllers_watch_can_be_simulated() {
+        for &kind in kai_control::Kind::ALL {
+            let row = kind.row();
+            let simulated = Kind::from(kind);
+            assert_eq!(simulated.watched(), Some(kind));
+            assert_eq!((simulated.name(), simulated.api_version()), (row.name, row.api_version));
+            assert!(understood().any(|row| row.kind == simulated) || kind == kai_control::Kind::BindRequest);
         }
     }
 
