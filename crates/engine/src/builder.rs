@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
-use crate::bonds::{Area, Bond, Bystander, Crowd};
 use crate::ids::{
-    AreaId, ClassId, CrowdId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId,
-    TopologyId,
+    ClassId, DeviceId, GroupId, JobId, NodeId, PodMatcherId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId,
+    TopologyId, TopologyKeyId,
 };
+use crate::inter_pod::{InterPodRules, PodMatcher, TopologyKey, UnmanagedPod};
 use crate::snapshot::{
     Claims, Class, Column, Constraint, Device, Extras, Group, Job, Member, NumaAsk, NumaNode, PodSet, Queue, Shape,
     Snapshot, Status, Task, Topology, VolumeNeed,
@@ -31,8 +31,8 @@ pub struct Builder {
     device_lists: BTreeMap<Vec<DeviceId>, u32>,
     ports: BTreeMap<HostPort, PortId>,
     port_sets: BTreeMap<Vec<PortId>, u32>,
-    crowd_lists: BTreeMap<Vec<CrowdId>, u32>,
-    bonds: BTreeMap<Bond, u32>,
+    matcher_lists: BTreeMap<Vec<PodMatcherId>, u32>,
+    inter_pod: BTreeMap<InterPodRules, u32>,
     numa_asks: BTreeMap<NumaAsk, u32>,
     volume_needs: BTreeMap<VolumeNeed, u32>,
 }
@@ -43,11 +43,11 @@ pub struct NodeRow {
     /// What can be used.
     pub allocatable: Vec<i64>,
     /// Held by pods that belong to no job here.
-    pub taken: Vec<i64>,
+    pub unmanaged_used: Vec<i64>,
     /// The part of `taken` that is about to be given back.
-    pub leaving: Vec<i64>,
+    pub unmanaged_releasing: Vec<i64>,
     /// What pods of other schedulers ask for: not divided among queues.
-    pub foreign: Triple,
+    pub other_schedulers_requested: Triple,
     /// Whether the node counts towards the capacity that queues divide.
     pub ready: bool,
     /// MiB of each GPU.
@@ -62,9 +62,9 @@ impl NodeRow {
         let nothing = vec![0; allocatable.len()];
         Self {
             allocatable,
-            taken: nothing.clone(),
-            leaving: nothing,
-            foreign: Triple::ZERO,
+            unmanaged_used: nothing.clone(),
+            unmanaged_releasing: nothing,
+            other_schedulers_requested: Triple::ZERO,
             ready: true,
             device_memory: DEVICE_MEMORY_DEFAULT,
             ports: Vec::new(),
@@ -196,10 +196,10 @@ pub struct TaskRow {
     pub devices: Vec<DeviceId>,
     /// The host ports it asks for, from [`Builder::port_set`].
     pub ports: Option<u32>,
-    /// What it asks of other pods, and they of it, from [`Builder::bond`].
-    pub bond: Option<u32>,
-    /// The crowds that it is part of, from [`Builder::crowd_list`].
-    pub crowds: Option<u32>,
+    /// What it asks of other pods, and they of it, from [`Builder::inter_pod`].
+    pub inter_pod: Option<u32>,
+    /// The matchers that it is part of, from [`Builder::matcher_list`].
+    pub matchers: Option<u32>,
     /// A node picked for it earlier by someone else.
     pub nominated: Option<NodeId>,
     /// What it holds beyond amounts and shared GPUs.
@@ -220,8 +220,8 @@ impl TaskRow {
             node: None,
             devices: Vec::new(),
             ports: None,
-            bond: None,
-            crowds: None,
+            inter_pod: None,
+            matchers: None,
             nominated: None,
             extras: Extras::default(),
             claims: None,
@@ -246,8 +246,8 @@ impl Builder {
             device_lists: BTreeMap::new(),
             ports: BTreeMap::new(),
             port_sets: BTreeMap::new(),
-            crowd_lists: BTreeMap::new(),
-            bonds: BTreeMap::new(),
+            matcher_lists: BTreeMap::new(),
+            inter_pod: BTreeMap::new(),
             numa_asks: BTreeMap::new(),
             volume_needs: BTreeMap::new(),
         }
@@ -273,13 +273,13 @@ impl Builder {
         let width = self.width();
         let nodes = &mut self.snapshot.nodes;
         let id = NodeId::at(nodes.len());
-        for vector in [&row.allocatable, &row.taken, &row.leaving] {
+        for vector in [&row.allocatable, &row.unmanaged_used, &row.unmanaged_releasing] {
             assert_eq!(vector.len(), width, "node {id:?}: a vector has one amount per column");
         }
         nodes.allocatable.extend(row.allocatable);
-        nodes.taken.extend(row.taken);
-        nodes.leaving.extend(row.leaving);
-        nodes.foreign.push(row.foreign);
+        nodes.unmanaged_used.extend(row.unmanaged_used);
+        nodes.unmanaged_releasing.extend(row.unmanaged_releasing);
+        nodes.other_schedulers_requested.push(row.other_schedulers_requested);
         nodes.ready.push(row.ready);
         nodes.device_memory.push(row.device_memory);
         nodes.ports.push(row.ports);
@@ -367,41 +367,41 @@ impl Builder {
     }
 
     /// Adds a node label: the domain of each node, numbered from 0, made for all nodes.
-    pub fn area(&mut self, domains: Vec<Option<u32>>) -> AreaId {
-        self.snapshot.areas.push(Area { domains });
-        AreaId::at(self.snapshot.areas.len() - 1)
+    pub fn topology_key(&mut self, domains: Vec<Option<u32>>) -> TopologyKeyId {
+        self.snapshot.topology_keys.push(TopologyKey { domains });
+        TopologyKeyId::at(self.snapshot.topology_keys.len() - 1)
     }
 
-    /// Adds pods that a bond counts. Callers know who they are, so they keep one row for each kind.
-    pub fn crowd(&mut self, area: AreaId) -> CrowdId {
-        self.snapshot.crowds.push(Crowd { area });
-        CrowdId::at(self.snapshot.crowds.len() - 1)
+    /// Adds pods that a inter_pod counts. Callers know who they are, so they keep one row for each kind.
+    pub fn matcher(&mut self, topology_key: TopologyKeyId) -> PodMatcherId {
+        self.snapshot.matchers.push(PodMatcher { topology_key });
+        PodMatcherId::at(self.snapshot.matchers.len() - 1)
     }
 
-    /// The number of a list of crowds, for a pod that is part of them; `None` if it is empty.
-    pub fn crowd_list(&mut self, mut crowds: Vec<CrowdId>) -> Option<u32> {
-        crowds.sort_unstable();
-        crowds.dedup();
-        intern(&mut self.crowd_lists, &mut self.snapshot.crowd_lists, crowds)
+    /// The number of a list of matchers, for a pod that is part of them; `None` if it is empty.
+    pub fn matcher_list(&mut self, mut matchers: Vec<PodMatcherId>) -> Option<u32> {
+        matchers.sort_unstable();
+        matchers.dedup();
+        intern(&mut self.matcher_lists, &mut self.snapshot.matcher_lists, matchers)
     }
 
     /// The number of a set of rules about other pods; `None` if there are none.
-    pub fn bond(&mut self, bond: Bond) -> Option<u32> {
-        if bond.is_empty() {
+    pub fn inter_pod(&mut self, inter_pod: InterPodRules) -> Option<u32> {
+        if inter_pod.is_empty() {
             return None;
         }
-        if let Some(known) = self.bonds.get(&bond) {
+        if let Some(known) = self.inter_pod.get(&inter_pod) {
             return Some(*known);
         }
-        let number = u32::try_from(self.snapshot.bonds.len()).expect("distinct bonds are fewer than tasks");
-        self.snapshot.bonds.push(bond.clone());
-        self.bonds.insert(bond, number);
+        let number = u32::try_from(self.snapshot.inter_pod.len()).expect("distinct inter_pod are fewer than tasks");
+        self.snapshot.inter_pod.push(inter_pod.clone());
+        self.inter_pod.insert(inter_pod, number);
         Some(number)
     }
 
     /// Adds a pod that belongs to no job here, but that others mind.
-    pub fn bystander(&mut self, bystander: Bystander) {
-        self.snapshot.bystanders.push(bystander);
+    pub fn unmanaged_pod(&mut self, unmanaged_pod: UnmanagedPod) {
+        self.snapshot.unmanaged_pods.push(unmanaged_pod);
     }
 
     /// Adds a driver of volumes: how many each node takes, made for all nodes.
@@ -528,8 +528,8 @@ impl Builder {
                 node: task.node,
                 devices,
                 ports: task.ports,
-                bond: task.bond,
-                crowds: task.crowds,
+                inter_pod: task.inter_pod,
+                matchers: task.matchers,
                 nominated: task.nominated,
                 extras,
                 claims: task.claims,

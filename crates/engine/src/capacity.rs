@@ -4,35 +4,35 @@
 
 use crate::ids::QueueId;
 use crate::outcome::{QueueBlock, Reason};
-use crate::queues::QueueBook;
+use crate::queues::QueueAccounts;
 use crate::units::{Ceiling, QueueResource, Triple};
 
 /// The first bound that `requested` would break: limits of the whole path, then quotas.
-pub fn check(book: &QueueBook, queue: QueueId, preemptible: bool, requested: Triple) -> Option<Reason> {
-    over_limit(book, queue, requested).map(Reason::OverLimit).or_else(|| {
-        let block = if preemptible { None } else { over_quota(book, queue, requested) };
+pub fn check(accounts: &QueueAccounts, queue: QueueId, preemptible: bool, requested: Triple) -> Option<Reason> {
+    over_limit(accounts, queue, requested).map(Reason::OverLimit).or_else(|| {
+        let block = if preemptible { None } else { over_quota(accounts, queue, requested) };
         block.map(Reason::NonPreemptibleOverQuota)
     })
 }
 
 /// The first limit that `requested` would break.
-pub fn over_limit(book: &QueueBook, queue: QueueId, requested: Triple) -> Option<QueueBlock> {
-    first_block(book, queue, requested, |row| (row.limit, row.allocated))
+pub fn over_limit(accounts: &QueueAccounts, queue: QueueId, requested: Triple) -> Option<QueueBlock> {
+    first_block(accounts, queue, requested, |row| (row.limit, row.allocated))
 }
 
 /// The first quota that `requested` would break if it cannot be preempted.
-pub fn over_quota(book: &QueueBook, queue: QueueId, requested: Triple) -> Option<QueueBlock> {
-    first_block(book, queue, requested, |row| (row.quota, row.allocated_non_preemptible))
+pub fn over_quota(accounts: &QueueAccounts, queue: QueueId, requested: Triple) -> Option<QueueBlock> {
+    first_block(accounts, queue, requested, |row| (row.quota, row.allocated_non_preemptible))
 }
 
 fn first_block(
-    book: &QueueBook,
+    accounts: &QueueAccounts,
     queue: QueueId,
     requested: Triple,
     bounds: fn(&crate::queues::QueueRow) -> ([Ceiling; 3], Triple),
 ) -> Option<QueueBlock> {
-    for queue in book.path(queue) {
-        let (ceilings, allocated) = bounds(book.row(queue));
+    for queue in accounts.path(queue) {
+        let (ceilings, allocated) = bounds(accounts.row(queue));
         for resource in QueueResource::ALL {
             let allocated = allocated.get(resource);
             if let Ceiling::At(bound) = ceilings[resource as usize]

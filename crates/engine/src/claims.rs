@@ -6,7 +6,7 @@
 
 use crate::fit::When;
 use crate::ids::{ClaimId, NodeId, TaskId};
-use crate::ledger::{Bound, Held, Ledger};
+use crate::ledger::{AllocationRef, ClaimState, Ledger};
 use crate::snapshot::{Alternative, ClaimAsk, Claims, Grant, Pick, Wanted};
 
 /// Devices looked at for one pod on one node; far more than any solution needs that is found at all.
@@ -54,17 +54,17 @@ pub fn choose(ledger: &Ledger<'_>, task: TaskId, node: NodeId, when: When) -> Re
     let mut open = Vec::new();
     let mut passed_on = Vec::new();
     for claim in list {
-        let grant = |held: Held<'_>| Grant { claim: *claim, picks: picks(held).to_vec() };
-        match ledger.bound_to(*claim, task) {
-            Bound::To(held) if usable_from(claims, held, node) => grants.push(grant(held)),
-            Bound::To(_) => return Err(Refusal::Elsewhere(*claim)),
-            Bound::UntilLeft(held) if usable_from(claims, held, node) && passes_on(ledger, held) => {
+        let grant = |held: AllocationRef<'_>| Grant { claim: *claim, picks: picks(held).to_vec() };
+        match ledger.claim_state(*claim, task) {
+            ClaimState::InUse(held) if usable_from(claims, held, node) => grants.push(grant(held)),
+            ClaimState::InUse(_) => return Err(Refusal::Elsewhere(*claim)),
+            ClaimState::BeingReleased(held) if usable_from(claims, held, node) && passes_on(ledger, held) => {
                 passed_on.extend(picks(held).iter().filter(|pick| !pick.admin).map(|pick| pick.device));
                 grants.push(grant(held));
             }
             bound => {
                 // The claim must be given up first.
-                now &= bound == Bound::Free;
+                now &= bound == ClaimState::Unallocated;
                 open.push((*claim, grants.len()));
                 grants.push(Grant { claim: *claim, picks: Vec::new() });
             }
@@ -84,18 +84,18 @@ pub fn choose(ledger: &Ledger<'_>, task: TaskId, node: NodeId, when: When) -> Re
     Ok(Choice { grants, now })
 }
 
-fn picks(held: Held<'_>) -> &[Pick] {
+fn picks(held: AllocationRef<'_>) -> &[Pick] {
     match held {
-        Held::Before(allocation) => &allocation.picks,
-        Held::By(grant) => &grant.picks,
+        AllocationRef::Before(allocation) => &allocation.picks,
+        AllocationRef::By(grant) => &grant.picks,
     }
 }
 
-fn usable_from(claims: &Claims, held: Held<'_>, node: NodeId) -> bool {
+fn usable_from(claims: &Claims, held: AllocationRef<'_>, node: NodeId) -> bool {
     let contains = |set: u32| claims.node_sets[set as usize].contains(node.index());
     match held {
-        Held::Before(allocation) => allocation.nodes.is_none_or(contains),
-        Held::By(grant) => {
+        AllocationRef::Before(allocation) => allocation.nodes.is_none_or(contains),
+        AllocationRef::By(grant) => {
             // What was there before the cycle says itself from where it can be used.
             let before = claims.claims[grant.claim.index()].allocated.as_ref();
             match before.filter(|before| before.picks == grant.picks) {
@@ -107,7 +107,7 @@ fn usable_from(claims: &Claims, held: Held<'_>, node: NodeId) -> bool {
 }
 
 /// Whether devices that their users leave were promised to nobody else.
-fn passes_on(ledger: &Ledger<'_>, held: Held<'_>) -> bool {
+fn passes_on(ledger: &Ledger<'_>, held: AllocationRef<'_>) -> bool {
     picks(held).iter().all(|pick| pick.admin || is_free(ledger, pick.device, When::Later))
 }
 
@@ -115,7 +115,7 @@ fn is_free(ledger: &Ledger<'_>, device: u32, when: When) -> bool {
     let load = ledger.claim_device(device);
     match when {
         When::Now => load.used() == 0,
-        When::Later => load.held + load.promised == 0,
+        When::Later => load.allocated + load.pipelined == 0,
     }
 }
 

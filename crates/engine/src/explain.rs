@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::bonds::View;
 use crate::claims;
 use crate::finder::{NodeSet, within_capacity};
 use crate::fit::{self, When};
 use crate::ids::{NodeId, TaskId};
+use crate::inter_pod::InterPodFilter;
 use crate::ledger::Ledger;
 use crate::numa;
-use crate::outcome::{NodeObstacle, NodeTally, Reason};
+use crate::outcome::{NodeObstacle, ObstacleCounts, Reason};
 use crate::policy::Policy;
 use crate::snapshot::{GPUS, NodeRule, PODS, Shape};
 use crate::{capacity, units::GPU, volumes};
 
-/// Counts what stands in the way on each node.
-pub fn tally(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, nodes: NodeSet<'_>) -> NodeTally {
+/// PodSetCounts what stands in the way on each node.
+pub fn count_obstacles(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, nodes: NodeSet<'_>) -> ObstacleCounts {
     let mut counts: BTreeMap<NodeObstacle, u32> = BTreeMap::new();
     let mut shortages: BTreeMap<u32, (i64, u32)> = BTreeMap::new();
     let mut too_small: Option<(i64, u32)> = None;
@@ -36,7 +36,7 @@ pub fn tally(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, nodes: NodeSet<
     let shortages =
         shortages.into_iter().map(|(column, (least, count))| (NodeObstacle::Short { column, least }, count));
     let too_small = too_small.map(|(largest, count)| (NodeObstacle::DeviceTooSmall { largest }, count));
-    NodeTally { counts: shortages.chain(too_small).chain(counts).collect() }
+    ObstacleCounts { counts: shortages.chain(too_small).chain(counts).collect() }
 }
 
 /// The first thing in the way of the pod on a node.
@@ -66,7 +66,7 @@ pub fn obstacle(
     if !within_capacity(ledger, policy, task, node) {
         let job = snapshot.job(row.job);
         let cost = ledger.cost(task, node);
-        return match capacity::check(&ledger.book, job.queue?, job.preemptible, cost)? {
+        return match capacity::check(&ledger.queues, job.queue?, job.preemptible, cost)? {
             Reason::OverLimit(block) | Reason::NonPreemptibleOverQuota(block) => {
                 Some(NodeObstacle::Queue(block.queue, block.resource))
             }
@@ -90,8 +90,9 @@ pub fn obstacle(
     if ports.iter().any(|port| ledger.port_taken(node, *port)) {
         return Some(NodeObstacle::Ports);
     }
-    let bond = View::of(ledger, task).and_then(|bond| bond.when(node).err()).map(NodeObstacle::Bond);
-    bond.or_else(|| volumes::when(ledger, task, node).err().map(NodeObstacle::Volumes))
+    let inter_pod =
+        InterPodFilter::of(ledger, task).and_then(|inter_pod| inter_pod.check(node).err()).map(NodeObstacle::InterPod);
+    inter_pod.or_else(|| volumes::when(ledger, task, node).err().map(NodeObstacle::Volumes))
 }
 
 fn claim_refused(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Option<NodeObstacle> {

@@ -1,19 +1,19 @@
 //! Finds the best node for a pod without looking at every node each time.
 //!
-//! Pods of one shape and class see the same nodes with the same merit. For each such pair a tournament tree keeps the
-//! best node on top; after a placement only the touched nodes play again. [`Finder::scan`] is the plain twin that
+//! Pods of one shape and class see the same nodes with the same score. For each such pair a tournament tree keeps the
+//! best node on top; after a placement only the changed nodes play again. [`Finder::scan`] is the plain twin that
 //! looks at every node: it serves the pods that the trees do not cover, and the tests.
 
 use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
-use crate::bonds::View;
-use crate::bounds::{Bounds, Essence};
 use crate::capacity;
 use crate::claims;
 use crate::fit::{self, When};
+use crate::free_bounds::{FreeBounds, ScarceRequest};
 use crate::ids::{ClassId, NodeId, ShapeId, TaskId};
+use crate::inter_pod::InterPodFilter;
 use crate::ledger::Ledger;
 use crate::numa;
 use crate::policy::{Policy, Strategy};
@@ -49,30 +49,30 @@ impl<'a> NodeSet<'a> {
     }
 }
 
-/// Extra merit of nodes for one pod, from a preferred topology level; nodes without an entry are not used.
+/// Extra score of nodes for one pod, from a preferred topology level; nodes without an entry are not used.
 #[derive(Clone, Debug)]
-pub struct DomainMerit(Vec<Option<i64>>);
+pub struct DomainScores(Vec<Option<i64>>);
 
-impl DomainMerit {
+impl DomainScores {
     /// No node is used yet.
     pub fn new(node_count: usize) -> Self {
         Self(vec![None; node_count])
     }
 
-    /// Gives a node its merit.
-    pub fn set(&mut self, node: NodeId, merit: i64) {
-        self.0[node.index()] = Some(merit);
+    /// Gives a node its score.
+    pub fn set(&mut self, node: NodeId, score: i64) {
+        self.0[node.index()] = Some(score);
     }
 
-    /// The merit of a node.
+    /// The score of a node.
     pub fn get(&self, node: NodeId) -> Option<i64> {
         self.0[node.index()]
     }
 
-    /// Nodes with merit, in name order.
+    /// Nodes with score, in name order.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, i64)> + '_ {
         let known = self.0.iter().enumerate();
-        known.filter_map(|(node, merit)| merit.map(|merit| (NodeId::at(node), merit)))
+        known.filter_map(|(node, score)| score.map(|score| (NodeId::at(node), score)))
     }
 }
 
@@ -81,11 +81,11 @@ impl DomainMerit {
 pub struct Finder {
     trees: BTreeMap<(ShapeId, ClassId), Tournament>,
     /// What is free at least and at most.
-    bounds: Option<Bounds>,
-    /// Requests that no node takes, and how much of the ledger's log of touched nodes is accounted for.
-    hopeless: BTreeMap<(Essence, ClassId), usize>,
+    bounds: Option<FreeBounds>,
+    /// Requests that no node takes, and how much of the ledger's log of changed nodes is accounted for.
+    unschedulable: BTreeMap<(ScarceRequest, ClassId), usize>,
     /// Look at every node every time, to compare results in tests.
-    pub plain: bool,
+    pub full_scan: bool,
 }
 
 /// Bound on remembered scores over all trees, to bound memory: about 100 MB.
@@ -99,26 +99,27 @@ impl Finder {
         policy: &Policy,
         task: TaskId,
         nodes: NodeSet<'_>,
-        merit: Option<&DomainMerit>,
+        domain_scores: Option<&DomainScores>,
     ) -> Option<NodeId> {
         let row = ledger.snapshot.task(task);
         let shape = ledger.snapshot.shape(row.shape);
         if policy.filters && over_capacity_everywhere(ledger, policy, task, shape) {
             return None;
         }
-        if !self.plain && self.bounds(ledger).exclude(shape) {
+        if !self.full_scan && self.bounds(ledger).rules_out(shape) {
             return None;
         }
-        let bond = View::of(ledger, task);
-        let prefers = policy.scores.pod_affinity && bond.as_ref().is_some_and(View::prefers);
+        let inter_pod = InterPodFilter::of(ledger, task);
+        let has_preferences =
+            policy.scores.pod_affinity && inter_pod.as_ref().is_some_and(InterPodFilter::has_preferences);
         let dear = row.ports.is_some() || row.claims.is_some();
-        if self.plain || dear || merit.is_some() || prefers || needs_range(policy, shape) {
-            return Self::scan(ledger, policy, task, nodes, merit);
+        if self.full_scan || dear || domain_scores.is_some() || has_preferences || needs_range(policy, shape) {
+            return Self::scan(ledger, policy, task, nodes, domain_scores);
         }
         if policy.scores.nominated
             && let Some(node) = row.nominated
             && nodes.contains(node)
-            && accepts(ledger, policy, task, node)
+            && is_feasible(ledger, policy, task, node)
         {
             return Some(node);
         }
@@ -126,47 +127,48 @@ impl Finder {
             self.trees.clear();
         }
         let known = self.trees.contains_key(&(row.shape, row.class));
-        if !known && self.is_hopeless(ledger, policy, row) {
+        if !known && self.is_known_unschedulable(ledger, policy, row) {
             return None;
         }
         let tree = self.trees.entry((row.shape, row.class)).or_insert_with(|| Tournament::new(ledger, policy, row));
         tree.refresh(ledger, policy, row);
         let Some(best) = tree.best() else {
             if !known {
-                let essence = self.bounds(ledger).essence(shape);
-                self.hopeless.insert((essence, row.class), ledger.touches());
+                let scarce = self.bounds(ledger).scarce_part(shape);
+                self.unschedulable.insert((scarce, row.class), ledger.generation());
             }
             return None;
         };
         // Others never make a node better than the tree has it, so a winner whom they let in at once stays the winner.
-        let welcome = || admitted(ledger, policy, task, bond.as_ref(), best) == Some(When::Now);
-        if nodes.contains(best) && within_capacity(ledger, policy, task, best) && welcome() {
+        let lets_in_now =
+            || filter_inter_pod_and_volumes(ledger, policy, task, inter_pod.as_ref(), best) == Some(When::Now);
+        if nodes.contains(best) && within_capacity(ledger, policy, task, best) && lets_in_now() {
             return Some(best);
         }
         Self::scan(ledger, policy, task, nodes, None)
     }
 
     /// What is free at least and at most on any one node.
-    pub fn bounds(&mut self, ledger: &Ledger<'_>) -> &mut Bounds {
-        let bounds = self.bounds.get_or_insert_with(|| Bounds::new(ledger));
+    pub fn bounds(&mut self, ledger: &Ledger<'_>) -> &mut FreeBounds {
+        let bounds = self.bounds.get_or_insert_with(|| FreeBounds::new(ledger));
         bounds.refresh(ledger);
         bounds
     }
 
     /// Whether a request that differs only in what every node has enough of found no node, and none has changed since
     /// that would take this one.
-    fn is_hopeless(&mut self, ledger: &Ledger<'_>, policy: &Policy, row: &Task) -> bool {
-        let key = (self.bounds(ledger).essence(ledger.snapshot.shape(row.shape)), row.class);
-        let Some(seen) = self.hopeless.get_mut(&key) else { return false };
-        let hopeless = ledger
-            .touched_since(*seen)
-            .is_some_and(|mut touched| !touched.any(|node| accepts_shape(ledger, policy, row, node)));
-        if hopeless {
-            *seen = ledger.touches();
+    fn is_known_unschedulable(&mut self, ledger: &Ledger<'_>, policy: &Policy, row: &Task) -> bool {
+        let key = (self.bounds(ledger).scarce_part(ledger.snapshot.shape(row.shape)), row.class);
+        let Some(generation) = self.unschedulable.get_mut(&key) else { return false };
+        let unschedulable = ledger
+            .nodes_changed_since(*generation)
+            .is_some_and(|mut changed| !changed.any(|node| is_shape_feasible(ledger, policy, row, node)));
+        if unschedulable {
+            *generation = ledger.generation();
         } else {
-            self.hopeless.remove(&key);
+            self.unschedulable.remove(&key);
         }
-        hopeless
+        unschedulable
     }
 
     /// The same by looking at every node.
@@ -175,27 +177,29 @@ impl Finder {
         policy: &Policy,
         task: TaskId,
         nodes: NodeSet<'_>,
-        merit: Option<&DomainMerit>,
+        domain_scores: Option<&DomainScores>,
     ) -> Option<NodeId> {
         let row = ledger.snapshot.task(task);
         let shape = ledger.snapshot.shape(row.shape);
         let range = needs_range(policy, shape).then(|| FreeRange::of(ledger, nodes));
-        let bond = View::of(ledger, task);
-        let offered =
-            nodes.iter(ledger.snapshot.nodes.len()).filter(|node| merit.is_none_or(|all| all.get(*node).is_some()));
+        let inter_pod = InterPodFilter::of(ledger, task);
+        let offered = nodes
+            .iter(ledger.snapshot.nodes.len())
+            .filter(|node| domain_scores.is_none_or(|all| all.get(*node).is_some()));
         let accepted: Vec<(NodeId, When)> =
-            offered.filter_map(|node| Some((node, welcome(ledger, policy, task, bond.as_ref(), node)?))).collect();
-        let preferences = bond.filter(|bond| policy.scores.pod_affinity && bond.prefers());
-        let preferences = preferences.map(|bond| {
+            offered.filter_map(|node| Some((node, filter(ledger, policy, task, inter_pod.as_ref(), node)?))).collect();
+        let preferences = inter_pod.filter(|inter_pod| policy.scores.pod_affinity && inter_pod.has_preferences());
+        let preferences = preferences.map(|inter_pod| {
             let nodes: Vec<NodeId> = accepted.iter().map(|(node, _)| *node).collect();
-            let evenness = bond.evenness(&nodes);
-            let points = |(node, even): (&NodeId, i64)| bond.liking(*node) * score::LIKED + even * score::EVEN;
-            nodes.iter().zip(evenness).map(points).collect::<Vec<i64>>()
+            let spread_scores = inter_pod.spread_scores(&nodes);
+            let points =
+                |(node, even): (&NodeId, i64)| inter_pod.affinity_score(*node) * score::LIKED + even * score::EVEN;
+            nodes.iter().zip(spread_scores).map(points).collect::<Vec<i64>>()
         });
         let mut best: Option<(Score, NodeId)> = None;
         for (index, (node, when)) in accepted.into_iter().enumerate() {
             let mut score = score::score(ledger, policy, shape, node);
-            score.points += merit.and_then(|all| all.get(node)).unwrap_or(0);
+            score.points += domain_scores.and_then(|all| all.get(node)).unwrap_or(0);
             score.points += preferences.as_ref().map_or(0, |points| points[index]);
             if when == When::Later {
                 score.points -= score::available(ledger, policy, shape, node);
@@ -216,39 +220,39 @@ impl Finder {
 }
 
 /// Whether the pod may be placed on the node, now or later.
-pub fn accepts(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node: NodeId) -> bool {
-    let bond = View::of(ledger, task);
-    welcome(ledger, policy, task, bond.as_ref(), node).is_some() && claims::fits(ledger, task, node)
+pub fn is_feasible(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node: NodeId) -> bool {
+    let inter_pod = InterPodFilter::of(ledger, task);
+    filter(ledger, policy, task, inter_pod.as_ref(), node).is_some() && claims::fits(ledger, task, node)
 }
 
 /// When others let the pod onto the node, if it may be placed there at all; its claims are not looked at. Resources are
 /// looked at for later.
-fn welcome(
+fn filter(
     ledger: &Ledger<'_>,
     policy: &Policy,
     task: TaskId,
-    bond: Option<&View<'_, '_>>,
+    inter_pod: Option<&InterPodFilter<'_, '_>>,
     node: NodeId,
 ) -> Option<When> {
     let row = ledger.snapshot.task(task);
-    let fits = accepts_shape(ledger, policy, row, node)
+    let fits = is_shape_feasible(ledger, policy, row, node)
         && (!policy.filters || row.ports.is_none_or(|set| ports_free(ledger, set, node)))
         && within_capacity(ledger, policy, task, node);
-    if fits { admitted(ledger, policy, task, bond, node) } else { None }
+    if fits { filter_inter_pod_and_volumes(ledger, policy, task, inter_pod, node) } else { None }
 }
 
 /// When other pods, and the volumes that are there, let the pod onto the node.
-pub fn admitted(
+pub fn filter_inter_pod_and_volumes(
     ledger: &Ledger<'_>,
     policy: &Policy,
     task: TaskId,
-    bond: Option<&View<'_, '_>>,
+    inter_pod: Option<&InterPodFilter<'_, '_>>,
     node: NodeId,
 ) -> Option<When> {
     if !policy.filters {
         return Some(When::Now);
     }
-    let others = bond.map_or(Ok(When::Now), |bond| bond.when(node)).ok()?;
+    let others = inter_pod.map_or(Ok(When::Now), |inter_pod| inter_pod.check(node)).ok()?;
     match volumes::when(ledger, task, node).ok()? {
         When::Now => Some(others),
         When::Later => Some(When::Later),
@@ -256,7 +260,7 @@ pub fn admitted(
 }
 
 /// The part that depends on shape and class alone.
-fn accepts_shape(ledger: &Ledger<'_>, policy: &Policy, row: &Task, node: NodeId) -> bool {
+fn is_shape_feasible(ledger: &Ledger<'_>, policy: &Policy, row: &Task, node: NodeId) -> bool {
     let class = &ledger.snapshot.classes[row.class.index()];
     let shape = ledger.snapshot.shape(row.shape);
     (!policy.filters || class.admitted.contains(node.index()))
@@ -276,7 +280,7 @@ pub fn within_capacity(ledger: &Ledger<'_>, policy: &Policy, task: TaskId, node:
     let job = ledger.snapshot.job(ledger.snapshot.task(task).job);
     match job.queue {
         Some(queue) if policy.filters && policy.proportion.is_some() => {
-            capacity::check(&ledger.book, queue, job.preemptible, ledger.cost(task, node)).is_none()
+            capacity::check(&ledger.queues, queue, job.preemptible, ledger.cost(task, node)).is_none()
         }
         _ => true,
     }
@@ -333,8 +337,8 @@ struct Tournament {
     /// Winners, root at 1; leaf `i` is at `width + i`. Holds node indices.
     winners: Vec<u32>,
     width: usize,
-    /// How much of the ledger's log of touched nodes is accounted for.
-    seen: usize,
+    /// How much of the ledger's log of changed nodes is accounted for.
+    generation: usize,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -344,7 +348,7 @@ impl Tournament {
         let count = ledger.snapshot.nodes.len();
         let width = count.next_power_of_two().max(1);
         let scores = (0..count).map(|node| Self::judge(ledger, policy, row, NodeId::at(node))).collect();
-        let mut tree = Self { scores, winners: vec![NOBODY; 2 * width], width, seen: ledger.touches() };
+        let mut tree = Self { scores, winners: vec![NOBODY; 2 * width], width, generation: ledger.generation() };
         for node in 0..count {
             tree.winners[width + node] = tree.entrant(node);
         }
@@ -356,7 +360,7 @@ impl Tournament {
 
     fn judge(ledger: &Ledger<'_>, policy: &Policy, row: &Task, node: NodeId) -> Option<Score> {
         let shape = ledger.snapshot.shape(row.shape);
-        accepts_shape(ledger, policy, row, node).then(|| score::score(ledger, policy, shape, node))
+        is_shape_feasible(ledger, policy, row, node).then(|| score::score(ledger, policy, shape, node))
     }
 
     fn entrant(&self, node: usize) -> u32 {
@@ -374,12 +378,12 @@ impl Tournament {
     }
 
     fn refresh(&mut self, ledger: &Ledger<'_>, policy: &Policy, row: &Task) {
-        let Some(touched) = ledger.touched_since(self.seen) else {
+        let Some(changed) = ledger.nodes_changed_since(self.generation) else {
             *self = Self::new(ledger, policy, row);
             return;
         };
-        self.seen = ledger.touches();
-        for node in touched {
+        self.generation = ledger.generation();
+        for node in changed {
             let score = Self::judge(ledger, policy, row, node);
             if score == self.scores[node.index()] {
                 continue;

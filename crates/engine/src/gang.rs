@@ -8,7 +8,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{GroupId, JobId, PodSetId, TaskId};
-use crate::ledger::{Counts, Ledger, Standing};
+use crate::ledger::{Ledger, PodSetCounts, TaskState};
 use crate::snapshot::{Group, Member, Status};
 
 /// How complete a job is; earlier ones are served first.
@@ -63,7 +63,7 @@ impl<'a> Gang<'a> {
         self
     }
 
-    fn counts(&self, pod_set: PodSetId) -> Counts {
+    fn counts(&self, pod_set: PodSetId) -> PodSetCounts {
         self.ledger.counts(pod_set)
     }
 
@@ -82,7 +82,7 @@ impl<'a> Gang<'a> {
         let Some(without) = self.without else { return all };
         let range = self.ledger.snapshot.pod_sets[pod_set.index()].tasks;
         let gone = without.range(TaskId(range.start)..TaskId(range.end));
-        all - gone.filter(|task| self.ledger.standing(**task).is_active()).count() as u32
+        all - gone.filter(|task| self.ledger.state(**task).is_active()).count() as u32
     }
 
     fn min(&self, pod_set: PodSetId) -> u32 {
@@ -253,11 +253,11 @@ impl<'a> Gang<'a> {
     /// Whether nothing may be bound yet because part of what must start together was only promised its place.
     pub fn must_wait(&self, chunk: &[TaskId]) -> bool {
         let snapshot = self.ledger.snapshot;
-        let held = |pod_set: PodSetId| self.counts(pod_set).held;
+        let held = |pod_set: PodSetId| self.counts(pod_set).allocated;
         if !self.by_tree() {
-            return !self.every_pod_set(|set| self.counts(set).promised == 0 || held(set) >= self.min(set));
+            return !self.every_pod_set(|set| self.counts(set).pipelined == 0 || held(set) >= self.min(set));
         }
-        let promised = snapshot.pod_sets_of(self.job).any(|pod_set| self.counts(pod_set).promised > 0);
+        let promised = snapshot.pod_sets_of(self.job).any(|pod_set| self.counts(pod_set).pipelined > 0);
         let groups = || snapshot.job(self.job).groups.indices().map(GroupId::at);
         let concerned = |group: &GroupId| {
             self.any_leaf(*group, &|leaf| chunk.iter().any(|task| snapshot.task(*task).pod_set == leaf))
@@ -267,7 +267,7 @@ impl<'a> Gang<'a> {
                 || chunk
                     .iter()
                     .map(|task| snapshot.task(*task).pod_set)
-                    .any(|pod_set| self.counts(pod_set).promised > 0 && held(pod_set) < self.min(pod_set)))
+                    .any(|pod_set| self.counts(pod_set).pipelined > 0 && held(pod_set) < self.min(pod_set)))
     }
 
     /// Members in the order in which they are served: those that lack something first.
@@ -415,7 +415,7 @@ impl<'a> Gang<'a> {
                 .snapshot
                 .tasks_of(pod_set)
                 .rev()
-                .filter(|task| self.ledger.standing(*task).is_active())
+                .filter(|task| self.ledger.state(*task).is_active())
                 .filter(|task| self.without.is_none_or(|without| !without.contains(task)))
                 .collect(),
         }
@@ -451,6 +451,6 @@ pub fn has_active(ledger: &Ledger<'_>, job: JobId) -> bool {
 
 /// Whether a pod of the job holds a place, even if it is to move.
 pub fn holds(ledger: &Ledger<'_>, job: JobId) -> bool {
-    let holds = |task: TaskId| matches!(ledger.standing(task), Standing::Held(_) | Standing::Moving { .. });
+    let holds = |task: TaskId| matches!(ledger.state(task), TaskState::Allocated(_) | TaskState::Moving { .. });
     ledger.snapshot.job_tasks(job).any(holds)
 }

@@ -47,9 +47,9 @@ ids! {
     /// A tree of node domains.
     TopologyId,
     /// A node label whose values are domains.
-    AreaId,
-    /// Pods that some rule counts, by domain of one area.
-    CrowdId,
+    TopologyKeyId,
+    /// Pods that some rule counts, by domain of one topology_key.
+    PodMatcherId,
     /// A resource claim.
     ClaimId,
 }

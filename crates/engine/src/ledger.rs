@@ -1,34 +1,34 @@
 //! The working state of a cycle: where every pod stands, and all sums that follow from it.
 //!
 //! State changes through one function, [`Ledger::shift`]; undo is that same function, backwards. What is free on
-//! nodes and devices, what queues hold and how complete gangs are: all are sums over standings, and
+//! nodes and devices, what queues hold and how complete gangs are: all are sums over states, and
 //! [`Ledger::recomputed`] computes them from nothing for the tests to compare.
 
 mod claims;
-mod crowds;
 mod devices;
+mod pod_counts;
 mod volumes;
 mod zones;
 
 use std::collections::BTreeMap;
 
-pub use claims::{Bound, Held};
-use crowds::Crowds;
-pub use devices::{DeviceLoad, DeviceState};
-pub use volumes::Taken;
+pub use claims::{AllocationRef, ClaimState};
+pub use devices::{DeviceUsage, HoldKind};
+use pod_counts::PodMatchCounts;
+pub use volumes::UsageTotals;
 pub use zones::ZoneShare;
 
-use crate::bonds::Heads;
-use crate::ids::{CrowdId, DeviceId, NodeId, PodSetId, PortId, TaskId};
+use crate::ids::{DeviceId, NodeId, PodMatcherId, PodSetId, PortId, TaskId};
+use crate::inter_pod::PodCounts;
 use crate::policy::{Policy, Repairs};
-use crate::queues::QueueBook;
+use crate::queues::QueueAccounts;
 use crate::share;
 use crate::snapshot::{Extras, GPUS, GpuAsk, Snapshot, Status};
 use crate::units::{GPU, Triple, compat};
 
 /// A place on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct Placement {
     /// The node.
     pub node: NodeId,
     /// The shared GPUs there: a list of the ledger, see [`Ledger::devices_of`].
@@ -39,69 +39,75 @@ pub struct Spot {
 
 /// Where a pod stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum TaskState {
     /// Has no place and holds nothing.
-    Waiting,
+    Unplaced,
     /// Holds a place.
-    Held(Spot),
+    Allocated(Placement),
     /// Will get a place once it is free.
-    Promised(Spot),
+    Pipelined(Placement),
     /// Gives up its place.
-    Leaving(Spot),
+    Releasing(Placement),
     /// Gives up one place and was promised another.
     Moving {
         /// Where it still is.
-        from: Spot,
+        from: Placement,
         /// Where it goes.
-        to: Spot,
+        to: Placement,
     },
     /// Should have left long ago; holds a place that nobody can count on.
-    Stuck(Spot),
+    StuckReleasing(Placement),
     /// Holds a place outside this snapshot.
-    Away {
+    OutsideSnapshot {
         /// Whether it is about to leave it.
-        leaving: bool,
+        releasing: bool,
     },
 }
 
-impl Standing {
+impl TaskState {
     /// Runs or will: counts for the gang and may be evicted.
     pub fn is_active(self) -> bool {
-        matches!(self, Self::Held(_) | Self::Promised(_) | Self::Moving { .. } | Self::Away { leaving: false })
+        matches!(
+            self,
+            Self::Allocated(_) | Self::Pipelined(_) | Self::Moving { .. } | Self::OutsideSnapshot { releasing: false }
+        )
     }
 
     /// Where it is, or goes if it moves.
-    pub fn spot(self) -> Option<Spot> {
+    pub fn placement(self) -> Option<Placement> {
         match self {
-            Self::Held(spot) | Self::Promised(spot) | Self::Leaving(spot) | Self::Stuck(spot) => Some(spot),
+            Self::Allocated(placement)
+            | Self::Pipelined(placement)
+            | Self::Releasing(placement)
+            | Self::StuckReleasing(placement) => Some(placement),
             Self::Moving { to, .. } => Some(to),
-            Self::Waiting | Self::Away { .. } => None,
+            Self::Unplaced | Self::OutsideSnapshot { .. } => None,
         }
     }
 }
 
 /// How many pods of a pod set stand where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PodSetCounts {
     /// Hold a place.
-    pub held: u32,
+    pub allocated: u32,
     /// Were promised a place, moving ones included.
-    pub promised: u32,
+    pub pipelined: u32,
     /// Give up their place.
-    pub leaving: u32,
+    pub releasing: u32,
     /// Wait for a place and may be scheduled.
     pub pending: u32,
 }
 
-impl Counts {
+impl PodSetCounts {
     /// Run or will.
     pub fn active(self) -> u32 {
-        self.held + self.promised
+        self.allocated + self.pipelined
     }
 
     /// Run, will, or are about to leave.
     pub fn used(self) -> u32 {
-        self.held + self.promised + self.leaving
+        self.allocated + self.pipelined + self.releasing
     }
 }
 
@@ -122,34 +128,34 @@ pub struct Ledger<'s> {
     /// Which of KAI's accidents are repaired.
     pub repairs: Repairs,
     /// Queue counters.
-    pub book: QueueBook,
-    standings: Vec<Standing>,
+    pub queues: QueueAccounts,
+    states: Vec<TaskState>,
     idle: Vec<i64>,
     releasing: Vec<i64>,
     /// GPUs free on each node (now, later), parts of shared ones and MIG slices included, in millionths.
     gpus_free: Vec<(i64, i64)>,
     /// The same summed over ready nodes, now and later together.
     gpus_free_ready: i64,
-    devices: Vec<DeviceState>,
+    devices: Vec<DeviceUsage>,
     node_devices: Vec<Vec<DeviceId>>,
     device_lists: Vec<Vec<DeviceId>>,
-    zones: zones::ZoneBook,
-    claims: claims::ClaimBook,
+    zones: zones::ZoneUsage,
+    claims: claims::ClaimUsage,
     extras: Vec<Extras>,
-    counts: Vec<Counts>,
+    counts: Vec<PodSetCounts>,
     /// Evicted for good: not to be placed again in this cycle.
-    gone: Vec<bool>,
+    evicted: Vec<bool>,
     ports: BTreeMap<(NodeId, PortId), u32>,
-    crowds: Crowds,
-    volumes: volumes::VolumeBook,
+    matches: PodMatchCounts,
+    volumes: volumes::VolumeUsage,
     job_versions: Vec<u32>,
-    journal: Vec<(TaskId, Standing)>,
+    journal: Vec<(TaskId, TaskState)>,
     /// Nodes whose sums changed lately, in order.
-    touched: Vec<NodeId>,
-    /// How many touches came before those.
-    forgotten: usize,
+    changed_nodes: Vec<NodeId>,
+    /// How many generation came before those.
+    log_start: usize,
     /// The last touch of each node.
-    last_touch: Vec<usize>,
+    last_change: Vec<usize>,
 }
 
 impl<'s> Ledger<'s> {
@@ -166,17 +172,17 @@ impl<'s> Ledger<'s> {
                 && let Some(queue) = snapshot.job(task.job).queue
             {
                 let amount = snapshot.shape(task.shape).requested_with_memory(reference);
-                ledger.book.ask(queue, amount);
+                ledger.queues.ask(queue, amount);
             }
         }
-        for row in 0..ledger.book.rows.len() {
-            let held = ledger.book.rows[row].allocated;
-            ledger.book.rows[row].request += held;
+        for row in 0..ledger.queues.rows.len() {
+            let held = ledger.queues.rows[row].allocated;
+            ledger.queues.rows[row].request += held;
         }
-        share::divide_tree(&mut ledger.book, k_value);
+        share::divide_tree(&mut ledger.queues, k_value);
         ledger.journal.clear();
-        ledger.forgotten += ledger.touched.len();
-        ledger.touched.clear();
+        ledger.log_start += ledger.changed_nodes.len();
+        ledger.changed_nodes.clear();
         ledger
     }
 
@@ -192,12 +198,13 @@ impl<'s> Ledger<'s> {
                 *ports.entry((node, *port)).or_insert(0) += 1;
             }
         }
-        let mut counts = vec![Counts::default(); snapshot.pod_sets.len()];
+        let mut counts = vec![PodSetCounts::default(); snapshot.pod_sets.len()];
         for task in snapshot.tasks.iter().filter(|task| task.status == Status::Pending) {
             counts[task.pod_set.index()].pending += 1;
         }
-        let mut idle: Vec<i64> = nodes.allocatable.iter().zip(&nodes.taken).map(|(all, taken)| all - taken).collect();
-        let claims = claims::ClaimBook::new(snapshot);
+        let mut idle: Vec<i64> =
+            nodes.allocatable.iter().zip(&nodes.unmanaged_used).map(|(all, taken)| all - taken).collect();
+        let claims = claims::ClaimUsage::new(snapshot);
         for node in claims.kept_gpus(snapshot) {
             idle[node.index() * snapshot.columns.len() + GPUS] -= GPU;
         }
@@ -205,40 +212,41 @@ impl<'s> Ledger<'s> {
             let row = snapshot.row(column, node).iter().zip(&snapshot.columns);
             row.map(|(amount, column)| column.quota_gpu(*amount)).sum()
         };
-        let gpus_free: Vec<_> = nodes.ids().map(|node| (quota(node, &idle), quota(node, &nodes.leaving))).collect();
+        let gpus_free: Vec<_> =
+            nodes.ids().map(|node| (quota(node, &idle), quota(node, &nodes.unmanaged_releasing))).collect();
         let ready = nodes.ids().filter(|node| nodes.ready[node.index()]);
         let gpus_free_ready = ready.map(|node| gpus_free[node.index()].0 + gpus_free[node.index()].1).sum();
         Self {
             snapshot,
             repairs,
-            book: QueueBook::new(&snapshot.queues, snapshot.capacity()),
-            standings: vec![Standing::Waiting; snapshot.tasks.len()],
+            queues: QueueAccounts::new(&snapshot.queues, snapshot.capacity()),
+            states: vec![TaskState::Unplaced; snapshot.tasks.len()],
             idle,
-            releasing: nodes.leaving.clone(),
+            releasing: nodes.unmanaged_releasing.clone(),
             gpus_free,
             gpus_free_ready,
-            devices: snapshot.devices.iter().map(|device| DeviceState::new(device.node)).collect(),
+            devices: snapshot.devices.iter().map(|device| DeviceUsage::new(device.node)).collect(),
             node_devices,
             device_lists: snapshot.device_lists.clone(),
-            zones: zones::ZoneBook::new(snapshot),
+            zones: zones::ZoneUsage::new(snapshot),
             claims,
             extras: snapshot.extras.clone(),
             counts,
-            gone: vec![false; snapshot.tasks.len()],
+            evicted: vec![false; snapshot.tasks.len()],
             ports,
-            crowds: Crowds::of_bystanders(snapshot),
-            volumes: volumes::VolumeBook::of_bystanders(snapshot),
+            matches: PodMatchCounts::of_unmanaged_pods(snapshot),
+            volumes: volumes::VolumeUsage::of_unmanaged_pods(snapshot),
             job_versions: vec![0; snapshot.jobs.len()],
             journal: Vec::new(),
-            touched: Vec::new(),
-            forgotten: 0,
-            last_touch: vec![usize::MAX; nodes.len()],
+            changed_nodes: Vec::new(),
+            log_start: 0,
+            last_change: vec![usize::MAX; nodes.len()],
         }
     }
 
     /// Where the pod stands.
-    pub fn standing(&self, task: TaskId) -> Standing {
-        self.standings[task.index()]
+    pub fn state(&self, task: TaskId) -> TaskState {
+        self.states[task.index()]
     }
 
     /// Free now, per column.
@@ -251,8 +259,8 @@ impl<'s> Ledger<'s> {
         self.snapshot.row(&self.releasing, node)
     }
 
-    /// Pods of a pod set by standing.
-    pub fn counts(&self, pod_set: PodSetId) -> Counts {
+    /// Pods of a pod set by state.
+    pub fn counts(&self, pod_set: PodSetId) -> PodSetCounts {
         self.counts[pod_set.index()]
     }
 
@@ -262,21 +270,21 @@ impl<'s> Ledger<'s> {
     }
 
     /// A shared GPU.
-    pub fn device(&self, device: DeviceId) -> &DeviceState {
+    pub fn device(&self, device: DeviceId) -> &DeviceUsage {
         &self.devices[device.index()]
     }
 
     /// The shared GPUs of a place.
-    pub fn devices_of(&self, spot: Spot) -> &[DeviceId] {
-        spot.devices.map_or(&[], |list| &self.device_lists[list as usize])
+    pub fn devices_of(&self, placement: Placement) -> &[DeviceId] {
+        placement.devices.map_or(&[], |list| &self.device_lists[list as usize])
     }
 
     /// What a place has beyond amounts and shared GPUs.
-    pub fn extras_of(&self, spot: Spot) -> Option<&Extras> {
-        spot.extras.map(|at| &self.extras[at as usize])
+    pub fn extras_of(&self, placement: Placement) -> Option<&Extras> {
+        placement.extras.map(|at| &self.extras[at as usize])
     }
 
-    /// Remembers what a [`Spot`] has beyond amounts and shared GPUs.
+    /// Remembers what a [`Placement`] has beyond amounts and shared GPUs.
     pub fn keep(&mut self, extras: Extras) -> Option<u32> {
         if extras.is_empty() {
             return None;
@@ -290,14 +298,14 @@ impl<'s> Ledger<'s> {
         self.snapshot.port_conflicts[port.index()].iter().any(|other| self.ports.contains_key(&(node, *other)))
     }
 
-    /// How many pods of a crowd are in a domain.
-    pub fn heads(&self, crowd: CrowdId, domain: u32) -> Heads {
-        self.crowds.heads(crowd, domain)
+    /// How many pods of a matcher are in a domain.
+    pub fn matching_pods(&self, matcher: PodMatcherId, domain: u32) -> PodCounts {
+        self.matches.count_in(matcher, domain)
     }
 
-    /// Domains with pods of a crowd, by number.
-    pub fn crowd(&self, crowd: CrowdId) -> impl Iterator<Item = (u32, Heads)> + '_ {
-        self.crowds.domains(crowd)
+    /// Domains with pods of a matcher, by number.
+    pub fn domains_with_matches(&self, matcher: PodMatcherId) -> impl Iterator<Item = (u32, PodCounts)> + '_ {
+        self.matches.domains(matcher)
     }
 
     /// Changes whenever a pod of the job is shifted.
@@ -306,39 +314,39 @@ impl<'s> Ledger<'s> {
     }
 
     /// How often the sums of some node changed.
-    pub fn touches(&self) -> usize {
-        self.forgotten + self.touched.len()
+    pub fn generation(&self) -> usize {
+        self.log_start + self.changed_nodes.len()
     }
 
-    /// Nodes whose sums changed since there were so many touches, each once; `None` if that is not known any more.
-    pub fn touched_since(&self, touches: usize) -> Option<impl Iterator<Item = NodeId> + '_> {
-        let start = touches.checked_sub(self.forgotten)?;
-        let recent = self.touched.iter().enumerate().skip(start);
-        let is_last = |(index, node): &(usize, &NodeId)| self.last_touch[node.index()] == self.forgotten + index;
+    /// Nodes whose sums changed since there were so many generation, each once; `None` if that is not known any more.
+    pub fn nodes_changed_since(&self, generation: usize) -> Option<impl Iterator<Item = NodeId> + '_> {
+        let start = generation.checked_sub(self.log_start)?;
+        let recent = self.changed_nodes.iter().enumerate().skip(start);
+        let is_last = |(index, node): &(usize, &NodeId)| self.last_change[node.index()] == self.log_start + index;
         Some(recent.filter(is_last).map(|(_, node)| *node))
     }
 
     fn touch(&mut self, node: NodeId) {
         // Who asks this late looks at all nodes just as well.
-        if self.touched.len() > 1024 + 4 * self.last_touch.len() {
-            self.forgotten += self.touched.len();
-            self.touched.clear();
+        if self.changed_nodes.len() > 1024 + 4 * self.last_change.len() {
+            self.log_start += self.changed_nodes.len();
+            self.changed_nodes.clear();
         }
-        self.last_touch[node.index()] = self.touches();
-        self.touched.push(node);
+        self.last_change[node.index()] = self.generation();
+        self.changed_nodes.push(node);
     }
 
     /// Whether the pod may be given a place: it waits, or, in a what-if, was evicted in the same what-if.
     pub fn is_placeable(&self, task: TaskId, what_if: bool) -> bool {
-        match self.standings[task.index()] {
-            Standing::Waiting => match self.snapshot.task(task).status {
+        match self.states[task.index()] {
+            TaskState::Unplaced => match self.snapshot.task(task).status {
                 Status::Pending => true,
                 // Evicted, and imagined to start anew.
                 Status::Running | Status::Bound | Status::Binding => what_if,
                 _ => false,
             },
-            Standing::Leaving(_) => {
-                what_if && !self.gone[task.index()] && self.snapshot.task(task).status != Status::Releasing
+            TaskState::Releasing(_) => {
+                what_if && !self.evicted[task.index()] && self.snapshot.task(task).status != Status::Releasing
             }
             _ => false,
         }
@@ -366,7 +374,7 @@ impl<'s> Ledger<'s> {
         }
     }
 
-    /// Remembers a list of devices for a [`Spot`].
+    /// Remembers a list of devices for a [`Placement`].
     pub fn list(&mut self, devices: Vec<DeviceId>) -> u32 {
         self.device_lists.push(devices);
         u32::try_from(self.device_lists.len() - 1).expect("fewer than 2³² placements")
@@ -375,7 +383,7 @@ impl<'s> Ledger<'s> {
     /// Opens a device that is not shared yet.
     pub fn open_device(&mut self, node: NodeId) -> DeviceId {
         let device = DeviceId::at(self.devices.len());
-        self.devices.push(DeviceState::new(node));
+        self.devices.push(DeviceUsage::new(node));
         self.node_devices[node.index()].push(device);
         device
     }
@@ -391,8 +399,8 @@ impl<'s> Ledger<'s> {
     }
 
     /// Changes where a pod stands, and every sum with it.
-    pub fn shift(&mut self, task: TaskId, to: Standing) {
-        self.journal.push((task, self.standings[task.index()]));
+    pub fn shift(&mut self, task: TaskId, to: TaskState) {
+        self.journal.push((task, self.states[task.index()]));
         self.set(task, to);
     }
 
@@ -411,26 +419,26 @@ impl<'s> Ledger<'s> {
     }
 
     /// Pods shifted since the mark, each once, with where they stood at the mark.
-    pub fn changes_since(&self, mark: Mark) -> Vec<(TaskId, Standing)> {
+    pub fn changes_since(&self, mark: Mark) -> Vec<(TaskId, TaskState)> {
         let mut seen = std::collections::BTreeSet::new();
         self.journal[mark.journal..].iter().filter(|(task, _)| seen.insert(*task)).copied().collect()
     }
 
     /// Where the pod stood before it was last shifted.
-    pub fn previous(&self, task: TaskId) -> Option<Standing> {
+    pub fn previous(&self, task: TaskId) -> Option<TaskState> {
         self.journal.iter().rev().find(|(shifted, _)| *shifted == task).map(|(_, old)| *old)
     }
 
     /// Makes everything since the mark final: pods that leave are not placed again in this cycle.
-    pub fn settle(&mut self, mark: Mark) {
+    pub fn commit(&mut self, mark: Mark) {
         for index in mark.journal..self.journal.len() {
             let task = self.journal[index].0;
-            self.gone[task.index()] |= matches!(self.standings[task.index()], Standing::Leaving(_));
+            self.evicted[task.index()] |= matches!(self.states[task.index()], TaskState::Releasing(_));
         }
     }
 
-    fn set(&mut self, task: TaskId, to: Standing) {
-        let from = std::mem::replace(&mut self.standings[task.index()], to);
+    fn set(&mut self, task: TaskId, to: TaskState) {
+        let from = std::mem::replace(&mut self.states[task.index()], to);
         self.count(task, from, false);
         self.count(task, to, true);
         self.occupy(task, from, -1);
@@ -440,57 +448,64 @@ impl<'s> Ledger<'s> {
         if let Some(queue) = self.snapshot.job(row.job).queue {
             let amount = self.charged(task, to) - self.charged(task, from);
             if !amount.is_zero() {
-                self.book.charge(queue, amount, self.snapshot.job(row.job).preemptible);
+                self.queues.charge(queue, amount, self.snapshot.job(row.job).preemptible);
             }
         }
     }
 
-    fn charged(&self, task: TaskId, standing: Standing) -> Triple {
-        match standing {
-            Standing::Held(spot) | Standing::Promised(spot) | Standing::Moving { to: spot, .. } => {
-                self.cost(task, spot.node)
-            }
-            Standing::Waiting | Standing::Leaving(_) | Standing::Stuck(_) | Standing::Away { .. } => Triple::ZERO,
+    fn charged(&self, task: TaskId, state: TaskState) -> Triple {
+        match state {
+            TaskState::Allocated(placement)
+            | TaskState::Pipelined(placement)
+            | TaskState::Moving { to: placement, .. } => self.cost(task, placement.node),
+            TaskState::Unplaced
+            | TaskState::Releasing(_)
+            | TaskState::StuckReleasing(_)
+            | TaskState::OutsideSnapshot { .. } => Triple::ZERO,
         }
     }
 
-    fn count(&mut self, task: TaskId, standing: Standing, entering: bool) {
+    fn count(&mut self, task: TaskId, state: TaskState, entering: bool) {
         let row = self.snapshot.task(task);
         let counts = &mut self.counts[row.pod_set.index()];
-        let counter = match standing {
-            Standing::Held(_) | Standing::Away { leaving: false } => &mut counts.held,
-            Standing::Promised(_) | Standing::Moving { .. } => &mut counts.promised,
-            Standing::Leaving(_) | Standing::Stuck(_) | Standing::Away { leaving: true } => &mut counts.leaving,
-            Standing::Waiting if row.status == Status::Pending => &mut counts.pending,
-            Standing::Waiting => return,
+        let counter = match state {
+            TaskState::Allocated(_) | TaskState::OutsideSnapshot { releasing: false } => &mut counts.allocated,
+            TaskState::Pipelined(_) | TaskState::Moving { .. } => &mut counts.pipelined,
+            TaskState::Releasing(_) | TaskState::StuckReleasing(_) | TaskState::OutsideSnapshot { releasing: true } => {
+                &mut counts.releasing
+            }
+            TaskState::Unplaced if row.status == Status::Pending => &mut counts.pending,
+            TaskState::Unplaced => return,
         };
         *counter = if entering { *counter + 1 } else { *counter - 1 };
     }
 
-    fn occupy(&mut self, task: TaskId, standing: Standing, sign: i64) {
-        match standing {
-            Standing::Waiting | Standing::Away { .. } => {}
-            Standing::Held(spot) | Standing::Stuck(spot) => self.hold(task, spot, DeviceLoad::Held, sign),
-            Standing::Promised(spot) => self.hold(task, spot, DeviceLoad::Promised, sign),
-            Standing::Leaving(spot) => self.hold(task, spot, DeviceLoad::Leaving, sign),
-            Standing::Moving { from, to } => {
-                self.hold(task, from, DeviceLoad::Leaving, sign);
-                self.hold(task, to, DeviceLoad::Promised, sign);
+    fn occupy(&mut self, task: TaskId, state: TaskState, sign: i64) {
+        match state {
+            TaskState::Unplaced | TaskState::OutsideSnapshot { .. } => {}
+            TaskState::Allocated(placement) | TaskState::StuckReleasing(placement) => {
+                self.hold(task, placement, HoldKind::Allocated, sign)
+            }
+            TaskState::Pipelined(placement) => self.hold(task, placement, HoldKind::Pipelined, sign),
+            TaskState::Releasing(placement) => self.hold(task, placement, HoldKind::Releasing, sign),
+            TaskState::Moving { from, to } => {
+                self.hold(task, from, HoldKind::Releasing, sign);
+                self.hold(task, to, HoldKind::Pipelined, sign);
             }
         }
     }
 
-    fn hold(&mut self, task: TaskId, spot: Spot, load: DeviceLoad, sign: i64) {
+    fn hold(&mut self, task: TaskId, placement: Placement, kind: HoldKind, sign: i64) {
         let row = self.snapshot.task(task);
         let shape = self.snapshot.shape(row.shape);
-        let (idle, releasing) = match load {
-            DeviceLoad::Held => (-sign, 0),
-            DeviceLoad::Promised => (0, -sign),
-            DeviceLoad::Leaving => (-sign, sign),
+        let (idle, releasing) = match kind {
+            HoldKind::Allocated => (-sign, 0),
+            HoldKind::Pipelined => (0, -sign),
+            HoldKind::Releasing => (-sign, sign),
         };
-        let start = spot.node.index() * self.snapshot.columns.len();
+        let start = placement.node.index() * self.snapshot.columns.len();
         // GPUs that come as devices of claims are booked with these devices.
-        let granted = spot.extras.map_or(0, |at| self.gpus_granted(&self.extras[at as usize].grants));
+        let granted = placement.extras.map_or(0, |at| self.gpus_granted(&self.extras[at as usize].grants));
         for (column, need) in shape.need.iter().enumerate() {
             let need = if column == GPUS { &(*need - granted).max(0) } else { need };
             // A column that the node does not have is provided in another way, or not at all.
@@ -504,55 +519,55 @@ impl<'s> Ledger<'s> {
             self.releasing[start + column] += releasing * need;
             let gpus = self.snapshot.columns[column].quota_gpu(*need);
             if gpus != 0 {
-                self.free_gpus(spot.node, idle * gpus, releasing * gpus);
+                self.free_gpus(placement.node, idle * gpus, releasing * gpus);
             }
         }
         if shape.gpu.shared_devices().is_some()
-            && let Some(list) = spot.devices
+            && let Some(list) = placement.devices
         {
-            let memory = self.memory_on(shape.gpu, spot.node) * sign;
+            let memory = self.memory_on(shape.gpu, placement.node) * sign;
             for index in 0..self.device_lists[list as usize].len() {
                 let device = self.device_lists[list as usize][index];
-                let device_memory = self.snapshot.nodes.device_memory[spot.node.index()];
+                let device_memory = self.snapshot.nodes.device_memory[placement.node.index()];
                 let device = &mut self.devices[device.index()];
                 let before = device.parts_free(device_memory);
-                let (idle, releasing) = device.load(load, memory);
+                let (idle, releasing) = device.load(kind, memory);
                 let after = device.parts_free(device_memory);
                 self.idle[start + GPUS] += idle;
                 self.releasing[start + GPUS] += releasing;
-                self.free_gpus(spot.node, idle + after.0 - before.0, releasing + after.1 - before.1);
+                self.free_gpus(placement.node, idle + after.0 - before.0, releasing + after.1 - before.1);
             }
         }
-        if let Some(at) = spot.extras {
+        if let Some(at) = placement.extras {
             let Extras { zones, grants } = &self.extras[at as usize];
             for share in zones {
-                self.zones.load(self.snapshot, spot.node, *share, load, sign);
+                self.zones.load(self.snapshot, placement.node, *share, kind, sign);
             }
             let mut whole = (0, 0);
             for grant in grants {
-                let (idle, releasing) = self.claims.load(self.snapshot, task, at, grant, load, sign);
+                let (idle, releasing) = self.claims.load(self.snapshot, task, at, grant, kind, sign);
                 whole = (whole.0 + idle, whole.1 + releasing);
             }
             self.idle[start + GPUS] += whole.0;
             self.releasing[start + GPUS] += whole.1;
-            self.free_gpus(spot.node, whole.0, whole.1);
+            self.free_gpus(placement.node, whole.0, whole.1);
         }
         if let Some(set) = row.ports {
             for port in &self.snapshot.port_sets[set as usize] {
-                let count = self.ports.entry((spot.node, *port)).or_insert(0);
+                let count = self.ports.entry((placement.node, *port)).or_insert(0);
                 *count = if sign > 0 { *count + 1 } else { *count - 1 };
                 if *count == 0 {
-                    self.ports.remove(&(spot.node, *port));
+                    self.ports.remove(&(placement.node, *port));
                 }
             }
         }
-        if let Some(list) = row.crowds {
-            self.crowds.count(self.snapshot, list, spot.node, load, sign);
+        if let Some(list) = row.matchers {
+            self.matches.count(self.snapshot, list, placement.node, kind, sign);
         }
         if let Some(need) = row.volumes {
-            self.volumes.load(self.snapshot, need, spot.node, load, sign);
+            self.volumes.load(self.snapshot, need, placement.node, kind, sign);
         }
-        self.touch(spot.node);
+        self.touch(placement.node);
     }
 
     fn free_gpus(&mut self, node: NodeId, idle: i64, releasing: i64) {
@@ -563,21 +578,21 @@ impl<'s> Ledger<'s> {
         }
     }
 
-    /// The same standings booked from nothing: what the running sums must equal.
+    /// The same states booked from nothing: what the running sums must equal.
     #[must_use]
     pub fn recomputed(&self) -> Self {
         let mut fresh = Self::empty(self.snapshot, self.repairs);
         fresh.device_lists.clone_from(&self.device_lists);
         fresh.extras.clone_from(&self.extras);
-        fresh.devices = self.devices.iter().map(|device| DeviceState::new(device.node)).collect();
+        fresh.devices = self.devices.iter().map(|device| DeviceUsage::new(device.node)).collect();
         fresh.node_devices.clone_from(&self.node_devices);
-        for (index, standing) in self.standings.iter().enumerate() {
-            fresh.set(TaskId::at(index), *standing);
+        for (index, state) in self.states.iter().enumerate() {
+            fresh.set(TaskId::at(index), *state);
         }
-        for (fresh, row) in fresh.book.rows.iter_mut().zip(&self.book.rows) {
+        for (fresh, row) in fresh.queues.rows.iter_mut().zip(&self.queues.rows) {
             (fresh.request, fresh.fair_share, fresh.version) = (row.request, row.fair_share, row.version);
         }
-        fresh.book.version = self.book.version;
+        fresh.queues.version = self.queues.version;
         fresh
     }
 
@@ -591,11 +606,11 @@ impl<'s> Ledger<'s> {
         assert_eq!(self.devices, fresh.devices, "device loads drifted");
         assert_eq!(self.counts, fresh.counts, "gang counts drifted");
         assert_eq!(self.ports, fresh.ports, "host ports drifted");
-        assert_eq!(self.crowds, fresh.crowds, "crowds drifted");
+        assert_eq!(self.matches, fresh.matches, "matchers drifted");
         assert_eq!(self.volumes, fresh.volumes, "volumes drifted");
         assert_eq!(self.zones, fresh.zones, "NUMA zones drifted");
         assert_eq!(self.claims, fresh.claims, "claims drifted");
-        assert_eq!(self.book, fresh.book, "queue counters drifted");
+        assert_eq!(self.queues, fresh.queues, "queue counters drifted");
     }
 
     /// Whole GPUs and parts of shared ones that are free now and later, in millionths: (idle, releasing).
@@ -609,18 +624,18 @@ impl<'s> Ledger<'s> {
     }
 }
 
-fn initial(snapshot: &Snapshot, id: TaskId) -> Standing {
+fn initial(snapshot: &Snapshot, id: TaskId) -> TaskState {
     let task = snapshot.task(id);
-    let spot = task.node.map(|node| Spot { node, devices: task.devices, extras: task.extras });
-    match (task.status, spot) {
-        (Status::Pending | Status::Gated | Status::Succeeded | Status::Gone, _) => Standing::Waiting,
-        (Status::Binding | Status::Bound | Status::Running, Some(spot)) => Standing::Held(spot),
-        (Status::Pipelined, Some(spot)) => Standing::Promised(spot),
-        (Status::Releasing, Some(spot)) => Standing::Leaving(spot),
-        (Status::StuckInReleasing, Some(spot)) => Standing::Stuck(spot),
+    let placement = task.node.map(|node| Placement { node, devices: task.devices, extras: task.extras });
+    match (task.status, placement) {
+        (Status::Pending | Status::Gated | Status::Succeeded | Status::FailedOrUnknown, _) => TaskState::Unplaced,
+        (Status::Binding | Status::Bound | Status::Running, Some(placement)) => TaskState::Allocated(placement),
+        (Status::Pipelined, Some(placement)) => TaskState::Pipelined(placement),
+        (Status::Releasing, Some(placement)) => TaskState::Releasing(placement),
+        (Status::StuckInReleasing, Some(placement)) => TaskState::StuckReleasing(placement),
         (Status::Binding | Status::Bound | Status::Running | Status::Pipelined, None) => {
-            Standing::Away { leaving: false }
+            TaskState::OutsideSnapshot { releasing: false }
         }
-        (Status::Releasing | Status::StuckInReleasing, None) => Standing::Away { leaving: true },
+        (Status::Releasing | Status::StuckInReleasing, None) => TaskState::OutsideSnapshot { releasing: true },
     }
 }

@@ -6,16 +6,16 @@
 #![warn(missing_docs)]
 
 pub mod actions;
-pub mod bonds;
-pub mod bounds;
 pub mod builder;
 pub mod capacity;
 pub mod claims;
 pub mod explain;
 pub mod finder;
 pub mod fit;
+pub mod free_bounds;
 pub mod gang;
 pub mod ids;
+pub mod inter_pod;
 pub mod ledger;
 pub mod numa;
 pub mod order;

@@ -47,7 +47,7 @@ pub fn still_free(ledger: &Ledger<'_>, node: NodeId, shares: &[ZoneShare]) -> bo
     shares.iter().all(|share| share.amount <= ledger.zone_free(node, share.zone, share.column, When::Later))
 }
 
-/// Merit of a node that needs this few zones for the pod; nothing for pods that zones do not concern.
+/// Score of a node that needs this few zones for the pod; nothing for pods that zones do not concern.
 pub fn points(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     let numa = &ledger.snapshot.numa;
     let Some(ask) = shape.numa else { return 0 };
@@ -55,7 +55,7 @@ pub fn points(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
         Some(Some(row)) => match choose(ledger, shape, node, When::Later) {
             Zones::From(shares) => distinct_zones(&shares),
             Zones::Refused => return 0,
-            // Best effort that cannot be met has no merit; where nothing is aligned, any zone may be used.
+            // Best effort that cannot be met has no score; where nothing is aligned, any zone may be used.
             Zones::Unconcerned if row.policy == Alignment::BestEffort && row.holds(&numa.asks[ask as usize]) => {
                 return 0;
             }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::bonds::Friction;
 use crate::claims::Refusal;
 use crate::ids::{DeviceId, JobId, NodeId, PodSetId, QueueId, TaskId};
+use crate::inter_pod::InterPodObstacle;
 use crate::policy::Action;
 use crate::snapshot::{Grant, NodeRule, ZoneShare};
 use crate::units::{QueueResource, Span, Timestamp, Triple};
@@ -33,14 +33,14 @@ pub enum Decision {
         /// The pod.
         task: TaskId,
         /// Its place.
-        spot: Place,
+        assignment: Assignment,
     },
     /// The pod will get this place once it is free. Beyond the cycle only a [`Nomination`] keeps it.
-    Promise {
+    Pipeline {
         /// The pod.
         task: TaskId,
         /// Its place.
-        spot: Place,
+        assignment: Assignment,
     },
     /// Remove the pod from its node.
     Evict {
@@ -55,14 +55,14 @@ impl Decision {
     /// The pod it is about.
     pub fn task(&self) -> TaskId {
         match self {
-            Self::Bind { task, .. } | Self::Promise { task, .. } | Self::Evict { task, .. } => *task,
+            Self::Bind { task, .. } | Self::Pipeline { task, .. } | Self::Evict { task, .. } => *task,
         }
     }
 }
 
 /// A node and, for shared GPUs, the devices on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Assignment {
     /// The node.
     pub node: NodeId,
     /// Shared devices.
@@ -88,7 +88,7 @@ pub struct Cause {
     /// The action.
     pub action: Action,
     /// The job that gets the room, unless the gang was stale.
-    pub beneficiary: Option<JobId>,
+    pub preemptor: Option<JobId>,
     /// Pods evicted or moved together with this one, itself included.
     pub batch: u32,
     /// For reclaim: the two queues as they stood before this batch.
@@ -147,7 +147,7 @@ pub enum Reason {
         /// Pods of its pod set that had to.
         wanted: u32,
         /// Why each node was refused; pods that are alike share one.
-        nodes: Arc<NodeTally>,
+        nodes: Arc<ObstacleCounts>,
     },
     /// No domain of a topology holds the group.
     NoDomain {
@@ -183,7 +183,7 @@ pub enum Reason {
         /// Pods it needs.
         wanted: u32,
         /// Why scenarios were refused.
-        refused: Refusals,
+        refused: ScenarioRejections,
         /// Young jobs that had to be left alone.
         protected: Option<Protection>,
     },
@@ -191,13 +191,13 @@ pub enum Reason {
 
 /// Why scenarios of a search were refused, and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refusals {
+pub struct ScenarioRejections {
     /// The job found no room, even without the victims.
-    pub no_room: u32,
+    pub unplaced: u32,
     /// The action's rules: a victim would lose what it may not lose.
     pub by_rules: u32,
     /// In the next cycle others would have the place, or a victim would have none.
-    pub fleeting: u32,
+    pub unstable: u32,
 }
 
 /// Jobs that are spared because they have not run for their minimum time.
@@ -230,24 +230,24 @@ pub struct DomainFit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchStop {
     /// A bound that no victim can change.
-    Barred(Bar),
+    Ineligible(Ineligibility),
     /// No job may be evicted for this one.
     NoCandidates,
     /// Evicting all that may be evicted is not enough, or the rules refuse it.
     Exhausted,
     /// This job waits before it in its queue and asks for so much that everyone who could give way has an earlier turn.
-    Behind(JobId),
+    HeadOfLineBlocked(JobId),
     /// The step budget was used up.
     Budget,
     /// A job that is no harder failed before.
-    Alike(JobId),
+    NoEasierThan(JobId),
     /// No scenario generator is enabled.
     NoGenerator,
 }
 
 /// Why a search does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bar {
+pub enum Ineligibility {
     /// All GPUs that are free now or later are fewer than the job asks for, in millionths.
     FreeGpus {
         /// What it asks for.
@@ -305,7 +305,7 @@ impl QueueBlock {
 
 /// Why nodes were refused: each node counts once, for its first obstacle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeTally {
+pub struct ObstacleCounts {
     /// Obstacles with the number of nodes.
     pub counts: Vec<(NodeObstacle, u32)>,
 }
@@ -336,7 +336,7 @@ pub enum NodeObstacle {
     /// A host port is taken.
     Ports,
     /// Another pod, or the lack of one.
-    Bond(Friction),
+    InterPod(InterPodObstacle),
     /// It cannot take the pod's volumes.
     Volumes(Overfull),
     /// Its NUMA zones cannot be aligned as the node's policy demands.

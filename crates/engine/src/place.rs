@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::bonds::View;
 use crate::capacity;
 use crate::claims;
 use crate::explain;
-use crate::finder::{self, DomainMerit, NodeSet};
+use crate::finder::{self, DomainScores, NodeSet};
 use crate::fit::{self, When};
 use crate::gang::Gang;
 use crate::ids::{GroupId, JobId, NodeId, PodSetId, TaskId};
-use crate::ledger::{Spot, Standing};
+use crate::inter_pod::InterPodFilter;
+use crate::ledger::{Placement, TaskState};
 use crate::numa::{self, Zones};
 use crate::order::jobs::requested;
-use crate::outcome::{NodeObstacle, NodeTally, Reason};
+use crate::outcome::{NodeObstacle, ObstacleCounts, Reason};
 use crate::session::Session;
 use crate::snapshot::{Extras, GpuAsk, Member};
 use crate::topology::{self, Choice};
@@ -35,7 +35,7 @@ pub enum Attempt {
 
 /// A job may find a place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Perhaps;
+pub(crate) struct Precheck;
 
 impl Session<'_> {
     /// Places the job's next pods on these nodes; on failure nothing has changed.
@@ -55,7 +55,7 @@ impl Session<'_> {
             }
             return false;
         }
-        self.merits.clear();
+        self.domain_scores.clear();
         if self.is_free_leaf(job) {
             let mark = self.ledger.mark();
             let placed = self.place_tasks(job, tasks, nodes, None, attempt);
@@ -84,16 +84,16 @@ impl Session<'_> {
 
     /// What refuses the job's next pods as things stand, `None` if there are no pods, as far as that can be told without
     /// placing any. [`Self::place_job`] would say the same.
-    pub(crate) fn refusal(&mut self, job: JobId) -> Result<Option<Reason>, Perhaps> {
+    pub(crate) fn refusal(&mut self, job: JobId) -> Result<Option<Reason>, Precheck> {
         let chunk = Gang::new(&self.ledger, job).chunk(false);
         let Some(first) = chunk.first().copied() else { return Ok(None) };
         if let Some(reason) = self.over_capacity(job, &chunk) {
             return Ok(Some(reason));
         }
         if !self.is_free_leaf(job) || self.finder.best(&self.ledger, self.policy, first, NodeSet::All, None).is_some() {
-            return Err(Perhaps);
+            return Err(Precheck);
         }
-        let nodes = self.tally(first, NodeSet::All);
+        let nodes = self.obstacles(first, NodeSet::All);
         Ok(Some(Reason::NoRoom { task: first, placed: 0, wanted: chunk.len() as u32, nodes }))
     }
 
@@ -103,7 +103,7 @@ impl Session<'_> {
         let row = self.snapshot.job(job);
         // The least that memory requests can cost; the node decides what they really do.
         let reference = self.device_memory.1;
-        capacity::check(&self.ledger.book, row.queue?, row.preemptible, requested(&self.ledger, tasks, reference))
+        capacity::check(&self.ledger.queues, row.queue?, row.preemptible, requested(&self.ledger, tasks, reference))
     }
 
     /// Tries the group's members on each node set that its constraint allows.
@@ -172,17 +172,17 @@ impl Session<'_> {
         let running: Vec<NodeId> = concerned
             .iter()
             .flat_map(|pod_set| self.snapshot.tasks_of(*pod_set))
-            .map(|task| self.ledger.standing(task))
-            .filter(|standing| standing.is_active())
-            .filter_map(|standing| standing.spot().map(|spot| spot.node))
+            .map(|task| self.ledger.state(task))
+            .filter(|state| state.is_active())
+            .filter_map(|state| state.placement().map(|placement| placement.node))
             .collect();
         let row = &self.snapshot.constraints[constraint as usize];
         let wanted = tasks.len() as u32;
         match topology::choose(&self.ledger, &self.trees, &mut self.rooms, row, &tasks, nodes, &running) {
             Ok(mut choice) => {
-                if let Some(merit) = choice.merit.take() {
-                    self.merits.retain(|(known, _)| *known != member);
-                    self.merits.push((member, Arc::new(merit)));
+                if let Some(scores) = choice.scores.take() {
+                    self.domain_scores.retain(|(known, _)| *known != member);
+                    self.domain_scores.push((member, Arc::new(scores)));
                 }
                 Some(choice)
             }
@@ -210,15 +210,15 @@ impl Session<'_> {
         below.flatten().collect()
     }
 
-    /// Merit of nodes for pods of a pod set: its own, or that of the nearest group above.
-    fn merit_for(&self, job: JobId, pod_set: PodSetId) -> Option<Arc<DomainMerit>> {
-        if self.merits.is_empty() {
+    /// Score of nodes for pods of a pod set: its own, or that of the nearest group above.
+    fn domain_scores_for(&self, job: JobId, pod_set: PodSetId) -> Option<Arc<DomainScores>> {
+        if self.domain_scores.is_empty() {
             return None;
         }
         let mut member = Member::PodSet(pod_set);
         loop {
-            if let Some((_, merit)) = self.merits.iter().find(|(known, _)| *known == member) {
-                return Some(Arc::clone(merit));
+            if let Some((_, scores)) = self.domain_scores.iter().find(|(known, _)| *known == member) {
+                return Some(Arc::clone(scores));
             }
             let groups = self.snapshot.job(job).groups.indices().map(GroupId::at);
             let holds = |group: &GroupId| {
@@ -239,8 +239,8 @@ impl Session<'_> {
         let Some(tasks) = chunk.get(&pod_set) else { return true };
         let constraint = self.snapshot.pod_sets[pod_set.index()].constraint;
         self.on_each_set(job, Member::PodSet(pod_set), constraint, chunk, nodes, attempt, |session, nodes| {
-            let merit = session.merit_for(job, pod_set);
-            session.place_tasks(job, tasks, nodes, merit.as_deref(), attempt)
+            let scores = session.domain_scores_for(job, pod_set);
+            session.place_tasks(job, tasks, nodes, scores.as_deref(), attempt)
         })
     }
 
@@ -249,17 +249,17 @@ impl Session<'_> {
         job: JobId,
         tasks: &[TaskId],
         nodes: NodeSet<'_>,
-        merit: Option<&DomainMerit>,
+        scores: Option<&DomainScores>,
         attempt: Attempt,
     ) -> bool {
         for (index, task) in tasks.iter().enumerate() {
-            if self.place_task(*task, nodes, merit, attempt) {
+            if self.place_task(*task, nodes, scores, attempt) {
                 continue;
             }
             if attempt == Attempt::Real {
-                let tally = self.tally(*task, nodes);
+                let obstacles = self.obstacles(*task, nodes);
                 let (placed, wanted) = (index as u32, tasks.len() as u32);
-                self.explain_once(job, Reason::NoRoom { task: *task, placed, wanted, nodes: tally });
+                self.explain_once(job, Reason::NoRoom { task: *task, placed, wanted, nodes: obstacles });
             }
             return false;
         }
@@ -267,74 +267,85 @@ impl Session<'_> {
     }
 
     /// Why no node will do; remembered for pods that are alike until something changes.
-    fn tally(&mut self, task: TaskId, nodes: NodeSet<'_>) -> Arc<NodeTally> {
+    fn obstacles(&mut self, task: TaskId, nodes: NodeSet<'_>) -> Arc<ObstacleCounts> {
         let row = self.snapshot.task(task);
         let shape = self.snapshot.shape(row.shape);
         // What memory costs depends on the node, so that on some the pod's own queue may be in the way.
         let alone = row.ports.is_some()
-            || row.bond.is_some()
+            || row.inter_pod.is_some()
             || row.volumes.is_some()
             || row.claims.is_some()
             || shape.numa.is_some()
             || matches!(shape.gpu, GpuAsk::Memory { .. });
-        if alone || self.finder.plain || matches!(nodes, NodeSet::Only(_)) {
-            return Arc::new(explain::tally(&self.ledger, self.policy, task, nodes));
+        if alone || self.finder.full_scan || matches!(nodes, NodeSet::Only(_)) {
+            return Arc::new(explain::count_obstacles(&self.ledger, self.policy, task, nodes));
         }
-        let state = self.ledger.touches();
+        let state = self.ledger.generation();
         let alike = (row.shape, row.class);
-        if let Some((_, tally)) = self.tallies.get(&alike).filter(|(known, _)| *known == state) {
-            return Arc::clone(tally);
+        if let Some((_, obstacles)) = self.obstacle_cache.get(&alike).filter(|(known, _)| *known == state) {
+            return Arc::clone(obstacles);
         }
         let bounds = self.finder.bounds(&self.ledger);
-        if let Some(tally) = bounds.tally(&self.ledger, shape) {
-            let tally = Arc::new(tally);
-            self.tallies.insert(alike, (state, Arc::clone(&tally)));
-            return tally;
+        if let Some(obstacles) = bounds.obstacles(&self.ledger, shape) {
+            let obstacles = Arc::new(obstacles);
+            self.obstacle_cache.insert(alike, (state, Arc::clone(&obstacles)));
+            return obstacles;
         }
-        let essence = (bounds.essence(shape), row.class);
-        if let Some((_, tally)) = self.essential_tallies.get(&essence).filter(|(known, _)| *known == state) {
-            return Arc::clone(tally);
+        let scarce = (bounds.scarce_part(shape), row.class);
+        if let Some((_, obstacles)) = self.obstacles_by_scarce_request.get(&scarce).filter(|(known, _)| *known == state)
+        {
+            return Arc::clone(obstacles);
         }
-        let tally = Arc::new(explain::tally(&self.ledger, self.policy, task, nodes));
+        let obstacles = Arc::new(explain::count_obstacles(&self.ledger, self.policy, task, nodes));
         // A queue's bound concerns the pod's own queue.
-        if !tally.counts.iter().any(|(obstacle, _)| matches!(obstacle, NodeObstacle::Queue(..))) {
-            self.tallies.insert(alike, (state, Arc::clone(&tally)));
-            self.essential_tallies.insert(essence, (state, Arc::clone(&tally)));
+        if !obstacles.counts.iter().any(|(obstacle, _)| matches!(obstacle, NodeObstacle::Queue(..))) {
+            self.obstacle_cache.insert(alike, (state, Arc::clone(&obstacles)));
+            self.obstacles_by_scarce_request.insert(scarce, (state, Arc::clone(&obstacles)));
         }
-        tally
+        obstacles
     }
 
-    fn place_task(&mut self, task: TaskId, nodes: NodeSet<'_>, merit: Option<&DomainMerit>, attempt: Attempt) -> bool {
-        let Some(node) = self.finder.best(&self.ledger, self.policy, task, nodes, merit) else { return false };
-        let bond = View::of(&self.ledger, task);
-        let welcome = finder::admitted(&self.ledger, self.policy, task, bond.as_ref(), node) == Some(When::Now);
-        let (spot, now) = self.spot_on(task, node, attempt);
-        let now = now && welcome;
-        let standing = match self.ledger.standing(task) {
+    fn place_task(
+        &mut self,
+        task: TaskId,
+        nodes: NodeSet<'_>,
+        scores: Option<&DomainScores>,
+        attempt: Attempt,
+    ) -> bool {
+        let Some(node) = self.finder.best(&self.ledger, self.policy, task, nodes, scores) else { return false };
+        let inter_pod = InterPodFilter::of(&self.ledger, task);
+        let lets_in_now =
+            finder::filter_inter_pod_and_volumes(&self.ledger, self.policy, task, inter_pod.as_ref(), node)
+                == Some(When::Now);
+        let (placement, now) = self.placement_on(task, node, attempt);
+        let now = now && lets_in_now;
+        let state = match self.ledger.state(task) {
             // Back to where it was: it never left.
-            Standing::Leaving(from) if from.node == node && self.same_devices(from, spot) => self.back_to(task, from),
-            Standing::Leaving(from) => Standing::Moving { from, to: spot },
-            _ if now && attempt != Attempt::WhatIf => Standing::Held(spot),
-            _ => Standing::Promised(spot),
+            TaskState::Releasing(from) if from.node == node && self.same_devices(from, placement) => {
+                self.back_to(task, from)
+            }
+            TaskState::Releasing(from) => TaskState::Moving { from, to: placement },
+            _ if now && attempt != Attempt::WhatIf => TaskState::Allocated(placement),
+            _ => TaskState::Pipelined(placement),
         };
-        self.ledger.shift(task, standing);
+        self.ledger.shift(task, state);
         true
     }
 
-    /// The standing of a pod that is not evicted after all.
-    fn back_to(&self, task: TaskId, from: Spot) -> Standing {
+    /// The state of a pod that is not evicted after all.
+    fn back_to(&self, task: TaskId, from: Placement) -> TaskState {
         // KAI returns a pod that was moved earlier in the cycle to where it was going.
         let previous = self.ledger.previous(task).filter(|_| !self.policy.repairs.drop_placements);
-        previous.filter(|standing| standing.is_active()).unwrap_or(Standing::Held(from))
+        previous.filter(|state| state.is_active()).unwrap_or(TaskState::Allocated(from))
     }
 
-    fn same_devices(&self, from: Spot, to: Spot) -> bool {
+    fn same_devices(&self, from: Placement, to: Placement) -> bool {
         self.ledger.devices_of(from) == self.ledger.devices_of(to)
             && self.ledger.extras_of(from) == self.ledger.extras_of(to)
     }
 
     /// The place on the node and whether it is free right now.
-    fn spot_on(&mut self, task: TaskId, node: NodeId, attempt: Attempt) -> (Spot, bool) {
+    fn placement_on(&mut self, task: TaskId, node: NodeId, attempt: Attempt) -> (Placement, bool) {
         let shape = self.snapshot.shape(self.snapshot.task(task).shape);
         let (devices, mut now) = if shape.gpu.shared_devices().is_none() {
             (None, fit::fits(&self.ledger, shape, node, When::Now))
@@ -352,7 +363,7 @@ impl Session<'_> {
         let mut extras = Extras::default();
         now &= self.choose_claims(task, node, when, &mut extras);
         now &= self.choose_zones(task, node, when, &mut extras);
-        (Spot { node, devices, extras: self.ledger.keep(extras) }, now)
+        (Placement { node, devices, extras: self.ledger.keep(extras) }, now)
     }
 
     /// Chooses devices for resource claims; false if they are not free right now.
@@ -375,7 +386,7 @@ impl Session<'_> {
         if !self.policy.numa || shape.numa.is_none() {
             return true;
         }
-        if let Standing::Leaving(from) = self.ledger.standing(task)
+        if let TaskState::Releasing(from) = self.ledger.state(task)
             && from.node == node
         {
             // Where it was is as good as any, and it need not move.

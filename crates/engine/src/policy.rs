@@ -17,7 +17,7 @@ pub struct Policy {
     /// Jobs of higher priority first.
     pub order_by_priority: bool,
     /// Jobs below their minimum before jobs that only grow.
-    pub order_by_need: bool,
+    pub order_below_min_first: bool,
     /// Node scores.
     pub scores: Scores,
     /// Which shared GPU to use first.
@@ -37,7 +37,7 @@ pub struct Policy {
     /// A reclaim victim that finds another place in the same scenario is not counted as reclaimed.
     pub consolidating_reclaim: bool,
     /// Skip jobs that are no easier than one that failed already.
-    pub skip_alike: bool,
+    pub skip_no_easier: bool,
     /// How long a gang may lack its minimum; `None` is for ever.
     pub staleness_grace: Option<Span>,
     /// Fill nodes in use, and consolidate among them, before opening an empty node.
@@ -62,12 +62,12 @@ pub struct Repairs {
     pub gpu_sharing: bool,
     /// Pods are evicted for a job only if the job would still get its place when everyone concerned starts anew, as they
     /// do in the next cycle. Otherwise the same pods could be moved again and again.
-    pub lasting_moves: bool,
+    pub stable_moves: bool,
     /// A victim that turns out to have room where it is, is not evicted.
-    pub spare_victims: bool,
+    pub reprieve_victims: bool,
     /// A pod that leaves keeps others away only until it has left, and one that was promised a place is nobody's
     /// neighbour yet.
-    pub leavers_make_way: bool,
+    pub ignore_releasing_neighbours: bool,
 }
 
 impl Repairs {
@@ -76,18 +76,18 @@ impl Repairs {
         gang_trees: false,
         drop_placements: false,
         gpu_sharing: false,
-        lasting_moves: false,
-        spare_victims: false,
-        leavers_make_way: false,
+        stable_moves: false,
+        reprieve_victims: false,
+        ignore_releasing_neighbours: false,
     };
     /// Decides as we think is right.
     pub const ALL: Self = Self {
         gang_trees: true,
         drop_placements: true,
         gpu_sharing: true,
-        lasting_moves: true,
-        spare_victims: true,
-        leavers_make_way: true,
+        stable_moves: true,
+        reprieve_victims: true,
+        ignore_releasing_neighbours: true,
     };
 }
 
@@ -120,7 +120,7 @@ pub struct Proportion {
 #[expect(clippy::struct_excessive_bools, reason = "switches of the configuration, each on its own")]
 pub struct Scores {
     /// Pack or spread over nodes.
-    pub placement: Option<Placement>,
+    pub placement: Option<PlacementStrategies>,
     /// CPU-only pods to CPU-only nodes.
     pub resource_type: bool,
     /// Nodes with room now before nodes that must wait.
@@ -135,7 +135,7 @@ pub struct Scores {
 
 /// Pack or spread, by the resource that the pod is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Placement {
+pub struct PlacementStrategies {
     /// For pods that need GPUs.
     pub gpu: Strategy,
     /// For the others.
@@ -252,9 +252,9 @@ impl Default for Policy {
             filters: true,
             proportion: Some(Proportion { k_value: ONE, saturation_multiplier: ONE }),
             order_by_priority: true,
-            order_by_need: true,
+            order_below_min_first: true,
             scores: Scores {
-                placement: Some(Placement { gpu: Strategy::Pack, cpu: Strategy::Pack }),
+                placement: Some(PlacementStrategies { gpu: Strategy::Pack, cpu: Strategy::Pack }),
                 resource_type: true,
                 availability: true,
                 gpu_sharing: true,
@@ -273,7 +273,7 @@ impl Default for Policy {
             depth: Depth::default(),
             consolidation_moves_max: Some(16),
             consolidating_reclaim: true,
-            skip_alike: true,
+            skip_no_easier: true,
             staleness_grace: Some(Span::seconds(60)),
             keep_nodes_whole: false,
             budget: SearchBudget::default(),

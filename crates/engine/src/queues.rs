@@ -9,7 +9,7 @@ use crate::units::{Ceiling, QueueResource, Timestamp, Triple};
 
 /// All queues of a cycle, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueueBook {
+pub struct QueueAccounts {
     /// One row per queue.
     pub rows: Vec<QueueRow>,
     /// What the top queues divide.
@@ -82,7 +82,7 @@ impl QueueRow {
     }
 }
 
-impl QueueBook {
+impl QueueAccounts {
     /// Books nothing yet for each queue.
     pub fn new(queues: &[Queue], total: Triple) -> Self {
         Self { rows: queues.iter().map(QueueRow::new).collect(), total, version: 0 }

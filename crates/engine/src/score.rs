@@ -10,7 +10,7 @@ use crate::numa;
 use crate::policy::{Policy, Scores, Strategy};
 use crate::snapshot::{CPU, Column, GPUS, GpuAsk, Shape};
 
-/// A node's merit for a pod; larger is better.
+/// A node's score for a pod; larger is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
     /// Sum of all scores but the placement strategy.
@@ -19,16 +19,16 @@ pub struct Score {
     pub placement: i64,
 }
 
-/// Merit of the node nominated earlier.
+/// Score of the node nominated earlier.
 pub const NOMINATED: i64 = 10_000_000;
 
-/// Merit of one point of what a pod likes about other pods.
+/// Score of one point of what a pod likes about other pods.
 pub const LIKED: i64 = 1_000_000;
 
-/// Merit of one percent of evenness, weighed as kube-scheduler does. All of it is less than room right now.
+/// Score of one percent of spread_scores, weighed as kube-scheduler does. All of it is less than room right now.
 pub const EVEN: i64 = 2;
 
-/// One step of merit inside a preferred topology domain.
+/// One step of score inside a preferred topology domain.
 pub const DOMAIN_STEP: i64 = 100_000;
 
 type Points = fn(&Ledger<'_>, &Shape, NodeId) -> i64;
@@ -41,7 +41,7 @@ const SUM_OF: [(Switch, Points); 3] = [
     (|scores| scores.gpu_sharing, gpu_sharing),
 ];
 
-/// Merit of a node for a request, whatever the pod's nomination or topology says.
+/// Score of a node for a request, whatever the pod's nomination or topology says.
 pub fn score(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> Score {
     let sum: i64 =
         SUM_OF.iter().filter(|(is_on, _)| is_on(&policy.scores)).map(|(_, points)| points(ledger, shape, node)).sum();
@@ -49,7 +49,7 @@ pub fn score(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) 
     Score { points, placement: placement(ledger, policy, shape, node) }
 }
 
-/// The part of the merit that is for room right now.
+/// The part of the score that is for room right now.
 pub fn available(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> i64 {
     if policy.scores.availability { availability(ledger, shape, node) } else { 0 }
 }

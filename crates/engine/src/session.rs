@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::bounds::Essence;
-use crate::finder::{DomainMerit, Finder};
+use crate::finder::{DomainScores, Finder};
+use crate::free_bounds::ScarceRequest;
 use crate::gang::{self, Gang};
 use crate::ids::{ClassId, JobId, NodeId, QueueId, ShapeId, TaskId};
-use crate::ledger::{Ledger, Mark, Spot, Standing};
+use crate::ledger::{Ledger, Mark, Placement, TaskState};
 use crate::outcome::{
-    Cause, Decision, DeviceRef, JobNote, NodeTally, Nomination, Outcome, Place, PodSetShortage, QueueState, Reason,
-    Verdict,
+    Assignment, Cause, Decision, DeviceRef, JobNote, Nomination, ObstacleCounts, Outcome, PodSetShortage, QueueState,
+    Reason, Verdict,
 };
 use crate::policy::Policy;
 use crate::snapshot::{Member, Snapshot, Status};
@@ -23,10 +23,10 @@ use crate::units::{Timestamp, Triple};
 pub struct Effort {
     /// Turns of jobs; a job may have several.
     pub turns: u64,
-    /// Victim scenarios that were played.
-    pub played: u64,
-    /// Victim scenarios that could not work, and were not played.
-    pub spared: u64,
+    /// Victim scenarios that were simulated.
+    pub simulated: u64,
+    /// Victim scenarios that could not work, and were not simulated.
+    pub filtered: u64,
 }
 
 /// A cycle in progress.
@@ -50,27 +50,27 @@ pub struct Session<'s> {
     /// What searches for victims keep between them; `None` until the first one.
     pub(crate) scratch: Option<Scratch>,
     /// Search for victims without the bounds that say what cannot work, to compare results in tests.
-    pub plain_search: bool,
+    pub no_loss_bounds: bool,
     /// Smallest and largest memory of a GPU, which turn memory requests into GPUs.
     pub(crate) device_memory: (i64, i64),
     /// Jobs for which somebody was evicted: they keep what was made free for them.
-    pub(crate) beneficiaries: BTreeSet<JobId>,
+    pub(crate) preemptors: BTreeSet<JobId>,
     /// Pods that consolidation moves, by the job for which it does: if that job gives way, they are asked again.
-    pub(crate) moved_for: BTreeMap<JobId, Vec<TaskId>>,
+    pub(crate) moves_by_preemptor: BTreeMap<JobId, Vec<TaskId>>,
     /// Jobs with pods that waited for a place or behind a gate when the cycle began: no other can have any now.
     pub(crate) waiting: Vec<JobId>,
     /// Leaf queues.
     pub(crate) leaves: Vec<QueueId>,
     /// Why no node will do for a shape and class, and when that was found out.
-    pub(crate) tallies: BTreeMap<(ShapeId, ClassId), (usize, Arc<NodeTally>)>,
+    pub(crate) obstacle_cache: BTreeMap<(ShapeId, ClassId), (usize, Arc<ObstacleCounts>)>,
     /// The same for all shapes that differ only in what every node has enough of.
-    pub(crate) essential_tallies: BTreeMap<(Essence, ClassId), (usize, Arc<NodeTally>)>,
+    pub(crate) obstacles_by_scarce_request: BTreeMap<(ScarceRequest, ClassId), (usize, Arc<ObstacleCounts>)>,
     /// Domain trees of the snapshot's topologies.
     pub(crate) trees: Vec<Tree>,
     /// Room in domains of the topologies.
     pub rooms: Rooms,
-    /// Merit of nodes for groups and pod sets of the job being placed.
-    pub(crate) merits: Vec<(Member, Arc<DomainMerit>)>,
+    /// Score of nodes for groups and pod sets of the job being placed.
+    pub(crate) domain_scores: Vec<(Member, Arc<DomainScores>)>,
     /// What the current action has done so far.
     pub(crate) effort: Effort,
     /// By job.
@@ -91,17 +91,17 @@ impl<'s> Session<'s> {
             last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
             stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
             scratch: None,
-            plain_search: false,
-            tallies: BTreeMap::new(),
-            essential_tallies: BTreeMap::new(),
+            no_loss_bounds: false,
+            obstacle_cache: BTreeMap::new(),
+            obstacles_by_scarce_request: BTreeMap::new(),
             device_memory: snapshot.device_memory_range(),
-            beneficiaries: BTreeSet::new(),
-            moved_for: BTreeMap::new(),
+            preemptors: BTreeSet::new(),
+            moves_by_preemptor: BTreeMap::new(),
             waiting: waiting(snapshot),
             leaves: leaves(snapshot),
             trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
             rooms: Rooms::default(),
-            merits: Vec::new(),
+            domain_scores: Vec::new(),
             effort: Effort::default(),
             reasons: vec![Vec::new(); snapshot.jobs.len()],
             decisions: Vec::new(),
@@ -123,7 +123,7 @@ impl<'s> Session<'s> {
     /// What the pod cost its queue when the cycle began, or would where it stands now.
     pub fn cost_before(&self, task: TaskId) -> Triple {
         let row = self.snapshot.task(task);
-        let node = row.node.or_else(|| self.ledger.standing(task).spot().map(|spot| spot.node));
+        let node = row.node.or_else(|| self.ledger.state(task).placement().map(|placement| placement.node));
         node.map_or(Triple::ZERO, |node| self.ledger.cost(task, node))
     }
 
@@ -137,15 +137,15 @@ impl<'s> Session<'s> {
         let changes = self.ledger.changes_since(mark);
         let jobs: BTreeSet<JobId> = changes.iter().map(|(task, _)| self.snapshot.task(*task).job).collect();
         for (task, before) in changes {
-            let after = self.ledger.standing(task);
+            let after = self.ledger.state(task);
             // A pod that was to move and now only leaves is evicted for another reason.
             let evicted = match after {
-                Standing::Leaving(_) => !matches!(before, Standing::Leaving(_)),
-                Standing::Moving { .. } => !matches!(before, Standing::Leaving(_) | Standing::Moving { .. }),
+                TaskState::Releasing(_) => !matches!(before, TaskState::Releasing(_)),
+                TaskState::Moving { .. } => !matches!(before, TaskState::Releasing(_) | TaskState::Moving { .. }),
                 _ => false,
             };
             match after {
-                Standing::Leaving(_) | Standing::Moving { .. } if evicted => {
+                TaskState::Releasing(_) | TaskState::Moving { .. } if evicted => {
                     let cause = cause(self, task);
                     self.decisions.push(Decision::Evict { task, cause });
                     self.last_eviction[self.snapshot.task(task).job.index()] = Some(self.now);
@@ -153,16 +153,18 @@ impl<'s> Session<'s> {
                 _ => {}
             }
             match after {
-                Standing::Held(spot) if before != after && self.snapshot.task(task).status == Status::Pending => {
-                    self.decisions.push(Decision::Bind { task, spot: self.place(spot) });
+                TaskState::Allocated(placement)
+                    if before != after && self.snapshot.task(task).status == Status::Pending =>
+                {
+                    self.decisions.push(Decision::Bind { task, assignment: self.assignment(placement) });
                 }
-                Standing::Promised(spot) | Standing::Moving { to: spot, .. } if before != after => {
-                    self.decisions.push(Decision::Promise { task, spot: self.place(spot) });
+                TaskState::Pipelined(placement) | TaskState::Moving { to: placement, .. } if before != after => {
+                    self.decisions.push(Decision::Pipeline { task, assignment: self.assignment(placement) });
                 }
                 _ => {}
             }
         }
-        self.ledger.settle(mark);
+        self.ledger.commit(mark);
         if let Some(mut scratch) = self.scratch.take() {
             for job in &jobs {
                 scratch.index.update(self, *job);
@@ -181,16 +183,16 @@ impl<'s> Session<'s> {
         *evicted.expect("it was evicted before") = new;
     }
 
-    fn place(&self, spot: Spot) -> Place {
+    fn assignment(&self, placement: Placement) -> Assignment {
         let existing = self.snapshot.devices.len() as u32;
         let name = |device: &crate::ids::DeviceId| {
             if device.0 < existing { DeviceRef::Existing(*device) } else { DeviceRef::Fresh(device.0 - existing) }
         };
-        Place {
-            node: spot.node,
-            devices: self.ledger.devices_of(spot).iter().map(name).collect(),
-            zones: self.ledger.extras_of(spot).map_or_else(Vec::new, |extras| extras.zones.clone()),
-            grants: self.ledger.extras_of(spot).map_or_else(Vec::new, |extras| extras.grants.clone()),
+        Assignment {
+            node: placement.node,
+            devices: self.ledger.devices_of(placement).iter().map(name).collect(),
+            zones: self.ledger.extras_of(placement).map_or_else(Vec::new, |extras| extras.zones.clone()),
+            grants: self.ledger.extras_of(placement).map_or_else(Vec::new, |extras| extras.grants.clone()),
         }
     }
 
@@ -203,12 +205,12 @@ impl<'s> Session<'s> {
         let verdicts = self.waiting.clone().into_iter().filter_map(|job| self.verdict(job, &placed)).collect();
         let evicted = decisions.iter().filter_map(|decision| match decision {
             // Only evictions in favour of others restart a job's preemption delay.
-            Decision::Evict { task, cause } if cause.beneficiary.is_some() => Some(self.snapshot.task(*task).job),
+            Decision::Evict { task, cause } if cause.preemptor.is_some() => Some(self.snapshot.task(*task).job),
             _ => None,
         });
         let evicted: BTreeSet<JobId> = evicted.collect();
         let notes = self.snapshot.job_ids().filter_map(|job| self.note(job, evicted.contains(&job))).collect();
-        let shares = self.ledger.book.rows.iter().map(|row| QueueState {
+        let shares = self.ledger.queues.rows.iter().map(|row| QueueState {
             fair_share: row.fair_share,
             allocated: row.allocated,
             allocated_non_preemptible: row.allocated_non_preemptible,
@@ -219,15 +221,15 @@ impl<'s> Session<'s> {
 
     /// Claims of waiting pods for which others were moved or evicted, as far as they changed.
     fn nominations(&self) -> Vec<Nomination> {
-        if !self.policy.repairs.lasting_moves {
+        if !self.policy.repairs.stable_moves {
             return Vec::new();
         }
         let waits = |task: &TaskId| self.snapshot.task(*task).status == Status::Pending;
         let nomination = |task: TaskId| {
             let row = self.snapshot.task(task);
-            let node = match self.ledger.standing(task) {
-                Standing::Held(_) => return None,
-                Standing::Promised(spot) => self.was_helped(row.job).then_some(spot.node),
+            let node = match self.ledger.state(task) {
+                TaskState::Allocated(_) => return None,
+                TaskState::Pipelined(placement) => self.is_preemptor(row.job).then_some(placement.node),
                 _ => None,
             };
             (node != row.nominated).then_some(Nomination { task, node })
@@ -237,17 +239,17 @@ impl<'s> Session<'s> {
     }
 
     /// Whether others were moved or evicted for the job.
-    fn was_helped(&self, job: JobId) -> bool {
-        self.beneficiaries.contains(&job) || self.moved_for.contains_key(&job)
+    fn is_preemptor(&self, job: JobId) -> bool {
+        self.preemptors.contains(&job) || self.moves_by_preemptor.contains_key(&job)
     }
 
     fn still_true(&self, decisions: Vec<Decision>) -> Vec<Decision> {
-        let at = |spot: &Place, node: NodeId| spot.node == node;
+        let at = |assignment: &Assignment, node: NodeId| assignment.node == node;
         // Of several decisions of a kind about one pod the last one counts.
         let mut last = BTreeMap::new();
         for (index, decision) in decisions.iter().enumerate() {
             let (task, kind) = match decision {
-                Decision::Bind { task, .. } | Decision::Promise { task, .. } => (*task, 1),
+                Decision::Bind { task, .. } | Decision::Pipeline { task, .. } => (*task, 1),
                 Decision::Evict { task, .. } => (*task, 0),
             };
             last.insert((task, kind), index);
@@ -258,21 +260,23 @@ impl<'s> Session<'s> {
             .filter(|decision| {
                 index += 1;
                 let (task, kind, holds) = match decision {
-                    Decision::Bind { task, spot } => {
-                        (*task, 1, matches!(self.ledger.standing(*task), Standing::Held(now) if at(spot, now.node)))
-                    }
-                    Decision::Promise { task, spot } => (
+                    Decision::Bind { task, assignment } => (
                         *task,
                         1,
-                        match self.ledger.standing(*task) {
-                            Standing::Promised(now) | Standing::Moving { to: now, .. } => at(spot, now.node),
+                        matches!(self.ledger.state(*task), TaskState::Allocated(now) if at(assignment, now.node)),
+                    ),
+                    Decision::Pipeline { task, assignment } => (
+                        *task,
+                        1,
+                        match self.ledger.state(*task) {
+                            TaskState::Pipelined(now) | TaskState::Moving { to: now, .. } => at(assignment, now.node),
                             _ => false,
                         },
                     ),
                     Decision::Evict { task, .. } => (
                         *task,
                         0,
-                        matches!(self.ledger.standing(*task), Standing::Leaving(_) | Standing::Moving { .. }),
+                        matches!(self.ledger.state(*task), TaskState::Releasing(_) | TaskState::Moving { .. }),
                     ),
                 };
                 holds && last[&(task, kind)] == index - 1
@@ -282,7 +286,7 @@ impl<'s> Session<'s> {
 
     fn verdict(&mut self, job: JobId, placed: &BTreeSet<JobId>) -> Option<Verdict> {
         let waits = |task: TaskId| {
-            let waiting = matches!(self.ledger.standing(task), Standing::Waiting);
+            let waiting = matches!(self.ledger.state(task), TaskState::Unplaced);
             waiting && matches!(self.snapshot.task(task).status, Status::Pending | Status::Gated)
         };
         if !self.snapshot.job_tasks(job).any(waits) {

@@ -8,7 +8,7 @@ mod volumes;
 
 use fixedbitset::FixedBitSet;
 
-use crate::bonds::{Area, Bond, Bystander, Crowd};
+use crate::inter_pod::{InterPodRules, PodMatcher, TopologyKey, UnmanagedPod};
 pub use claims::{
     Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, Pick, Selection,
     Wanted,
@@ -16,7 +16,8 @@ pub use claims::{
 pub use volumes::{VolumeNeed, Volumes};
 
 use crate::ids::{
-    ClassId, CrowdId, DeviceId, GroupId, JobId, NodeId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId, TopologyId,
+    ClassId, DeviceId, GroupId, JobId, NodeId, PodMatcherId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId,
+    TopologyId,
 };
 use crate::units::compat::DEVICE_MEMORY_DEFAULT;
 use crate::units::{Ceiling, GPU, Span, Timestamp, Triple};
@@ -56,16 +57,16 @@ pub struct Snapshot {
     pub topologies: Vec<Topology>,
     /// Distinct topology constraints of groups and pod sets.
     pub constraints: Vec<Constraint>,
-    /// Node labels that bonds speak of.
-    pub areas: Vec<Area>,
-    /// Pods that bonds count.
-    pub crowds: Vec<Crowd>,
-    /// Distinct lists of crowds; a task points at one.
-    pub crowd_lists: Vec<Vec<CrowdId>>,
+    /// Node labels that inter_pod speak of.
+    pub topology_keys: Vec<TopologyKey>,
+    /// Pods that inter_pod count.
+    pub matchers: Vec<PodMatcher>,
+    /// Distinct lists of matchers; a task points at one.
+    pub matcher_lists: Vec<Vec<PodMatcherId>>,
     /// Distinct rules about other pods; a task points at one.
-    pub bonds: Vec<Bond>,
+    pub inter_pod: Vec<InterPodRules>,
     /// Pods that belong to no job here, but that others mind.
-    pub bystanders: Vec<Bystander>,
+    pub unmanaged_pods: Vec<UnmanagedPod>,
     /// NUMA zones of nodes, and what pods ask of them.
     pub numa: Numa,
     /// What pods hold beyond amounts and shared GPUs; a task points at one.
@@ -115,11 +116,11 @@ pub struct Nodes {
     /// What can be used.
     pub allocatable: Vec<i64>,
     /// Held by pods that belong to no job here.
-    pub taken: Vec<i64>,
+    pub unmanaged_used: Vec<i64>,
     /// The part of `taken` that is about to be given back.
-    pub leaving: Vec<i64>,
+    pub unmanaged_releasing: Vec<i64>,
     /// What pods of other schedulers ask for: not divided among queues.
-    pub foreign: Vec<Triple>,
+    pub other_schedulers_requested: Vec<Triple>,
     /// Whether the node counts towards the capacity that queues divide.
     pub ready: Vec<bool>,
     /// MiB of each GPU.
@@ -249,10 +250,10 @@ pub struct Task {
     pub devices: Option<u32>,
     /// The host ports it asks for: an index into [`Snapshot::port_sets`].
     pub ports: Option<u32>,
-    /// What it asks of other pods, and they of it: an index into [`Snapshot::bonds`].
-    pub bond: Option<u32>,
-    /// The crowds that it is part of: an index into [`Snapshot::crowd_lists`].
-    pub crowds: Option<u32>,
+    /// What it asks of other pods, and they of it: an index into [`Snapshot::inter_pod`].
+    pub inter_pod: Option<u32>,
+    /// The matchers that it is part of: an index into [`Snapshot::matcher_lists`].
+    pub matchers: Option<u32>,
     /// A node picked for it earlier by someone else.
     pub nominated: Option<NodeId>,
     /// What it holds beyond amounts and shared GPUs: an index into [`Snapshot::extras`].
@@ -285,7 +286,7 @@ pub enum Status {
     /// Ended well.
     Succeeded,
     /// Ended otherwise, or nothing is known of it.
-    Gone,
+    FailedOrUnknown,
 }
 
 /// A distinct resource request.
@@ -474,9 +475,9 @@ pub struct NumaZone {
     /// What it has.
     pub allocatable: Vec<i64>,
     /// Held for good by pods that belong to no job here.
-    pub taken: Vec<i64>,
+    pub unmanaged_used: Vec<i64>,
     /// Held by pods that belong to no job here and are about to leave.
-    pub leaving: Vec<i64>,
+    pub unmanaged_releasing: Vec<i64>,
 }
 
 /// What a pod asks of zones: pairs of column and amount, in column order.
@@ -598,9 +599,9 @@ impl Snapshot {
         GroupId(self.jobs[job.index()].groups.start)
     }
 
-    /// The domain in which a crowd counts pods of the node.
-    pub fn domain(&self, crowd: CrowdId, node: NodeId) -> Option<u32> {
-        self.areas[self.crowds[crowd.index()].area.index()].domains[node.index()]
+    /// The domain in which a matcher counts pods of the node.
+    pub fn domain(&self, matcher: PodMatcherId, node: NodeId) -> Option<u32> {
+        self.topology_keys[self.matchers[matcher.index()].topology_key.index()].domains[node.index()]
     }
 
     /// A node's row of a column vector.
@@ -623,7 +624,7 @@ impl Snapshot {
         for node in self.nodes.ids().filter(|node| self.nodes.ready[node.index()]) {
             let row = self.row(&self.nodes.allocatable, node);
             let gpus: i64 = row.iter().zip(&self.columns).map(|(amount, column)| column.quota_gpu(*amount)).sum();
-            total += Triple::new(row[CPU], row[MEMORY], gpus) - self.nodes.foreign[node.index()];
+            total += Triple::new(row[CPU], row[MEMORY], gpus) - self.nodes.other_schedulers_requested[node.index()];
         }
         total
     }

@@ -2,7 +2,7 @@
 
 use crate::fit::When;
 use crate::ids::{NodeId, TaskId};
-use crate::ledger::{Ledger, Taken};
+use crate::ledger::{Ledger, UsageTotals};
 
 /// What a node has too many or too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,11 +19,11 @@ pub fn when(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Result<When, Ove
     let Some(need) = ledger.snapshot.task(task).volumes else { return Ok(When::Now) };
     let need = &volumes.needs[need as usize];
     let mut when = When::Now;
-    let mut judge = |taken: Taken, more: Taken, most: i128, overfull: Overfull| {
-        if taken.settled + more.settled > most {
+    let mut judge = |taken: UsageTotals, more: UsageTotals, most: i128, overfull: Overfull| {
+        if taken.staying + more.staying > most {
             return Err(overfull);
         }
-        if taken.settled + taken.leaving + more.settled + more.leaving > most {
+        if taken.staying + taken.releasing + more.staying + more.releasing > most {
             when = When::Later;
         }
         Ok(())
@@ -33,16 +33,16 @@ pub fn when(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Result<When, Ove
         let driver = driver(alike[0]);
         let Some(limit) = volumes.limits[driver as usize][node.index()] else { continue };
         // A volume whose last user leaves would stay: it counts as one that comes, not as one that goes.
-        let mut more = Taken::default();
+        let mut more = UsageTotals::default();
         for users in alike.iter().map(|volume| ledger.volume_users(node, *volume)) {
-            more.settled += i128::from(users.settled() == 0);
-            more.leaving -= i128::from(users.settled() == 0 && users.leaving > 0);
+            more.staying += i128::from(users.staying() == 0);
+            more.releasing -= i128::from(users.staying() == 0 && users.releasing > 0);
         }
         judge(ledger.volumes_attached(node, driver), more, i128::from(limit), Overfull::Driver(driver))?;
     }
     for (kind, amount) in &need.stored {
         let Some(store) = volumes.kinds[*kind as usize][node.index()] else { continue };
-        let more = Taken { settled: i128::from(*amount), leaving: 0 };
+        let more = UsageTotals { staying: i128::from(*amount), releasing: 0 };
         judge(ledger.stored(store), more, volumes.stores[store as usize].into(), Overfull::Storage(*kind))?;
     }
     Ok(when)

@@ -164,14 +164,14 @@ enum Standing {
 #[derive(Clone, Debug, Deserialize)]
 struct Glimpse {
     metadata: ObjectMeta,
-    spec: Place,
+    spec: Assignment,
     #[serde(default)]
     status: Words,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Place {
+struct Assignment {
     node_name: Option<String>,
 }
 

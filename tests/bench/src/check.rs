@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::ids::{NodeId, TaskId};
-use kai_engine::outcome::{Decision, DeviceRef, Place};
+use kai_engine::outcome::{Assignment, Decision, DeviceRef};
 use kai_engine::snapshot::{GPUS, GpuAsk, Status};
 use kai_engine::units::GPU;
 use kai_engine::{Outcome, Snapshot};
@@ -16,7 +16,7 @@ use kai_engine::{Outcome, Snapshot};
 pub struct After<'s> {
     snapshot: &'s Snapshot,
     /// New places, of pods that waited and of pods that move.
-    placed: BTreeMap<TaskId, &'s Place>,
+    placed: BTreeMap<TaskId, &'s Assignment>,
     evicted: BTreeSet<TaskId>,
 }
 
@@ -26,8 +26,8 @@ impl<'s> After<'s> {
         let mut after = Self { snapshot, placed: BTreeMap::new(), evicted: BTreeSet::new() };
         for decision in &outcome.decisions {
             match decision {
-                Decision::Bind { task, spot } | Decision::Promise { task, spot } => {
-                    assert!(after.placed.insert(*task, spot).is_none(), "{task:?} gets two places");
+                Decision::Bind { task, assignment } | Decision::Pipeline { task, assignment } => {
+                    assert!(after.placed.insert(*task, assignment).is_none(), "{task:?} gets two places");
                 }
                 Decision::Evict { task, .. } => {
                     assert!(after.evicted.insert(*task), "{task:?} is evicted twice");

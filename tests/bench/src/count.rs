@@ -32,7 +32,7 @@ impl Count {
                     count.bound += 1;
                     placed.insert(*task);
                 }
-                Decision::Promise { task, .. } => {
+                Decision::Pipeline { task, .. } => {
                     count.promised += 1;
                     placed.insert(*task);
                 }

@@ -43,9 +43,11 @@ fn decided_from_numbers(cluster: &Cluster) -> Vec<String> {
         .decisions
         .iter()
         .map(|decision| match decision {
-            Decision::Bind { task, spot } => format!("bind {} {}", pods[task.index()], node_name(spot.node.index())),
-            Decision::Promise { task, spot } => {
-                format!("promise {} {}", pods[task.index()], node_name(spot.node.index()))
+            Decision::Bind { task, assignment } => {
+                format!("bind {} {}", pods[task.index()], node_name(assignment.node.index()))
+            }
+            Decision::Pipeline { task, assignment } => {
+                format!("promise {} {}", pods[task.index()], node_name(assignment.node.index()))
             }
             Decision::Evict { task, .. } => format!("evict {}", pods[task.index()]),
         })

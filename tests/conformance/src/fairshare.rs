@@ -9,7 +9,7 @@ use kai_engine::capacity;
 use kai_engine::ids::QueueId;
 use kai_engine::order::queues::{Contender, Entitlement};
 use kai_engine::outcome::{QueueBlock, Reason};
-use kai_engine::queues::{QueueBook, QueueRow};
+use kai_engine::queues::{QueueAccounts, QueueRow};
 use kai_engine::share::{Claim, divide, divide_tree};
 use kai_engine::solve::rules::{self, Reclaimer};
 use kai_engine::units::{GPU, ONE, QueueResource, Timestamp, Triple};
@@ -127,9 +127,9 @@ fn row(queue: &Queue, parent: Option<QueueId>) -> QueueRow {
 }
 
 /// A book of the queues, numbered in key order; a parent that was not recorded is above the top.
-fn book(queues: &Queues, total: Triple) -> QueueBook {
+fn book(queues: &Queues, total: Triple) -> QueueAccounts {
     let rows = queues.values().map(|queue| row(queue, find(queues, &queue.parent))).collect();
-    QueueBook { rows, total, version: 0 }
+    QueueAccounts { rows, total, version: 0 }
 }
 
 fn find(queues: &Queues, key: &str) -> Option<QueueId> {
@@ -293,7 +293,7 @@ struct Taking {
 
 fn strategy(kind: &str, input: &Taking, expect: &Answer) -> Vec<Difference> {
     let rows = vec![row(&input.reclaimer_queue, None), row(&input.reclaimee_queue, None)];
-    let book = QueueBook { rows, total: Triple::ZERO, version: 0 };
+    let book = QueueAccounts { rows, total: Triple::ZERO, version: 0 };
     let (reclaimer, victim) = (QueueId(0), QueueId(1));
     let remaining = input.reclaimee_remaining.triple();
     let required = input.reclaimer_required.unwrap_or_default().triple();

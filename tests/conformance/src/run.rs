@@ -60,12 +60,12 @@ impl Default for Options {
 
 /// Each repair taken back alone, then all of them: what a failure is tried with to explain it.
 const WITHOUT: [(&str, Repairs); 7] = [
-    ("spare victims", Repairs { spare_victims: false, ..Repairs::ALL }),
+    ("spare victims", Repairs { reprieve_victims: false, ..Repairs::ALL }),
     ("gang trees", Repairs { gang_trees: false, ..Repairs::ALL }),
     ("dropped placements", Repairs { drop_placements: false, ..Repairs::ALL }),
     ("GPU sharing", Repairs { gpu_sharing: false, ..Repairs::ALL }),
-    ("lasting moves", Repairs { lasting_moves: false, ..Repairs::ALL }),
-    ("leavers make way", Repairs { leavers_make_way: false, ..Repairs::ALL }),
+    ("lasting moves", Repairs { stable_moves: false, ..Repairs::ALL }),
+    ("leavers make way", Repairs { ignore_releasing_neighbours: false, ..Repairs::ALL }),
     ("several", Repairs::NONE),
 ];
 

@@ -140,10 +140,10 @@ fn judge(names: &[&str], expect: &Expect, tree: &Tree, choice: &Result<Choice, R
     compare("subsets", sets_text(expect.subsets.as_deref().unwrap_or_default()), sets_text(&sets));
     // Scores of a refused call are of no use to anybody.
     if let Ok(choice) = choice {
-        let merit = choice.merit.as_ref().map(|merit| {
-            merit.iter().map(|(node, points)| (names[node.index()].to_string(), points)).collect::<BTreeMap<_, _>>()
+        let scores = choice.scores.as_ref().map(|scores| {
+            scores.iter().map(|(node, points)| (names[node.index()].to_string(), points)).collect::<BTreeMap<_, _>>()
         });
-        compare("node scores", format!("{:?}", expect.node_scores), format!("{merit:?}"));
+        compare("node scores", format!("{:?}", expect.node_scores), format!("{scores:?}"));
     }
     differences
 }
@@ -180,7 +180,11 @@ fn snapshot(input: &Input, topology: Topology) -> Snapshot {
     for node in input.nodes.values() {
         let (idle, releasing) = (node.idle.vector(), node.releasing.vector());
         let allocatable = idle.iter().zip(&releasing).map(|(idle, releasing)| idle + releasing).collect();
-        builder.node(NodeRow { taken: releasing.clone(), leaving: releasing, ..NodeRow::idle(allocatable) });
+        builder.node(NodeRow {
+            unmanaged_used: releasing.clone(),
+            unmanaged_releasing: releasing,
+            ..NodeRow::idle(allocatable)
+        });
     }
     let queue = builder.queue(Queue {
         parent: None,

@@ -3,7 +3,7 @@
 use kai_engine::Snapshot;
 use kai_engine::claims::Refusal;
 use kai_engine::ids::{ClaimId, TaskId};
-use kai_engine::outcome::{NodeObstacle, NodeTally};
+use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
 use kai_engine::snapshot::{GPUS, GpuAsk, NodeRule};
 use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 
@@ -24,7 +24,7 @@ pub(super) fn largest(snapshot: &Snapshot) -> Vec<i64> {
 }
 
 /// What stands in the way, most frequent first, and a hint about the most frequent.
-pub(super) fn sentence(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, tally: &NodeTally) -> String {
+pub(super) fn sentence(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, tally: &ObstacleCounts) -> String {
     if lowered.names.nodes.is_empty() {
         return "the node pool has no nodes.".to_owned();
     }
@@ -89,7 +89,7 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
         }
         NodeObstacle::Claim(refusal) => claim_phrase(lowered, *refusal, &nodes, has),
         NodeObstacle::Ports => format!("{nodes} {has} a host port of the pod in use"),
-        NodeObstacle::Bond(friction) => relations::phrase(lowered, *friction, number),
+        NodeObstacle::InterPod(obstacle) => relations::phrase(lowered, *obstacle, number),
         NodeObstacle::Volumes(overfull) => volumes::phrase(lowered, *overfull, number),
         NodeObstacle::OutsideDomain => format!("{nodes} {is} outside the topology domain"),
     }
@@ -158,7 +158,7 @@ fn hint(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, obstacle: &NodeObs
         NodeObstacle::Rule(NodeRule::Affinity) => {
             Some("Compare spec.nodeSelector and spec.affinity of the pod with the labels of the nodes.".to_owned())
         }
-        NodeObstacle::Bond(friction) => relations::hint(lowered, task, *friction),
+        NodeObstacle::InterPod(obstacle) => relations::hint(lowered, task, *obstacle),
         NodeObstacle::Rule(NodeRule::LegacyMig) => {
             Some("Request the MIG profile as a resource of a container instead.".to_owned())
         }

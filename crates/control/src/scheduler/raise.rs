@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place, Reason, Verdict};
+use kai_engine::outcome::{Assignment, Cause, Decision, DeviceRef, Outcome, Reason, Verdict};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
@@ -87,13 +87,15 @@ fn group_names(world: &World, lowered: &Lowered<'_>, outcome: &Outcome, now: Tim
     let mut taken: BTreeSet<String> = lowered.names.devices.iter().map(|name| (*name).to_owned()).collect();
     let mut names = BTreeMap::new();
     for decision in &outcome.decisions {
-        let (Decision::Bind { task, spot } | Decision::Promise { task, spot }) = decision else { continue };
-        for device in &spot.devices {
+        let (Decision::Bind { task, assignment } | Decision::Pipeline { task, assignment }) = decision else {
+            continue;
+        };
+        for device in &assignment.devices {
             let DeviceRef::Fresh(number) = device else { continue };
             if !names.contains_key(number) {
                 let pod = lowered.names.tasks[task.index()];
                 let uid = world.pods.get(pod).map_or("", |pod| &pod.uid);
-                let name = fresh_name(lowered.names.nodes[spot.node.index()], uid, *number, now, &taken);
+                let name = fresh_name(lowered.names.nodes[assignment.node.index()], uid, *number, now, &taken);
                 taken.insert(name.clone());
                 names.insert(*number, name);
             }
@@ -105,20 +107,20 @@ fn group_names(world: &World, lowered: &Lowered<'_>, outcome: &Outcome, now: Tim
 impl Raiser<'_, '_> {
     fn decision(&self, decision: &Decision) -> Effect {
         match decision {
-            Decision::Bind { task, spot } => Effect::Bind {
+            Decision::Bind { task, assignment } => Effect::Bind {
                 pod: self.lowered.names.tasks[task.index()].clone(),
                 job: self.job_of(*task),
-                node: self.lowered.names.nodes[spot.node.index()].to_owned(),
-                received: self.received(*task, spot),
-                gpu_groups: self.gpu_groups(spot),
-                given: self.given(*task, spot),
+                node: self.lowered.names.nodes[assignment.node.index()].to_owned(),
+                received: self.received(*task, assignment),
+                gpu_groups: self.gpu_groups(assignment),
+                given: self.given(*task, assignment),
                 why: self.why_bound(*task),
             },
-            Decision::Promise { task, spot } => Effect::Promise {
+            Decision::Pipeline { task, assignment } => Effect::Promise {
                 pod: self.lowered.names.tasks[task.index()].clone(),
                 job: self.job_of(*task),
-                node: self.lowered.names.nodes[spot.node.index()].to_owned(),
-                gpu_groups: self.gpu_groups(spot),
+                node: self.lowered.names.nodes[assignment.node.index()].to_owned(),
+                gpu_groups: self.gpu_groups(assignment),
                 why: self.why_promised(*task),
             },
             Decision::Evict { task, cause } => Effect::Evict {
@@ -131,7 +133,7 @@ impl Raiser<'_, '_> {
                     .node
                     .map(|node| self.lowered.names.nodes[node.index()].to_owned()),
                 action: cause.action,
-                beneficiary: cause.beneficiary.and_then(|job| self.lowered.names.job(job.index()).cloned()),
+                beneficiary: cause.preemptor.and_then(|job| self.lowered.names.job(job.index()).cloned()),
                 batch: cause.batch,
                 why: self.why_evicted(*task, cause),
             },
@@ -143,36 +145,38 @@ impl Raiser<'_, '_> {
         self.lowered.names.job(job.index()).cloned().expect("nothing is decided about pods outside of jobs")
     }
 
-    fn gpu_groups(&self, spot: &Place) -> Vec<GpuGroup> {
+    fn gpu_groups(&self, assignment: &Assignment) -> Vec<GpuGroup> {
         let name = |device: &DeviceRef| match device {
             DeviceRef::Existing(id) => {
                 GpuGroup { name: self.lowered.names.devices[id.index()].to_owned(), fresh: false }
             }
             DeviceRef::Fresh(number) => GpuGroup { name: self.groups[number].clone(), fresh: true },
         };
-        spot.devices.iter().map(name).collect()
+        assignment.devices.iter().map(name).collect()
     }
 
-    fn given(&self, task: TaskId, spot: &Place) -> Given {
-        let mut given = Given { numa_zones: self.numa_zones(spot), ..Given::default() };
+    fn given(&self, task: TaskId, assignment: &Assignment) -> Given {
+        let mut given = Given { numa_zones: self.numa_zones(assignment), ..Given::default() };
         let pod = self.world.pods.get(self.lowered.names.tasks[task.index()]);
         let (Some(devices), Some(pod)) = (&self.lowered.devices, pod) else { return given };
-        for grant in &spot.grants {
+        for grant in &assignment.grants {
             match &devices.written[grant.claim.index()] {
                 Written::Claim(claim) => {
                     let key = &claim.key;
                     let own = pod.claims.iter().find(|own| own.claim.as_deref() == Some(key.name.as_str()));
                     // What it has been given already stays as it is, to the letter.
                     let allocation = claim.allocation.as_ref().map(|allocation| allocation.raw.clone());
-                    given.claims.extend(own.map(|own| ClaimedDevices {
-                        name: own.name.clone(),
-                        claim: key.clone(),
-                        allocation:
-                            allocation.unwrap_or_else(|| devices.inventory.allocation(&claim.spec, grant, spot.node)),
+                    given.claims.extend(own.map(|own| {
+                        ClaimedDevices {
+                            name: own.name.clone(),
+                            claim: key.clone(),
+                            allocation: allocation
+                                .unwrap_or_else(|| devices.inventory.allocation(&claim.spec, grant, assignment.node)),
+                        }
                     }));
                 }
                 Written::Extended(spec) if !grant.picks.is_empty() => {
-                    given.extended = Some(devices.inventory.extended(spec, grant, spot.node, pod));
+                    given.extended = Some(devices.inventory.extended(spec, grant, assignment.node, pod));
                 }
                 Written::Extended(_) => {}
             }
@@ -180,10 +184,10 @@ impl Raiser<'_, '_> {
         given
     }
 
-    fn numa_zones(&self, spot: &Place) -> Vec<NumaZone> {
+    fn numa_zones(&self, assignment: &Assignment) -> Vec<NumaZone> {
         let mut zones: Vec<NumaZone> = Vec::new();
-        for share in &spot.zones {
-            let zone = self.lowered.names.zones[&spot.node][share.zone as usize];
+        for share in &assignment.zones {
+            let zone = self.lowered.names.zones[&assignment.node][share.zone as usize];
             let (resource, quantity) = as_quantity(share.column as usize, &self.lowered.names.columns, share.amount);
             // Shares come in order of zones.
             match zones.last_mut() {
@@ -194,13 +198,13 @@ impl Raiser<'_, '_> {
         zones
     }
 
-    fn received(&self, task: TaskId, spot: &Place) -> Received {
+    fn received(&self, task: TaskId, assignment: &Assignment) -> Received {
         let snapshot = &self.lowered.snapshot;
         let shape = snapshot.shape(snapshot.task(task).shape);
         match shape.gpu {
             GpuAsk::Share { devices, portion } => Received { kind: ResourceType::Fraction, devices, portion },
             GpuAsk::Memory { devices, mib } => {
-                let portion = memory_to_share(mib, snapshot.nodes.device_memory[spot.node.index()]);
+                let portion = memory_to_share(mib, snapshot.nodes.device_memory[assignment.node.index()]);
                 Received { kind: ResourceType::Fraction, devices, portion }
             }
             GpuAsk::Mig => Received { kind: ResourceType::MigInstance, devices: 0, portion: 0 },
@@ -250,7 +254,7 @@ impl Raiser<'_, '_> {
     fn why_evicted(&self, task: TaskId, cause: &Cause) -> String {
         let snapshot = &self.lowered.snapshot;
         let own = snapshot.job(snapshot.task(task).job);
-        let other = cause.beneficiary.map(|job| {
+        let other = cause.preemptor.map(|job| {
             let name = self.lowered.names.job(job.index()).map_or_else(String::new, ToString::to_string);
             (name, snapshot.job(job))
         });
@@ -373,7 +377,7 @@ impl Raiser<'_, '_> {
             .iter()
             .filter_map(|decision| match decision {
                 Decision::Bind { task, .. } => Some((*task, Placed::Bound)),
-                Decision::Promise { task, .. } => Some((*task, Placed::Promised)),
+                Decision::Pipeline { task, .. } => Some((*task, Placed::Promised)),
                 Decision::Evict { .. } => None,
             })
             .collect()

@@ -1,23 +1,23 @@
 //! Which other pods, or the lack of which, keep a pod from nodes.
 
-use kai_engine::bonds::Friction;
-use kai_engine::ids::{CrowdId, TaskId};
+use kai_engine::ids::{PodMatcherId, TaskId};
+use kai_engine::inter_pod::InterPodObstacle;
 
 use super::amounts::count;
 use super::lower::{CrowdName, Lowered};
 use crate::key::PodKey;
 
 /// What stands in the way on a number of nodes.
-pub(super) fn phrase(lowered: &Lowered<'_>, friction: Friction, number: u32) -> String {
+pub(super) fn phrase(lowered: &Lowered<'_>, obstacle: InterPodObstacle, number: u32) -> String {
     let nodes = count(number, "node", "nodes");
     let (has, lacks, is) = if number == 1 { ("has", "lacks", "is") } else { ("have", "lack", "are") };
-    let CrowdName { key, selector, claim } = &lowered.names.crowds[crowd(friction).index()];
-    match friction {
-        Friction::NotNear(_) => {
+    let CrowdName { key, selector, claim } = &lowered.names.matchers[matcher(obstacle).index()];
+    match obstacle {
+        InterPodObstacle::NoMatchingPod(_) => {
             format!("{nodes} {has} no pod with {selector} in the same {key}, as its pod affinity asks for")
         }
-        Friction::Apart(crowd) => {
-            let somebody = somebody(lowered, crowd);
+        InterPodObstacle::AntiAffinity(matcher) => {
+            let somebody = somebody(lowered, matcher);
             match claim {
                 Some(claim) => {
                     format!("{nodes} cannot have it while {somebody} uses claim {claim}, which is ReadWriteOncePod")
@@ -29,66 +29,71 @@ pub(super) fn phrase(lowered: &Lowered<'_>, friction: Friction, number: u32) -> 
                 }
             }
         }
-        Friction::Shunned(crowd) => {
+        InterPodObstacle::ExistingAntiAffinity(matcher) => {
             format!(
                 "{nodes} {is} in the same {key} as {}, whose pod anti-affinity keeps it away",
-                somebody(lowered, crowd)
+                somebody(lowered, matcher)
             )
         }
-        Friction::Uneven(_) => format!(
+        InterPodObstacle::Skew(_) => format!(
             "{nodes} {has} too many pods with {selector} in the same {key} already, by its topology spread constraint"
         ),
-        Friction::NoDomain(_) => {
+        InterPodObstacle::NoDomain(_) => {
             format!("{nodes} {lacks} the label {key}, by which it is to be placed among other pods")
         }
     }
 }
 
 /// What would help.
-pub(super) fn hint(lowered: &Lowered<'_>, task: TaskId, friction: Friction) -> Option<String> {
-    let CrowdName { key, selector, .. } = &lowered.names.crowds[crowd(friction).index()];
-    match friction {
+pub(super) fn hint(lowered: &Lowered<'_>, task: TaskId, obstacle: InterPodObstacle) -> Option<String> {
+    let CrowdName { key, selector, .. } = &lowered.names.matchers[matcher(obstacle).index()];
+    match obstacle {
         // One that is itself among them was looking for pods that were tried with it.
-        Friction::NotNear(crowd) if members(lowered, crowd).next().is_none() && !is_part_of(lowered, task, crowd) => {
+        InterPodObstacle::NoMatchingPod(matcher)
+            if members(lowered, matcher).next().is_none() && !is_part_of(lowered, task, matcher) =>
+        {
             Some(format!(
                 "No pod that runs has {selector}: compare spec.affinity.podAffinity with the labels of pods, and their \
                  namespaces."
             ))
         }
-        Friction::NoDomain(_) => Some(format!("Label the nodes with {key}.")),
-        Friction::NotNear(_) | Friction::Apart(_) | Friction::Shunned(_) | Friction::Uneven(_) => None,
+        InterPodObstacle::NoDomain(_) => Some(format!("Label the nodes with {key}.")),
+        InterPodObstacle::NoMatchingPod(_)
+        | InterPodObstacle::AntiAffinity(_)
+        | InterPodObstacle::ExistingAntiAffinity(_)
+        | InterPodObstacle::Skew(_) => None,
     }
 }
 
-fn crowd(friction: Friction) -> CrowdId {
-    let (Friction::NotNear(crowd)
-    | Friction::Apart(crowd)
-    | Friction::Shunned(crowd)
-    | Friction::Uneven(crowd)
-    | Friction::NoDomain(crowd)) = friction;
-    crowd
+fn matcher(obstacle: InterPodObstacle) -> PodMatcherId {
+    let (InterPodObstacle::NoMatchingPod(matcher)
+    | InterPodObstacle::AntiAffinity(matcher)
+    | InterPodObstacle::ExistingAntiAffinity(matcher)
+    | InterPodObstacle::Skew(matcher)
+    | InterPodObstacle::NoDomain(matcher)) = obstacle;
+    matcher
 }
 
-fn is_part_of(lowered: &Lowered<'_>, task: TaskId, crowd: CrowdId) -> bool {
+fn is_part_of(lowered: &Lowered<'_>, task: TaskId, matcher: PodMatcherId) -> bool {
     let snapshot = &lowered.snapshot;
-    let list = snapshot.task(task).crowds.map(|list| &snapshot.crowd_lists[list as usize]);
-    list.is_some_and(|list| list.binary_search(&crowd).is_ok())
+    let list = snapshot.task(task).matchers.map(|list| &snapshot.matcher_lists[list as usize]);
+    list.is_some_and(|list| list.binary_search(&matcher).is_ok())
 }
 
-/// Pods of a crowd that were on a node when the cycle began, those of jobs first.
-fn members<'a, 'w>(lowered: &'a Lowered<'w>, crowd: CrowdId) -> impl Iterator<Item = &'w PodKey> + use<'a, 'w> {
+/// Pods of a matcher that were on a node when the cycle began, those of jobs first.
+fn members<'a, 'w>(lowered: &'a Lowered<'w>, matcher: PodMatcherId) -> impl Iterator<Item = &'w PodKey> + use<'a, 'w> {
     let snapshot = &lowered.snapshot;
-    let counts = move |list: u32| snapshot.crowd_lists[list as usize].binary_search(&crowd).is_ok();
+    let counts = move |list: u32| snapshot.matcher_lists[list as usize].binary_search(&matcher).is_ok();
     let tasks = snapshot.tasks.iter().zip(&lowered.names.tasks);
-    let tasks = tasks.filter(move |(task, _)| task.node.is_some() && task.crowds.is_some_and(counts));
-    let bystanders = snapshot.bystanders.iter().zip(&lowered.names.bystanders);
-    let bystanders = bystanders.filter(move |(bystander, _)| bystander.crowds.is_some_and(counts));
-    tasks.map(|(_, key)| *key).chain(bystanders.map(|(_, key)| *key))
+    let tasks = tasks.filter(move |(task, _)| task.node.is_some() && task.matchers.is_some_and(counts));
+    let unmanaged_pods = snapshot.unmanaged_pods.iter().zip(&lowered.names.unmanaged_pods);
+    let unmanaged_pods = unmanaged_pods.filter(move |(unmanaged_pod, _)| unmanaged_pod.matchers.is_some_and(counts));
+    tasks.map(|(_, key)| *key).chain(unmanaged_pods.map(|(_, key)| *key))
 }
 
 /// `pod lab/web-0 and 3 more`; pods that were placed in this very cycle are not named.
-fn somebody(lowered: &Lowered<'_>, crowd: CrowdId) -> String {
-    let mut members = members(lowered, crowd);
+fn somebody(lowered: &Lowered<'_>, matcher: PodMatcherId) -> String {
+    let mut members = members(lowered, matcher);
     match (members.next(), members.count()) {
         (None, _) => "another pod".to_owned(),
         (Some(pod), 0) => format!("pod {pod}"),

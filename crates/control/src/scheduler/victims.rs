@@ -1,7 +1,7 @@
 //! Why no room could be made for a job by moving or evicting others: one sentence over all searches.
 
 use kai_engine::ids::JobId;
-use kai_engine::outcome::{Bar, Protection, QueueBlock, Reason, Refusals, SearchStop};
+use kai_engine::outcome::{Ineligibility, Protection, QueueBlock, Reason, ScenarioRejections, SearchStop};
 use kai_engine::policy::Action;
 use kai_engine::units::QueueResource;
 
@@ -40,7 +40,7 @@ pub(super) struct Search {
     ways: u32,
     placed: u32,
     wanted: u32,
-    refused: Refusals,
+    refused: ScenarioRejections,
     protected: Option<Protection>,
 }
 
@@ -84,7 +84,7 @@ impl Search {
             Action::Allocate | Action::EvictStale => "making room",
         };
         match self.stop {
-            SearchStop::Barred(bar) => self.barred(lowered, bar),
+            SearchStop::Ineligible(bar) => self.barred(lowered, bar),
             SearchStop::NoCandidates => match self.action {
                 Action::Consolidate => "no pod may be moved".to_owned(),
                 Action::Preempt => "no job of lower priority in its queue may be evicted".to_owned(),
@@ -92,7 +92,7 @@ impl Search {
             },
             SearchStop::Exhausted if self.ways == 0 => format!("{how} cannot free enough"),
             SearchStop::Exhausted => format!("{}{}", self.tried(how), self.why_refused()),
-            SearchStop::Behind(other) => format!(
+            SearchStop::HeadOfLineBlocked(other) => format!(
                 "{how} cannot help, {} waits before it in its queue and asks for so much that all who could give way \
                  have their turn first",
                 job_name(lowered, other)
@@ -101,7 +101,7 @@ impl Search {
             SearchStop::Budget => {
                 format!("the search ended when its steps were used up: {}{}", self.tried(how), self.why_refused())
             }
-            SearchStop::Alike(other) => {
+            SearchStop::NoEasierThan(other) => {
                 format!("{how} did not help {}, which is no harder to place", job_name(lowered, other))
             }
             SearchStop::NoGenerator => {
@@ -128,11 +128,11 @@ impl Search {
             Action::Reclaim => "would take from a queue what is its own",
             _ => "would break a rule",
         };
-        let Refusals { no_room, by_rules, fleeting } = self.refused;
+        let ScenarioRejections { unplaced, by_rules, unstable } = self.refused;
         let parts = [
-            (no_room, "would still leave too little room"),
+            (unplaced, "would still leave too little room"),
             (by_rules, rule),
-            (fleeting, "would not last until the next cycle"),
+            (unstable, "would not last until the next cycle"),
         ];
         let parts: Vec<String> =
             parts.iter().filter(|(ways, _)| *ways > 0).map(|(ways, what)| format!("{ways} {what}")).collect();
@@ -140,25 +140,25 @@ impl Search {
     }
 
     /// The bound that keeps a search from beginning.
-    fn barred(self, lowered: &Lowered<'_>, bar: Bar) -> String {
+    fn barred(self, lowered: &Lowered<'_>, bar: Ineligibility) -> String {
         let queue = |block: &QueueBlock| lowered.names.queues[block.queue.index()].shown();
         match bar {
-            Bar::FreeGpus { asked, free } => format!(
+            Ineligibility::FreeGpus { asked, free } => format!(
                 "moving pods cannot help, the job asks for {} and all that is free together is {}",
                 amount(QueueResource::Gpu, asked),
                 number(QueueResource::Gpu, free)
             ),
-            Bar::FreeMemory { asked, free } => format!(
+            Ineligibility::FreeMemory { asked, free } => format!(
                 "moving pods cannot help, the job asks for {asked} MiB of GPU memory and all that is free together is {free}"
             ),
-            Bar::FairShare(block) => format!(
+            Ineligibility::FairShare(block) => format!(
                 "queue {} may not reclaim, it holds {} of a fair share of {} and the job asks for {} more",
                 queue(&block),
                 amount(block.resource, block.allocated),
                 number(block.resource, block.bound),
                 number(block.resource, block.requested())
             ),
-            Bar::Quota(block) => format!(
+            Ineligibility::Quota(block) => format!(
                 "{} cannot help, queue {} has a quota of {}, {} are held by work that cannot be preempted and the job \
                  asks for {} more",
                 if self.action == Action::Preempt { "preempting" } else { "reclaiming" },

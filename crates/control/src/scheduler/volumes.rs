@@ -1,6 +1,6 @@
 //! What volumes and config maps mean for a pod, in words: what is missing everywhere, and why a node will not do.
 
-use kai_engine::outcome::{NodeObstacle, NodeTally};
+use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
 use kai_engine::snapshot::NodeRule;
 use kai_engine::volumes::Overfull;
 
@@ -79,7 +79,7 @@ fn unusable(world: &World, claim: &PersistentVolumeClaim) -> Option<String> {
 }
 
 /// What the claims of the pod have to do with nodes that were refused.
-pub(super) fn advice(world: &World, pod: &Pod, tally: &NodeTally) -> Vec<String> {
+pub(super) fn advice(world: &World, pod: &Pod, tally: &ObstacleCounts) -> Vec<String> {
     let refused = |rule: NodeRule| tally.counts.iter().any(|(obstacle, _)| *obstacle == NodeObstacle::Rule(rule));
     let (far, other_zone) = (refused(NodeRule::VolumeUnreachable), refused(NodeRule::VolumeZone));
     let (none, full) = (refused(NodeRule::NoVolume), refused(NodeRule::StorageFull));

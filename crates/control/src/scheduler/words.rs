@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kai_api::keys::reason;
 use kai_engine::ids::{ShapeId, TaskId};
-use kai_engine::outcome::{DomainFit, NodeTally, PodSetShortage, QueueBlock, Reason};
+use kai_engine::outcome::{DomainFit, ObstacleCounts, PodSetShortage, QueueBlock, Reason};
 use kai_engine::units::QueueResource;
 
 use super::amounts::{amount, called, count, number};
@@ -37,7 +37,7 @@ pub(super) struct Speaker<'a, 'w> {
     /// What was said lately about searches for victims.
     searches: RefCell<Recent<Vec<victims::Search>, String>>,
     /// What was said lately about nodes, to pods of which shape.
-    nodes: RefCell<Recent<(Arc<NodeTally>, ShapeId), String>>,
+    nodes: RefCell<Recent<(Arc<ObstacleCounts>, ShapeId), String>>,
 }
 
 impl<'a, 'w> Speaker<'a, 'w> {
@@ -120,10 +120,10 @@ impl<'a, 'w> Speaker<'a, 'w> {
         })
     }
 
-    fn obstacles(&self, task: TaskId, nodes: &Arc<NodeTally>) -> String {
+    fn obstacles(&self, task: TaskId, nodes: &Arc<ObstacleCounts>) -> String {
         let row = self.lowered.snapshot.task(task);
         let make = || obstacles::sentence(self.lowered, &self.largest, task, nodes);
-        if row.bond.is_some() {
+        if row.inter_pod.is_some() {
             return make();
         }
         self.nodes.borrow_mut().answer((Arc::clone(nodes), row.shape), |_| make())

@@ -9,41 +9,41 @@
 use fixedbitset::FixedBitSet;
 
 use super::consolidate;
-use super::patience::Patience;
+use super::early_exit::EarlyExitBackoff;
 use crate::finder::NodeSet;
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, TaskId};
-use crate::ledger::Standing;
+use crate::ledger::TaskState;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
-use crate::place::{Attempt, Perhaps};
+use crate::place::{Attempt, Precheck};
 use crate::session::Session;
 use crate::snapshot::{GPUS, Status};
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
-    if session.policy.repairs.lasting_moves {
-        keep_claims(session);
+    if session.policy.repairs.stable_moves {
+        place_nominated(session);
     }
     let mut facts = JobFacts::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
-    tree.plain = session.finder.plain;
+    tree.full_scan = session.finder.full_scan;
     for job in session.waiting.iter().copied() {
         if gang::has_pending(&session.ledger, job) && Gang::new(&session.ledger, job).is_ready() {
             tree.push(&session.ledger, &mut facts, job, session.policy.depth.allocate);
         }
     }
-    let mut patience = Patience::default();
+    let mut early_exit = EarlyExitBackoff::default();
     loop {
-        if patience.is_over() && !session.finder.plain && refuse_all(session, &mut tree) {
+        if early_exit.should_check() && !session.finder.full_scan && refuse_all(session, &mut tree) {
             return;
         }
         let Some(job) = tree.pop(&session.ledger, &mut facts) else { return };
         if !start(session, job, place) {
-            patience.lose();
+            early_exit.record_idle_turn();
             continue;
         }
-        patience.renew();
+        early_exit.reset_idle();
         // Growing step by step lets elastic jobs compete for each single pod.
         if gang::has_pending(&session.ledger, job) {
             tree.push(&session.ledger, &mut facts, job, None);
@@ -52,7 +52,7 @@ pub fn run(session: &mut Session<'_>) {
 }
 
 /// Places jobs whose waiting pods are nominated, on those nodes only. A claim without room is forgotten.
-fn keep_claims(session: &mut Session<'_>) {
+fn place_nominated(session: &mut Session<'_>) {
     let snapshot = session.snapshot;
     let claims = |task: &TaskId| {
         let row = snapshot.task(*task);
@@ -82,7 +82,7 @@ fn keep_claims(session: &mut Session<'_>) {
             continue;
         }
         // Nor is it taken from them later in the cycle.
-        session.beneficiaries.insert(job);
+        session.preemptors.insert(job);
         tree.push(&session.ledger, &mut facts, job, None);
     }
 }
@@ -103,7 +103,7 @@ fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
     if session.policy.keep_nodes_whole {
         return false;
     }
-    let refusals: Result<Vec<_>, Perhaps> = tree.jobs().map(|job| Ok((job, session.refusal(job)?))).collect();
+    let refusals: Result<Vec<_>, Precheck> = tree.jobs().map(|job| Ok((job, session.refusal(job)?))).collect();
     let is_over = refusals.is_ok();
     for (job, reason) in refusals.into_iter().flatten() {
         session.effort.turns += 1;
@@ -137,8 +137,8 @@ fn place_on(session: &mut Session<'_>, job: JobId, nodes: NodeSet<'_>, attempt: 
 /// Part of the gang has to wait, so all of it does.
 fn promise_instead(session: &mut Session<'_>, chunk: &[TaskId]) {
     for task in chunk {
-        if let Standing::Held(spot) = session.ledger.standing(*task) {
-            session.ledger.shift(*task, Standing::Promised(spot));
+        if let TaskState::Allocated(placement) = session.ledger.state(*task) {
+            session.ledger.shift(*task, TaskState::Pipelined(placement));
         }
     }
 }
@@ -161,9 +161,10 @@ fn nodes_in_use(session: &Session<'_>) -> FixedBitSet {
     let mut used = FixedBitSet::with_capacity(snapshot.nodes.len());
     for node in snapshot.nodes.ids() {
         let all = snapshot.row(&snapshot.nodes.allocatable, node);
-        let untouched = all.iter().zip(snapshot.row(&snapshot.nodes.taken, node)).map(|(all, taken)| all - taken);
+        let untouched =
+            all.iter().zip(snapshot.row(&snapshot.nodes.unmanaged_used, node)).map(|(all, taken)| all - taken);
         let busy = !untouched.eq(ledger.idle(node).iter().copied())
-            || ledger.releasing(node) != snapshot.row(&snapshot.nodes.leaving, node);
+            || ledger.releasing(node) != snapshot.row(&snapshot.nodes.unmanaged_releasing, node);
         used.set(node.index(), busy);
     }
     used

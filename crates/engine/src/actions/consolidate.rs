@@ -2,38 +2,38 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::making_room::{self, Barred, MakingRoom, run as make_room};
+use super::victim_action::{self, IneligibleJob, VictimAction, run as run_victim_action};
 use crate::gang::Gang;
 use crate::ids::{JobId, NodeId, TaskId};
-use crate::ledger::Standing;
-use crate::outcome::Bar;
+use crate::ledger::TaskState;
+use crate::outcome::Ineligibility;
 use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{Column, GpuAsk};
 use crate::solve::index::Scratch;
-use crate::solve::losses::Losses;
+use crate::solve::loss_bound::LossBound;
 use crate::solve::search::Trial;
-use crate::solve::victims::{Eligible, VictimRule};
+use crate::solve::victims::{VictimRule, VictimScope};
 use crate::units::GPU;
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
     if session.policy.consolidation_moves_max != Some(0) {
-        make_room(session, &action(session));
+        run_victim_action(session, &action(session));
     }
 }
 
-fn action(session: &Session<'_>) -> MakingRoom {
-    MakingRoom {
+fn action(session: &Session<'_>) -> VictimAction {
+    VictimAction {
         action: Action::Consolidate,
         depth: session.policy.depth.consolidate,
         budget: session.policy.budget.consolidate,
-        concerns: |session, job| session.snapshot.job(job).preemptible,
-        barred,
+        considers: |session, job| session.snapshot.job(job).preemptible,
+        check_eligible,
         eligible,
-        losses: |_, _| Losses::Nobody,
+        loss_bound: |_, _| LossBound::MoveOnly,
         accept: |session, _, trial, _| accept(session, trial),
-        of_lower_priority: false,
+        victims_have_lower_priority: false,
         shared_failures: true,
     }
 }
@@ -42,20 +42,20 @@ fn action(session: &Session<'_>) -> MakingRoom {
 pub fn among(session: &mut Session<'_>, job: JobId, nodes: &FixedBitSet) -> bool {
     let is_on = session.policy.actions.contains(&Action::Consolidate);
     let may_move = is_on && session.policy.consolidation_moves_max != Some(0);
-    if !may_move || !session.snapshot.job(job).preemptible || making_room::delayed_until(session, job).is_some() {
+    if !may_move || !session.snapshot.job(job).preemptible || victim_action::delayed_until(session, job).is_some() {
         return false;
     }
     let chunk = Gang::new(&session.ledger, job).chunk(false);
     let action = action(session);
-    let Some(budget) = making_room::budget(session, &action, 0) else { return false };
+    let Some(budget) = victim_action::budget(session, &action, 0) else { return false };
     let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
-    let report = making_room::solve(session, &action, job, &chunk, &mut scratch, budget, Some(nodes));
+    let report = victim_action::solve(session, &action, job, &chunk, &mut scratch, budget, Some(nodes));
     session.scratch = Some(scratch);
     report.stop.is_none()
 }
 
 /// Moving cannot help if all that is free together is too little.
-fn barred(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<Barred> {
+fn check_eligible(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<IneligibleJob> {
     let snapshot = session.snapshot;
     let (mut asked, mut asked_memory) = (0, 0);
     for task in chunk {
@@ -71,16 +71,16 @@ fn barred(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<Barre
         }
     }
     let free = session.ledger.gpus_free_ready();
-    let bar = if asked > free {
-        Bar::FreeGpus { asked, free }
+    let why = if asked > free {
+        Ineligibility::FreeGpus { asked, free }
     } else {
         let free = if asked_memory > 0 { memory_free(session) } else { i64::MAX };
         if asked_memory <= free {
             return None;
         }
-        Bar::FreeMemory { asked: asked_memory, free }
+        Ineligibility::FreeMemory { asked: asked_memory, free }
     };
-    Some(Barred { bar, counts_as_failure: true })
+    Some(IneligibleJob { why, counts_as_failure: true })
 }
 
 /// GPU memory that is free on ready nodes, now or later.
@@ -94,13 +94,13 @@ fn memory_free(session: &Session<'_>) -> i64 {
     nodes.ids().filter(|node| nodes.ready[node.index()]).map(free).sum()
 }
 
-fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Eligible {
-    Eligible { beneficiary: job, queues: session.leaves.clone(), rule: VictimRule::Move }
+fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> VictimScope {
+    VictimScope { preemptor: job, queues: session.leaves.clone(), rule: VictimRule::Move }
 }
 
 fn accept(session: &Session<'_>, trial: &Trial<'_>) -> bool {
     let victims = || trial.batches.iter().flat_map(|batch| &batch.tasks);
-    let moved = victims().filter(|task| !matches!(session.ledger.standing(**task), Standing::Held(_))).count();
-    victims().all(|task| session.ledger.standing(*task).is_active())
+    let moved = victims().filter(|task| !matches!(session.ledger.state(**task), TaskState::Allocated(_))).count();
+    victims().all(|task| session.ledger.state(*task).is_active())
         && session.policy.consolidation_moves_max.is_none_or(|most| moved <= most as usize)
 }

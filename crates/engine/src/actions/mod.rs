@@ -2,8 +2,8 @@
 
 pub mod allocate;
 pub mod consolidate;
-pub mod making_room;
-mod patience;
+mod early_exit;
 pub mod preempt;
 pub mod reclaim;
 pub mod stale;
+pub mod victim_action;

@@ -1,46 +1,46 @@
 //! Inside one queue, a job takes the place of others of strictly lower priority.
 
-use super::making_room::{Barred, MakingRoom, run as make_room};
+use super::victim_action::{IneligibleJob, VictimAction, run as run_victim_action};
 use crate::capacity;
 use crate::ids::{JobId, TaskId};
 use crate::order::jobs::requested;
-use crate::outcome::Bar;
+use crate::outcome::Ineligibility;
 use crate::policy::Action;
 use crate::session::Session;
-use crate::solve::losses::Losses;
+use crate::solve::loss_bound::LossBound;
 use crate::solve::min_runtime;
-use crate::solve::victims::{Eligible, VictimRule};
+use crate::solve::victims::{VictimRule, VictimScope};
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
-    let action = MakingRoom {
+    let action = VictimAction {
         action: Action::Preempt,
         depth: session.policy.depth.preempt,
         budget: session.policy.budget.preempt,
-        concerns: |_, _| true,
-        barred,
+        considers: |_, _| true,
+        check_eligible,
         eligible,
-        losses: |_, _| Losses::Anybody,
+        loss_bound: |_, _| LossBound::Unlimited,
         accept: |session, _, trial, _| {
-            min_runtime::spares_minimum(session, trial, |job| min_runtime::protected_from_preempt(session, job))
+            min_runtime::keeps_min_members(session, trial, |job| min_runtime::protected_from_preempt(session, job))
         },
-        of_lower_priority: true,
+        victims_have_lower_priority: true,
         shared_failures: false,
     };
-    make_room(session, &action);
+    run_victim_action(session, &action);
 }
 
 /// A job that cannot be preempted itself must stay within quota, whoever leaves.
-fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Barred> {
+fn check_eligible(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<IneligibleJob> {
     let row = session.snapshot.job(job);
     session.policy.proportion?;
     let largest = session.device_memory.1;
     let asked = requested(&session.ledger, chunk, largest);
-    let over = if row.preemptible { None } else { capacity::over_quota(&session.ledger.book, row.queue?, asked) };
-    over.map(|block| Barred { bar: Bar::Quota(block), counts_as_failure: true })
+    let over = if row.preemptible { None } else { capacity::over_quota(&session.ledger.queues, row.queue?, asked) };
+    over.map(|block| IneligibleJob { why: Ineligibility::Quota(block), counts_as_failure: true })
 }
 
-fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> Eligible {
+fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> VictimScope {
     let queues = session.snapshot.job(job).queue.into_iter().collect();
-    Eligible { beneficiary: job, queues, rule: VictimRule::LowerPriority }
+    VictimScope { preemptor: job, queues, rule: VictimRule::LowerPriority }
 }

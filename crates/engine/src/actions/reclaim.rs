@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::making_room::{Barred, MakingRoom, run as make_room};
+use super::victim_action::{IneligibleJob, VictimAction, run as run_victim_action};
 use crate::ids::{JobId, PodSetId, QueueId, TaskId};
 use crate::order::jobs::requested;
 use crate::policy::Action;
-use crate::queues::QueueBook;
+use crate::queues::QueueAccounts;
 use crate::session::Session;
-use crate::solve::losses::{Losses, Sides};
+use crate::solve::loss_bound::{LossBound, QueueShareBound};
 use crate::solve::min_runtime;
 use crate::solve::rules::{self, Reclaimer};
 use crate::solve::search::Trial;
-use crate::solve::victims::{Eligible, VictimRule};
+use crate::solve::victims::{VictimRule, VictimScope};
 use crate::units::Triple;
 
 /// Runs the action.
@@ -20,19 +20,19 @@ pub fn run(session: &mut Session<'_>) {
     if session.policy.proportion.is_none() {
         return;
     }
-    let action = MakingRoom {
+    let action = VictimAction {
         action: Action::Reclaim,
         depth: session.policy.depth.reclaim,
         budget: session.policy.budget.reclaim,
-        concerns: |_, _| true,
-        barred,
+        considers: |_, _| true,
+        check_eligible,
         eligible,
-        losses,
+        loss_bound,
         accept,
-        of_lower_priority: false,
+        victims_have_lower_priority: false,
         shared_failures: false,
     };
-    make_room(session, &action);
+    run_victim_action(session, &action);
 }
 
 fn reclaimer(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Reclaimer> {
@@ -42,24 +42,26 @@ fn reclaimer(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Recl
     Some(Reclaimer { queue: row.queue?, preemptible: row.preemptible, required })
 }
 
-fn barred(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Barred> {
+fn check_eligible(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<IneligibleJob> {
     let own = reclaimer(session, job, chunk)?;
-    rules::bar(&session.ledger.book, own).map(|bar| Barred { bar, counts_as_failure: false })
+    rules::ineligibility(&session.ledger.queues, own).map(|why| IneligibleJob { why, counts_as_failure: false })
 }
 
-fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Eligible {
+fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> VictimScope {
     let own = reclaimer(session, job, chunk);
-    let may_lose = |queue: &QueueId| {
-        own.is_some_and(|own| *queue != own.queue && rules::may_lose(&session.ledger.book, own, *queue))
+    let may_be_reclaimed = |queue: &QueueId| {
+        own.is_some_and(|own| *queue != own.queue && rules::may_be_reclaimed(&session.ledger.queues, own, *queue))
     };
-    let queues = session.leaves.iter().copied().filter(may_lose).collect();
-    Eligible { beneficiary: job, queues, rule: VictimRule::OtherQueue }
+    let queues = session.leaves.iter().copied().filter(may_be_reclaimed).collect();
+    VictimScope { preemptor: job, queues, rule: VictimRule::OtherQueue }
 }
 
-fn losses(session: &Session<'_>, job: JobId) -> Losses {
+fn loss_bound(session: &Session<'_>, job: JobId) -> LossBound {
     match session.snapshot.job(job).queue {
-        Some(queue) => Losses::Sides(Sides::new(&session.ledger.book, queue, multiplier(session))),
-        None => Losses::Nobody,
+        Some(queue) => {
+            LossBound::ByQueueShares(QueueShareBound::new(&session.ledger.queues, queue, multiplier(session)))
+        }
+        None => LossBound::MoveOnly,
     }
 }
 
@@ -67,16 +69,16 @@ fn multiplier(session: &Session<'_>) -> i64 {
     session.policy.proportion.map_or(crate::units::ONE, |rules| rules.saturation_multiplier)
 }
 
-fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueBook) -> bool {
+fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueAccounts) -> bool {
     let Some(own) = reclaimer(session, job, trial.pending) else { return false };
     let protected = |job| min_runtime::protected_from_reclaim(session, own.queue, job);
-    min_runtime::spares_minimum(session, trial, protected)
+    min_runtime::keeps_min_members(session, trial, protected)
         && rules::reclaimable(before, own, &units(session, trial), multiplier(session))
 }
 
 /// What each victim queue loses, batch by batch; pods that found another place are not lost.
 fn units(session: &Session<'_>, trial: &Trial<'_>) -> Vec<(QueueId, Triple)> {
-    let counted = |task: &TaskId| !session.policy.consolidating_reclaim || !session.ledger.standing(*task).is_active();
+    let counted = |task: &TaskId| !session.policy.consolidating_reclaim || !session.ledger.state(*task).is_active();
     let costs = trial.batches.iter().flat_map(|batch| batch.tasks.iter().copied().zip(batch.costs.iter().copied()));
     let costs: BTreeMap<TaskId, Triple> = costs.collect();
     let mut units = Vec::new();

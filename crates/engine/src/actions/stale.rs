@@ -2,7 +2,7 @@
 
 use crate::gang::Gang;
 use crate::ids::{JobId, TaskId};
-use crate::ledger::Standing;
+use crate::ledger::TaskState;
 use crate::outcome::Cause;
 use crate::policy::Action;
 use crate::session::Session;
@@ -27,16 +27,18 @@ fn evict(session: &mut Session<'_>, job: JobId) {
     let mark = session.ledger.mark();
     let tasks: Vec<TaskId> = session.snapshot.job_tasks(job).collect();
     for task in tasks {
-        let standing = match session.ledger.standing(task) {
-            Standing::Held(spot) | Standing::Moving { from: spot, .. } => Standing::Leaving(spot),
-            Standing::Promised(_) => Standing::Waiting,
+        let state = match session.ledger.state(task) {
+            TaskState::Allocated(placement) | TaskState::Moving { from: placement, .. } => {
+                TaskState::Releasing(placement)
+            }
+            TaskState::Pipelined(_) => TaskState::Unplaced,
             _ => continue,
         };
-        session.ledger.shift(task, standing);
+        session.ledger.shift(task, state);
     }
     let batch = session.ledger.changes_since(mark).len() as u32;
     let before = session.last_eviction[job.index()];
-    session.commit_evictions(mark, |_, _| Cause { action: Action::EvictStale, beneficiary: None, batch, sides: None });
+    session.commit_evictions(mark, |_, _| Cause { action: Action::EvictStale, preemptor: None, batch, sides: None });
     // Only evictions in favour of others restart a job's preemption delay.
     session.last_eviction[job.index()] = before;
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::bonds::Bystander;
-use crate::ids::{CrowdId, QueueId, TaskId};
+use crate::ids::{PodMatcherId, QueueId, TaskId};
+use crate::inter_pod::UnmanagedPod;
 use crate::snapshot::{LevelRef, Nodes, Queue, Snapshot, Status};
 
 /// Panics where rows contradict each other, and says which.
@@ -12,7 +12,7 @@ pub(super) fn snapshot(snapshot: &Snapshot) {
     queues(&snapshot.queues);
     classes(snapshot);
     topologies(snapshot);
-    bonds(snapshot);
+    inter_pod(snapshot);
     zones(snapshot);
     claims(snapshot);
     volumes(snapshot);
@@ -21,9 +21,9 @@ pub(super) fn snapshot(snapshot: &Snapshot) {
 }
 
 fn nodes(snapshot: &Snapshot) {
-    let Nodes { allocatable, leaving, taken, ports, .. } = &snapshot.nodes;
+    let Nodes { allocatable, unmanaged_releasing, unmanaged_used, ports, .. } = &snapshot.nodes;
     assert_eq!(allocatable.len(), snapshot.nodes.len() * snapshot.columns.len());
-    let within = leaving.iter().zip(taken).all(|(leaving, taken)| leaving <= taken);
+    let within = unmanaged_releasing.iter().zip(unmanaged_used).all(|(releasing, used)| releasing <= used);
     assert!(within, "a node gives back no more than is taken");
     for port in ports.iter().flatten() {
         assert!(port.index() < snapshot.port_conflicts.len(), "{port:?} does not exist");
@@ -37,7 +37,7 @@ fn zones(snapshot: &Snapshot) {
     let width = snapshot.columns.len();
     assert!(snapshot.numa.nodes.len() <= snapshot.nodes.len(), "zones of a node that does not exist");
     for zone in snapshot.numa.nodes.iter().flatten().flat_map(|node| &node.zones) {
-        let vectors = [&zone.allocatable, &zone.taken, &zone.leaving];
+        let vectors = [&zone.allocatable, &zone.unmanaged_used, &zone.unmanaged_releasing];
         assert!(vectors.iter().all(|vector| vector.len() == width), "a zone has one amount per column");
     }
 }
@@ -129,23 +129,30 @@ fn nesting(topology: usize, wide: &[Option<u32>], narrow: &[Option<u32>]) {
     }
 }
 
-fn bonds(snapshot: &Snapshot) {
+fn inter_pod(snapshot: &Snapshot) {
     let nodes = snapshot.nodes.len();
-    for (index, area) in snapshot.areas.iter().enumerate() {
-        assert_eq!(area.domains.len(), nodes, "area {index}: one domain per node");
+    for (index, topology_key) in snapshot.topology_keys.iter().enumerate() {
+        assert_eq!(topology_key.domains.len(), nodes, "topology_key {index}: one domain per node");
     }
-    let crowd_exists = |crowd: &CrowdId| crowd.index() < snapshot.crowds.len();
-    for crowd in &snapshot.crowds {
-        assert!(crowd.area.index() < snapshot.areas.len(), "{:?} of a crowd does not exist", crowd.area);
+    let crowd_exists = |matcher: &PodMatcherId| matcher.index() < snapshot.matchers.len();
+    for matcher in &snapshot.matchers {
+        assert!(
+            matcher.topology_key.index() < snapshot.topology_keys.len(),
+            "{:?} of a matcher does not exist",
+            matcher.topology_key
+        );
     }
-    assert!(snapshot.crowd_lists.iter().flatten().all(crowd_exists), "a crowd of a list does not exist");
-    for (index, bond) in snapshot.bonds.iter().enumerate() {
-        assert!(bond.crowds().all(|crowd| crowd_exists(&crowd)), "bond {index}: a crowd does not exist");
+    assert!(snapshot.matcher_lists.iter().flatten().all(crowd_exists), "a matcher of a list does not exist");
+    for (index, inter_pod) in snapshot.inter_pod.iter().enumerate() {
+        assert!(
+            inter_pod.matchers().all(|matcher| crowd_exists(&matcher)),
+            "inter_pod {index}: a matcher does not exist"
+        );
     }
-    for Bystander { node, crowds, volumes, .. } in &snapshot.bystanders {
-        assert!(node.index() < nodes, "{node:?} of a bystander does not exist");
-        assert!(exists(*crowds, &snapshot.crowd_lists), "crowds of a bystander do not exist");
-        assert!(exists(*volumes, &snapshot.volumes.needs), "volumes of a bystander do not exist");
+    for UnmanagedPod { node, matchers, volumes, .. } in &snapshot.unmanaged_pods {
+        assert!(node.index() < nodes, "{node:?} of a unmanaged_pod does not exist");
+        assert!(exists(*matchers, &snapshot.matcher_lists), "matchers of a unmanaged_pod do not exist");
+        assert!(exists(*volumes, &snapshot.volumes.needs), "volumes of a unmanaged_pod do not exist");
     }
 }
 
@@ -211,8 +218,11 @@ fn tasks(snapshot: &Snapshot) {
             assert!(list.contains(&grant.claim), "{id:?} was granted {:?}, which it does not claim", grant.claim);
         }
         assert!(task.ports.is_none_or(|set| (set as usize) < snapshot.port_sets.len()), "{id:?}: ports do not exist");
-        assert!(task.bond.is_none_or(|at| (at as usize) < snapshot.bonds.len()), "{id:?}: its bond does not exist");
-        assert!(exists(task.crowds, &snapshot.crowd_lists), "{id:?}: its crowds do not exist");
+        assert!(
+            task.inter_pod.is_none_or(|at| (at as usize) < snapshot.inter_pod.len()),
+            "{id:?}: its inter_pod does not exist"
+        );
+        assert!(exists(task.matchers, &snapshot.matcher_lists), "{id:?}: its matchers do not exist");
         assert!(exists(task.volumes, &snapshot.volumes.needs), "{id:?}: its volumes do not exist");
     }
 }

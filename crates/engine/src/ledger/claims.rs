@@ -3,60 +3,60 @@
 
 use std::collections::BTreeSet;
 
-use super::{DeviceLoad, DeviceState, Ledger};
+use super::{DeviceUsage, HoldKind, Ledger};
 use crate::ids::{ClaimId, NodeId, TaskId};
 use crate::snapshot::{Allocation, Grant, Snapshot};
 use crate::units::GPU;
 
-/// Users of claims and loads of devices; sums over standings.
+/// Users of claims and loads of devices; sums over states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ClaimBook {
+pub(super) struct ClaimUsage {
     /// By claim: pods, how they stand, and where the ledger keeps what they have.
-    users: Vec<BTreeSet<(TaskId, DeviceLoad, u32)>>,
+    users: Vec<BTreeSet<(TaskId, HoldKind, u32)>>,
     /// By device: how many pods use it. Claims that are kept count as a pod.
-    loads: Vec<DeviceState>,
+    loads: Vec<DeviceUsage>,
 }
 
 /// Which allocation a pod must or may use for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound<'a> {
+pub enum ClaimState<'a> {
     /// This one: somebody who stays uses it.
-    To(Held<'a>),
+    InUse(AllocationRef<'a>),
     /// Whoever uses this one leaves: it can be taken over, or given up for another once they have left.
-    UntilLeft(Held<'a>),
+    BeingReleased(AllocationRef<'a>),
     /// None yet.
-    Free,
+    Unallocated,
 }
 
 /// Where an allocation is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held<'a> {
+pub enum AllocationRef<'a> {
     /// From before the cycle.
     Before(&'a Allocation),
     /// With a pod.
     By(&'a Grant),
 }
 
-impl ClaimBook {
+impl ClaimUsage {
     pub(super) fn new(snapshot: &Snapshot) -> Self {
         let claims = &snapshot.claims;
         let node = |device: &crate::snapshot::ClaimDevice| device.gpu_of.unwrap_or(NodeId(0));
-        let mut book = Self {
+        let mut usage = Self {
             users: vec![BTreeSet::new(); claims.claims.len()],
-            loads: claims.devices.iter().map(|device| DeviceState::new(node(device))).collect(),
+            loads: claims.devices.iter().map(|device| DeviceUsage::new(node(device))).collect(),
         };
         for claim in claims.claims.iter().filter(|claim| claim.kept) {
             for pick in claim.allocated.iter().flat_map(|allocation| &allocation.picks).filter(|pick| !pick.admin) {
-                book.loads[pick.device as usize].held += 1;
+                usage.loads[pick.device as usize].allocated += 1;
             }
         }
-        book
+        usage
     }
 
     /// Whole GPUs of nodes that are not idle because of claims that are kept.
     pub(super) fn kept_gpus<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = NodeId> + 'a {
         let devices = self.loads.iter().zip(&snapshot.claims.devices);
-        devices.filter(|(load, _)| load.held > 0).filter_map(|(_, device)| device.gpu_of)
+        devices.filter(|(load, _)| load.allocated > 0).filter_map(|(_, device)| device.gpu_of)
     }
 
     /// Books a grant; answers with what whole GPUs of the node thereby become: (idle, releasing).
@@ -66,18 +66,18 @@ impl ClaimBook {
         task: TaskId,
         at: u32,
         grant: &Grant,
-        load: DeviceLoad,
+        kind: HoldKind,
         sign: i64,
     ) -> (i64, i64) {
         let users = &mut self.users[grant.claim.index()];
         if sign > 0 {
-            users.insert((task, load, at));
+            users.insert((task, kind, at));
         } else {
-            users.remove(&(task, load, at));
+            users.remove(&(task, kind, at));
         }
         let mut whole = (0, 0);
         for pick in grant.picks.iter().filter(|pick| !pick.admin) {
-            let (idle, releasing) = self.loads[pick.device as usize].load(load, sign);
+            let (idle, releasing) = self.loads[pick.device as usize].load(kind, sign);
             if snapshot.claims.devices[pick.device as usize].gpu_of.is_some() {
                 whole = (whole.0 + idle, whole.1 + releasing);
             }
@@ -88,12 +88,12 @@ impl ClaimBook {
 
 impl Ledger<'_> {
     /// How much a device is used, in pods.
-    pub fn claim_device(&self, device: u32) -> &DeviceState {
+    pub fn claim_device(&self, device: u32) -> &DeviceUsage {
         &self.claims.loads[device as usize]
     }
 
     /// Which allocation of the claim the pod must or may use, whatever it holds itself while it leaves.
-    pub fn bound_to(&self, claim: ClaimId, task: TaskId) -> Bound<'_> {
+    pub fn claim_state(&self, claim: ClaimId, task: TaskId) -> ClaimState<'_> {
         let row = &self.snapshot.claims.claims[claim.index()];
         let users = &self.claims.users[claim.index()];
         let granted = |at: u32| {
@@ -101,16 +101,16 @@ impl Ledger<'_> {
             grants.into_iter().find(|grant| grant.claim == claim).expect("a user of a claim was granted it")
         };
         if let Some(allocation) = row.allocated.as_ref().filter(|_| row.kept) {
-            return Bound::To(Held::Before(allocation));
+            return ClaimState::InUse(AllocationRef::Before(allocation));
         }
-        let stays = |(user, load, _): &&(TaskId, DeviceLoad, u32)| *user != task && *load != DeviceLoad::Leaving;
+        let stays = |(user, kind, _): &&(TaskId, HoldKind, u32)| *user != task && *kind != HoldKind::Releasing;
         if let Some((_, _, at)) = users.iter().find(stays) {
-            return Bound::To(Held::By(granted(*at)));
+            return ClaimState::InUse(AllocationRef::By(granted(*at)));
         }
-        if let Some((_, _, at)) = users.iter().find(|(_, load, _)| *load == DeviceLoad::Leaving) {
-            return Bound::UntilLeft(Held::By(granted(*at)));
+        if let Some((_, _, at)) = users.iter().find(|(_, kind, _)| *kind == HoldKind::Releasing) {
+            return ClaimState::BeingReleased(AllocationRef::By(granted(*at)));
         }
-        Bound::Free
+        ClaimState::Unallocated
     }
 
     /// Amount of GPUs in a pod's request that it gets as devices of claims, at a place with these grants.

@@ -5,47 +5,47 @@ use crate::units::{GPU, compat};
 
 /// How a pod stands on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DeviceLoad {
+pub enum HoldKind {
     /// Holds it.
-    Held,
-    /// Was promised it.
-    Promised,
+    Allocated,
+    /// Was pipelined it.
+    Pipelined,
     /// Gives it up.
-    Leaving,
+    Releasing,
 }
 
 /// Memory taken on a shared GPU, in MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceState {
+pub struct DeviceUsage {
     /// The node it is in.
     pub node: NodeId,
     /// By pods that hold it.
-    pub held: i64,
-    /// By pods that were promised it.
-    pub promised: i64,
+    pub allocated: i64,
+    /// By pods that were pipelined it.
+    pub pipelined: i64,
     /// By pods that give it up.
-    pub leaving: i64,
+    pub releasing: i64,
 }
 
-impl DeviceState {
+impl DeviceUsage {
     /// A device that nobody uses.
     pub fn new(node: NodeId) -> Self {
-        Self { node, held: 0, promised: 0, leaving: 0 }
+        Self { node, allocated: 0, pipelined: 0, releasing: 0 }
     }
 
-    /// Taken by anybody.
+    /// UsageTotals by anybody.
     pub fn used(&self) -> i64 {
-        self.held + self.promised + self.leaving
+        self.allocated + self.pipelined + self.releasing
     }
 
-    /// Taken now.
+    /// UsageTotals now.
     pub fn taken(&self) -> i64 {
-        self.held + self.leaving
+        self.allocated + self.releasing
     }
 
     /// Whether `memory` more fits beside those that stay. A device that everybody leaves is offered as a whole one.
     pub fn fits(&self, memory: i64, device_memory: i64) -> bool {
-        self.held + self.promised > 0 && self.held + self.promised + memory <= device_memory
+        self.allocated + self.pipelined > 0 && self.allocated + self.pipelined + memory <= device_memory
     }
 
     /// Whether `memory` more fits right now.
@@ -54,12 +54,12 @@ impl DeviceState {
     }
 
     /// Adds to a load and says how many whole devices of the node thereby become (idle, releasing).
-    pub(super) fn load(&mut self, load: DeviceLoad, memory: i64) -> (i64, i64) {
+    pub(super) fn load(&mut self, kind: HoldKind, memory: i64) -> (i64, i64) {
         let before = self.whole();
-        match load {
-            DeviceLoad::Held => self.held += memory,
-            DeviceLoad::Promised => self.promised += memory,
-            DeviceLoad::Leaving => self.leaving += memory,
+        match kind {
+            HoldKind::Allocated => self.allocated += memory,
+            HoldKind::Pipelined => self.pipelined += memory,
+            HoldKind::Releasing => self.releasing += memory,
         }
         let after = self.whole();
         (after.0 - before.0, after.1 - before.1)
@@ -69,7 +69,7 @@ impl DeviceState {
     /// that everybody leaves is releasing, one that exists by promise alone takes a releasing one.
     fn whole(&self) -> (i64, i64) {
         let idle = if self.taken() > 0 { -GPU } else { 0 };
-        let releasing = match (self.held > 0, self.leaving > 0, self.promised > 0) {
+        let releasing = match (self.allocated > 0, self.releasing > 0, self.pipelined > 0) {
             (false, true, false) => GPU,
             (false, false, true) => -GPU,
             _ => 0,
@@ -81,8 +81,8 @@ impl DeviceState {
     pub(super) fn parts_free(&self, device_memory: i64) -> (i64, i64) {
         let share = |memory: i64| compat::memory_to_share(memory, device_memory);
         let idle = if self.taken() > 0 { GPU - share(self.taken()) } else { 0 };
-        let freeing = self.leaving - self.promised;
-        let entirely = self.held == 0 && self.promised == 0;
+        let freeing = self.releasing - self.pipelined;
+        let entirely = self.allocated == 0 && self.pipelined == 0;
         let releasing = if freeing > 0 && !entirely { share(freeing) } else { 0 };
         (idle, releasing)
     }

@@ -3,63 +3,64 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::{DeviceLoad, Ledger};
-use crate::bonds::Heads;
+use super::{HoldKind, Ledger};
 use crate::ids::NodeId;
+use crate::inter_pod::PodCounts;
 use crate::snapshot::Snapshot;
 
 /// An amount that will be taken for good, and one that is given back. Wide, since people write down sizes of any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Taken, now or as promised.
-    pub settled: i128,
-    /// Taken by those who leave, and by nobody else.
-    pub leaving: i128,
+pub struct UsageTotals {
+    /// UsageTotals, now or as promised.
+    pub staying: i128,
+    /// UsageTotals by those who leave, and by nobody else.
+    pub releasing: i128,
 }
 
 /// Users of volumes by node, and what follows from them. Nothing is not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct VolumeBook {
+pub(super) struct VolumeUsage {
     /// Pods that use a volume on a node.
-    users: BTreeMap<(NodeId, u32), Heads>,
+    users: BTreeMap<(NodeId, u32), PodCounts>,
     /// Volumes of a driver that are attached to a node.
-    attached: BTreeMap<(NodeId, u32), Taken>,
-    stored: BTreeMap<u32, Taken>,
+    attached: BTreeMap<(NodeId, u32), UsageTotals>,
+    stored: BTreeMap<u32, UsageTotals>,
 }
 
-impl VolumeBook {
+impl VolumeUsage {
     /// Those of pods that belong to no job here.
-    pub(super) fn of_bystanders(snapshot: &Snapshot) -> Self {
-        let mut book = Self::default();
-        for bystander in &snapshot.bystanders {
-            let load = if bystander.leaving { DeviceLoad::Leaving } else { DeviceLoad::Held };
-            if let Some(need) = bystander.volumes {
-                book.load(snapshot, need, bystander.node, load, 1);
+    pub(super) fn of_unmanaged_pods(snapshot: &Snapshot) -> Self {
+        let mut usage = Self::default();
+        for unmanaged_pod in &snapshot.unmanaged_pods {
+            let kind = if unmanaged_pod.releasing { HoldKind::Releasing } else { HoldKind::Allocated };
+            if let Some(need) = unmanaged_pod.volumes {
+                usage.load(snapshot, need, unmanaged_pod.node, kind, 1);
             }
         }
-        book
+        usage
     }
 
     /// Books what a pod needs on a node, or takes it out again.
-    pub(super) fn load(&mut self, snapshot: &Snapshot, need: u32, node: NodeId, load: DeviceLoad, sign: i64) {
+    pub(super) fn load(&mut self, snapshot: &Snapshot, need: u32, node: NodeId, kind: HoldKind, sign: i64) {
         let need = &snapshot.volumes.needs[need as usize];
         for volume in &need.attached {
             let users = self.users.entry((node, *volume)).or_default();
             let before = share(*users);
-            users.count(load, sign);
+            users.count(kind, sign);
             let after = share(*users);
             if users.all() == 0 {
                 self.users.remove(&(node, *volume));
             }
-            let difference = Taken { settled: after.settled - before.settled, leaving: after.leaving - before.leaving };
+            let difference =
+                UsageTotals { staying: after.staying - before.staying, releasing: after.releasing - before.releasing };
             change(&mut self.attached, (node, snapshot.volumes.drivers[*volume as usize]), difference);
         }
-        for (kind, amount) in &need.stored {
-            let Some(store) = snapshot.volumes.kinds[*kind as usize][node.index()] else { continue };
+        for (class, amount) in &need.stored {
+            let Some(store) = snapshot.volumes.kinds[*class as usize][node.index()] else { continue };
             let amount = i128::from(sign * amount);
-            let difference = match load {
-                DeviceLoad::Held | DeviceLoad::Promised => Taken { settled: amount, leaving: 0 },
-                DeviceLoad::Leaving => Taken { settled: 0, leaving: amount },
+            let difference = match kind {
+                HoldKind::Allocated | HoldKind::Pipelined => UsageTotals { staying: amount, releasing: 0 },
+                HoldKind::Releasing => UsageTotals { staying: 0, releasing: amount },
             };
             change(&mut self.stored, store, difference);
         }
@@ -67,37 +68,37 @@ impl VolumeBook {
 }
 
 /// How a volume with these users counts against the limit of its node.
-fn share(users: Heads) -> Taken {
-    let stays = users.settled() > 0;
-    Taken { settled: i128::from(stays), leaving: i128::from(!stays && users.leaving > 0) }
+fn share(users: PodCounts) -> UsageTotals {
+    let stays = users.staying() > 0;
+    UsageTotals { staying: i128::from(stays), releasing: i128::from(!stays && users.releasing > 0) }
 }
 
-fn change<K: Ord>(sums: &mut BTreeMap<K, Taken>, key: K, difference: Taken) {
+fn change<K: Ord>(sums: &mut BTreeMap<K, UsageTotals>, key: K, difference: UsageTotals) {
     let mut entry = match sums.entry(key) {
         Entry::Occupied(entry) => entry,
-        Entry::Vacant(entry) => entry.insert_entry(Taken::default()),
+        Entry::Vacant(entry) => entry.insert_entry(UsageTotals::default()),
     };
     let sum = entry.get_mut();
-    sum.settled += difference.settled;
-    sum.leaving += difference.leaving;
-    if *sum == Taken::default() {
+    sum.staying += difference.staying;
+    sum.releasing += difference.releasing;
+    if *sum == UsageTotals::default() {
         entry.remove();
     }
 }
 
 impl Ledger<'_> {
     /// How many pods use a volume on a node.
-    pub fn volume_users(&self, node: NodeId, volume: u32) -> Heads {
+    pub fn volume_users(&self, node: NodeId, volume: u32) -> PodCounts {
         self.volumes.users.get(&(node, volume)).copied().unwrap_or_default()
     }
 
     /// How many volumes of a driver are attached to a node.
-    pub fn volumes_attached(&self, node: NodeId, driver: u32) -> Taken {
+    pub fn volumes_attached(&self, node: NodeId, driver: u32) -> UsageTotals {
         self.volumes.attached.get(&(node, driver)).copied().unwrap_or_default()
     }
 
     /// What is taken from a store.
-    pub fn stored(&self, store: u32) -> Taken {
+    pub fn stored(&self, store: u32) -> UsageTotals {
         self.volumes.stored.get(&store).copied().unwrap_or_default()
     }
 }

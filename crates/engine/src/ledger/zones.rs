@@ -1,6 +1,6 @@
-//! What is taken of NUMA zones: sums over standings, like everything else in the ledger.
+//! What is taken of NUMA zones: sums over states, like everything else in the ledger.
 
-use super::{DeviceLoad, Ledger};
+use super::{HoldKind, Ledger};
 use crate::fit::When;
 use crate::ids::NodeId;
 use crate::snapshot::Snapshot;
@@ -9,7 +9,7 @@ pub use crate::snapshot::ZoneShare;
 
 /// Amounts taken of every zone and column, for nodes whose zones are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ZoneBook {
+pub(super) struct ZoneUsage {
     /// Where the rows of each node begin; nothing if no node has zones.
     start: Vec<usize>,
     loads: Vec<Load>,
@@ -18,12 +18,12 @@ pub(super) struct ZoneBook {
 /// Amounts by how pods stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
-    held: i64,
-    promised: i64,
-    leaving: i64,
+    allocated: i64,
+    pipelined: i64,
+    releasing: i64,
 }
 
-impl ZoneBook {
+impl ZoneUsage {
     pub(super) fn new(snapshot: &Snapshot) -> Self {
         let mut start = Vec::new();
         let mut rows = 0;
@@ -38,14 +38,14 @@ impl ZoneBook {
         self.start[node.index()] + zone as usize * snapshot.columns.len() + column as usize
     }
 
-    pub(super) fn load(&mut self, snapshot: &Snapshot, node: NodeId, share: ZoneShare, load: DeviceLoad, sign: i64) {
+    pub(super) fn load(&mut self, snapshot: &Snapshot, node: NodeId, share: ZoneShare, kind: HoldKind, sign: i64) {
         let at = self.at(snapshot, node, share.zone, share.column);
         let row = &mut self.loads[at];
         let amount = sign * share.amount;
-        match load {
-            DeviceLoad::Held => row.held += amount,
-            DeviceLoad::Promised => row.promised += amount,
-            DeviceLoad::Leaving => row.leaving += amount,
+        match kind {
+            HoldKind::Allocated => row.allocated += amount,
+            HoldKind::Pipelined => row.pipelined += amount,
+            HoldKind::Releasing => row.releasing += amount,
         }
     }
 }
@@ -57,10 +57,10 @@ impl Ledger<'_> {
         let row = &row.zones[zone as usize];
         let load = self.zones.loads[self.zones.at(self.snapshot, node, zone, column)];
         let column = column as usize;
-        let stays = row.allocatable[column] - row.taken[column] - load.held - load.promised;
+        let stays = row.allocatable[column] - row.unmanaged_used[column] - load.allocated - load.pipelined;
         match when {
             When::Later => stays,
-            When::Now => stays - load.leaving - row.leaving[column],
+            When::Now => stays - load.releasing - row.unmanaged_releasing[column],
         }
     }
 }

@@ -25,7 +25,7 @@ impl JobFacts {
         Self {
             what_if,
             by_priority: policy.order_by_priority,
-            by_need: policy.order_by_need,
+            by_need: policy.order_below_min_first,
             reference: ledger.snapshot.device_memory_range().0,
             known: vec![None; ledger.snapshot.jobs.len()],
         }
@@ -68,7 +68,7 @@ pub fn key_of(ledger: &Ledger<'_>, policy: &Policy, job: JobId) -> JobKey {
 
 /// A job's place in its queue if it were this complete.
 pub fn key_with(ledger: &Ledger<'_>, policy: &Policy, job: JobId, need: Need) -> JobKey {
-    key(ledger, job, need, policy.order_by_priority, policy.order_by_need)
+    key(ledger, job, need, policy.order_by_priority, policy.order_below_min_first)
 }
 
 fn key(ledger: &Ledger<'_>, job: JobId, need: Need, by_priority: bool, by_need: bool) -> JobKey {

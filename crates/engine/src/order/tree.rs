@@ -41,7 +41,7 @@ pub struct JobTree {
     seen: u64,
     by_age: bool,
     /// Compare all siblings every time, to compare results in tests.
-    pub plain: bool,
+    pub full_scan: bool,
 }
 
 /// The jobs of one queue, best on top.
@@ -98,21 +98,21 @@ const NOBODY: u32 = u32::MAX;
 impl JobTree {
     /// A tree without jobs.
     pub fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
-        let rows = &ledger.book.rows;
+        let rows = &ledger.queues.rows;
         let by_age = policy.proportion.is_none();
         let mut families: Vec<Family> = (0..=rows.len()).map(|_| Family::default()).collect();
         let mut seats = Vec::new();
         for (index, row) in rows.iter().enumerate() {
             let queue = QueueId::at(index);
             let family = row.parent.map_or(0, |parent| parent.index() + 1);
-            let depth = ledger.book.path(queue).count() - 1;
+            let depth = ledger.queues.path(queue).count() - 1;
             seats.push(Seat { family, number: families[family].members.len(), depth, active: false, stale: false });
             families[family].members.push(queue);
         }
         for family in &mut families {
             family.width = family.members.len().next_power_of_two();
             family.winners = vec![NOBODY; 2 * family.width];
-            family.ordered = by_age || all_comparable(family.members.iter().map(|queue| ledger.book.row(*queue)));
+            family.ordered = by_age || all_comparable(family.members.iter().map(|queue| ledger.queues.row(*queue)));
         }
         let levels = seats.iter().map(|seat| seat.depth + 1).max().unwrap_or(0);
         Self {
@@ -122,9 +122,9 @@ impl JobTree {
             seats,
             active: Vec::new(),
             stale: vec![Vec::new(); levels],
-            seen: ledger.book.version,
+            seen: ledger.queues.version,
             by_age,
-            plain: false,
+            full_scan: false,
         }
     }
 
@@ -199,7 +199,7 @@ impl JobTree {
 
     /// The queue or its jobs changed: it and all above are judged anew.
     fn change(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
-        for queue in ledger.book.path(queue) {
+        for queue in ledger.queues.path(queue) {
             let seat = &mut self.seats[queue.index()];
             if !seat.active {
                 seat.active = true;
@@ -219,11 +219,11 @@ impl JobTree {
 
     /// Judges again what is out of date, from the leaves up.
     fn refresh(&mut self, ledger: &Ledger<'_>, jobs: &mut impl Jobs) {
-        if self.seen != ledger.book.version {
-            self.seen = ledger.book.version;
+        if self.seen != ledger.queues.version {
+            self.seen = ledger.queues.version;
             for index in 0..self.active.len() {
                 let queue = self.active[index];
-                let version = ledger.book.row(queue).version;
+                let version = ledger.queues.row(queue).version;
                 // What is charged to a queue is charged to all above it, so these are found here, too.
                 if self.judged[queue.index()].as_ref().is_some_and(|judged| judged.version != version) {
                     self.outdate(queue);
@@ -249,10 +249,10 @@ impl JobTree {
         } else {
             self.best(ledger, below).and_then(|child| self.judged[child.index()].as_ref()).map(|judged| judged.head)
         };
-        let row = ledger.book.row(queue);
+        let row = ledger.queues.row(queue);
         self.judged[queue.index()] = head.map(|head| {
             let contender = Contender { row, required: jobs.required(ledger, head), victims: Triple::ZERO };
-            Judged { version: row.version, head, entitlement: Entitlement::of(contender, ledger.book.total) }
+            Judged { version: row.version, head, entitlement: Entitlement::of(contender, ledger.queues.total) }
         });
         self.enter(ledger, queue);
     }
@@ -281,7 +281,7 @@ impl JobTree {
     /// The first of a family; all its members must be judged.
     fn best(&self, ledger: &Ledger<'_>, family: usize) -> Option<QueueId> {
         let Family { members, winners, ordered, .. } = &self.families[family];
-        if *ordered && !self.plain {
+        if *ordered && !self.full_scan {
             return members.get(*winners.get(1)? as usize).copied();
         }
         let judged = members.iter().copied().filter(|queue| self.judged[queue.index()].is_some());
@@ -290,7 +290,7 @@ impl JobTree {
 
     fn comes_before(&self, ledger: &Ledger<'_>, left: QueueId, right: QueueId) -> bool {
         if self.by_age {
-            return ledger.book.row(left).created < ledger.book.row(right).created;
+            return ledger.queues.row(left).created < ledger.queues.row(right).created;
         }
         let judged = |queue: QueueId| &self.judged[queue.index()].as_ref().expect("judged above").entitlement;
         judged(left).compare(judged(right)).is_lt()

@@ -2,14 +2,14 @@
 
 use super::{Claim, divide};
 use crate::ids::QueueId;
-use crate::queues::QueueBook;
+use crate::queues::QueueAccounts;
 use crate::units::QueueResource;
 
 /// Computes the fair share of every queue, adding to what is there.
-pub fn divide_tree(book: &mut QueueBook, k_value: i64) {
-    let mut children: Vec<Vec<QueueId>> = vec![Vec::new(); book.rows.len()];
+pub fn divide_tree(accounts: &mut QueueAccounts, k_value: i64) {
+    let mut children: Vec<Vec<QueueId>> = vec![Vec::new(); accounts.rows.len()];
     let mut level = Vec::new();
-    for (index, row) in book.rows.iter().enumerate() {
+    for (index, row) in accounts.rows.iter().enumerate() {
         match row.parent {
             Some(parent) => children[parent.index()].push(QueueId::at(index)),
             None => level.push(QueueId::at(index)),
@@ -18,8 +18,8 @@ pub fn divide_tree(book: &mut QueueBook, k_value: i64) {
     let mut families = vec![(None, level)];
     while let Some((parent, family)) = families.pop() {
         for resource in QueueResource::ALL {
-            let amount = parent.map_or(book.total, |parent: QueueId| book.row(parent).fair_share).get(resource);
-            divide_family(book, &family, resource, amount, k_value);
+            let amount = parent.map_or(accounts.total, |parent: QueueId| accounts.row(parent).fair_share).get(resource);
+            divide_family(accounts, &family, resource, amount, k_value);
         }
         for queue in family {
             let below = std::mem::take(&mut children[queue.index()]);
@@ -30,12 +30,12 @@ pub fn divide_tree(book: &mut QueueBook, k_value: i64) {
     }
 }
 
-fn divide_family(book: &mut QueueBook, family: &[QueueId], resource: QueueResource, amount: i64, k_value: i64) {
+fn divide_family(accounts: &mut QueueAccounts, family: &[QueueId], resource: QueueResource, amount: i64, k_value: i64) {
     let index = resource as usize;
     let mut claims: Vec<Claim> = family
         .iter()
         .map(|queue| {
-            let row = book.row(*queue);
+            let row = accounts.row(*queue);
             Claim {
                 quota: row.quota[index],
                 limit: row.limit[index],
@@ -50,6 +50,6 @@ fn divide_family(book: &mut QueueBook, family: &[QueueId], resource: QueueResour
         .collect();
     divide(amount, resource.unit(), k_value, &mut claims);
     for (queue, claim) in family.iter().zip(claims) {
-        book.rows[queue.index()].fair_share.0[index] = claim.share;
+        accounts.rows[queue.index()].fair_share.0[index] = claim.share;
     }
 }

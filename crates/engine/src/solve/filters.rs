@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
-use super::victims::{Batch, Place};
+use super::victims::{FreedGpus, VictimBatch};
 use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::ledger::Ledger;
 use crate::snapshot::{GPUS, GpuAsk, Shape};
@@ -14,7 +14,7 @@ use crate::units::{GPU, compat};
 ///
 /// For each size of pod, nodes must have room for as many pods of that size as there are pods at least that large.
 #[derive(Clone, Debug)]
-pub struct FreeGpus {
+pub struct NodeGpuCheck {
     free: Vec<i64>,
     sizes: Vec<Size>,
 }
@@ -28,7 +28,7 @@ struct Size {
     room: i64,
 }
 
-impl FreeGpus {
+impl NodeGpuCheck {
     /// What is free on each node, for pods with these demands. `rooms` remembers sizes of pods that were asked about.
     pub fn new(free: &[i64], demands: &[i64], rooms: &mut BTreeMap<i64, i64>) -> Self {
         let mut sizes: Vec<i64> = demands.iter().copied().filter(|gpus| *gpus > 0).collect();
@@ -44,14 +44,19 @@ impl FreeGpus {
 
     /// Adds what a batch would give back, or takes it away again. Of victims who must find another place, pods of the
     /// same size take as much room as they make.
-    pub fn give_back(&mut self, batch: &Batch, stays: bool, sign: i64) {
+    pub fn give_back(&mut self, batch: &VictimBatch, stays: bool, sign: i64) {
         if !stays {
             batch.all_places().for_each(|place| self.give(place.node, sign * place.gpus));
             return;
         }
-        let same = |place: &Place| self.only_size().is_some_and(|size| place.whole && place.gpus % size == 0);
-        let others: Vec<Place> =
-            batch.places.iter().copied().filter(|place| !same(place)).chain(batch.ridden.iter().copied()).collect();
+        let same = |place: &FreedGpus| self.only_size().is_some_and(|size| place.whole && place.gpus % size == 0);
+        let others: Vec<FreedGpus> = batch
+            .places
+            .iter()
+            .copied()
+            .filter(|place| !same(place))
+            .chain(batch.dependent_targets.iter().copied())
+            .collect();
         for place in others {
             self.give(place.node, sign * place.gpus);
         }
@@ -86,7 +91,7 @@ fn room(free: i64, gpus: i64) -> i64 {
 
 /// All GPUs that the pods, and victims who must keep a place, can count on together, wherever they are.
 #[derive(Clone, Copy, Debug)]
-pub struct Volume {
+pub struct TotalGpuCheck {
     demand: i64,
     free: i64,
     counted: Counted,
@@ -96,7 +101,7 @@ pub struct Volume {
 enum Counted {
     /// Only whole GPUs are asked for.
     Whole,
-    /// Parts as well: all GPUs are alike, so that a part is as large everywhere.
+    /// SharedGpuTotals as well: all GPUs are alike, so that a part is as large everywhere.
     Parts,
     /// What is asked for differs from node to node.
     Nothing,
@@ -104,14 +109,14 @@ enum Counted {
 
 /// What is free of GPUs that are all alike.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts {
+pub struct SharedGpuTotals {
     /// MiB of each.
     memory: i64,
     /// Whole ones and parts, now or later, rounded up.
     free: i64,
 }
 
-impl Parts {
+impl SharedGpuTotals {
     /// `None` if GPUs are not alike, or given out in other ways as well.
     pub fn new(ledger: &Ledger<'_>) -> Option<Self> {
         let snapshot = ledger.snapshot;
@@ -125,7 +130,7 @@ impl Parts {
         let whole = |node: NodeId| (ledger.idle(node)[GPUS] + ledger.releasing(node)[GPUS]).max(0);
         let part = |device: &DeviceId| {
             let device = ledger.device(*device);
-            let used = device.held + device.promised;
+            let used = device.allocated + device.pipelined;
             // One that everybody leaves is a whole one.
             if used > 0 { -in_gpus(used - memory, memory).min(0) } else { 0 }
         };
@@ -139,9 +144,9 @@ fn in_gpus(mib: i64, memory: i64) -> i64 {
     (i128::from(mib) * i128::from(GPU)).div_euclid(i128::from(memory)) as i64
 }
 
-impl Volume {
+impl TotalGpuCheck {
     /// For these pods, with so much free; `parts` where any of them asks for a part of a GPU.
-    pub fn new(ledger: &Ledger<'_>, free: i64, parts: Option<Parts>, pending: &[TaskId]) -> Self {
+    pub fn new(ledger: &Ledger<'_>, free: i64, parts: Option<SharedGpuTotals>, pending: &[TaskId]) -> Self {
         let shapes = || pending.iter().map(|task| ledger.snapshot.shape(ledger.snapshot.task(*task).shape));
         if shapes().all(|shape| shape.gpu == GpuAsk::Whole) {
             return Self { demand: shapes().map(|shape| shape.quota_gpu).sum(), free, counted: Counted::Whole };
@@ -185,31 +190,31 @@ impl Volume {
 
 /// Whether each pending pod is admitted by some node that is feasible or gives something back.
 #[derive(Debug)]
-pub struct Admission<'t> {
+pub struct FeasibleNodeCheck<'t> {
     /// Pods that no node so far admits.
-    homeless: Vec<&'t TaskId>,
+    without_node: Vec<&'t TaskId>,
 }
 
-impl<'t> Admission<'t> {
+impl<'t> FeasibleNodeCheck<'t> {
     /// Looks at the feasible nodes.
     pub fn new(ledger: &Ledger<'_>, pending: &'t [TaskId], feasible: &FixedBitSet) -> Self {
         let admitted = |task: &TaskId| !class_of(ledger, *task).is_disjoint(feasible);
-        Self { homeless: pending.iter().filter(|task| !admitted(task)).collect() }
+        Self { without_node: pending.iter().filter(|task| !admitted(task)).collect() }
     }
 
     /// Looks at the nodes of a batch as well.
-    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &Batch) {
-        if self.homeless.is_empty() {
+    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &VictimBatch) {
+        if self.without_node.is_empty() {
             return;
         }
         let admits =
             |task: &TaskId| batch.all_places().any(|place| class_of(ledger, *task).contains(place.node.index()));
-        self.homeless.retain(|task| !admits(task));
+        self.without_node.retain(|task| !admits(task));
     }
 
     /// Whether every pod has a node.
     pub fn suffices(&self) -> bool {
-        self.homeless.is_empty()
+        self.without_node.is_empty()
     }
 }
 

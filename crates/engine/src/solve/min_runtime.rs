@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::index::JobIndex;
 use super::search::Trial;
-use super::victims::{Candidate, Eligible, VictimRule};
+use super::victims::{Candidate, VictimRule, VictimScope};
 use crate::gang::Gang;
 use crate::ids::{JobId, PodSetId, QueueId};
 use crate::outcome::Protection;
@@ -40,14 +40,14 @@ fn reclaim_shield(session: &Session<'_>, reclaimer: QueueId, victim: JobId) -> O
 /// How long a job is protected, by which queue's setting, and until when.
 type Shield = (Span, Option<QueueId>, Timestamp);
 
-/// Jobs that may not be evicted for the beneficiary because they are young; of elastic ones the surplus may.
-pub fn protection(session: &Session<'_>, eligible: &Eligible, index: &JobIndex) -> Option<Protection> {
+/// Jobs that may not be evicted for the preemptor because they are young; of elastic ones the surplus may.
+pub fn protection(session: &Session<'_>, eligible: &VictimScope, index: &JobIndex) -> Option<Protection> {
     let rules = session.policy.min_runtime?;
     let set = |queue: &Queue| queue.preempt_min_runtime.is_some() || queue.reclaim_min_runtime.is_some();
     if rules.preempt_default.0 <= 0 && rules.reclaim_default.0 <= 0 && !session.snapshot.queues.iter().any(set) {
         return None;
     }
-    let own = session.snapshot.job(eligible.beneficiary);
+    let own = session.snapshot.job(eligible.preemptor);
     let shield_of = |victim: JobId| match eligible.rule {
         VictimRule::Move => None,
         VictimRule::LowerPriority if session.snapshot.job(victim).priority >= own.priority => None,
@@ -76,7 +76,7 @@ pub fn candidate(session: &Session<'_>, job: JobId, protected: bool) -> Option<C
 }
 
 /// KAI takes the core of a protected job into its scenarios and then refuses them.
-pub fn spares_minimum(session: &Session<'_>, trial: &Trial<'_>, protected: impl Fn(JobId) -> bool) -> bool {
+pub fn keeps_min_members(session: &Session<'_>, trial: &Trial<'_>, protected: impl Fn(JobId) -> bool) -> bool {
     if session.policy.repairs.gang_trees {
         return true;
     }
@@ -101,8 +101,8 @@ fn reclaim_setting(
     if rules.reclaim_method == ReclaimMethod::Queue {
         return first_set(session, victim, setting);
     }
-    let book = &session.ledger.book;
-    let (ours, theirs) = (book.path_from_top(reclaimer), book.path_from_top(victim));
+    let accounts = &session.ledger.queues;
+    let (ours, theirs) = (accounts.path_from_top(reclaimer), accounts.path_from_top(victim));
     let common = ours.iter().zip(&theirs).take_while(|(left, right)| left == right).count();
     if common == 0 {
         return setting(&session.snapshot.queues[theirs[0].index()]).map(|span| (span, theirs[0]));
@@ -114,7 +114,7 @@ fn reclaim_setting(
 
 fn first_set(session: &Session<'_>, queue: QueueId, setting: fn(&Queue) -> Option<Span>) -> Option<(Span, QueueId)> {
     let own = |queue: QueueId| setting(&session.snapshot.queues[queue.index()]).map(|span| (span, queue));
-    session.ledger.book.path(queue).find_map(own)
+    session.ledger.queues.path(queue).find_map(own)
 }
 
 fn shield(session: &Session<'_>, job: JobId, set: Option<(Span, QueueId)>, default: Span) -> Option<Shield> {

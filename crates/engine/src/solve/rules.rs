@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::ids::QueueId;
-use crate::outcome::{Bar, QueueBlock};
-use crate::queues::QueueBook;
+use crate::outcome::{Ineligibility, QueueBlock};
+use crate::queues::QueueAccounts;
 use crate::units::{Ceiling, ONE, QueueResource, Triple};
 
 /// A job that wants room, as the rules see it.
@@ -22,14 +22,14 @@ pub struct Reclaimer {
 
 /// Whether the job may try to reclaim at all: its queue stays within fair share, and within quota if the job cannot
 /// be preempted.
-pub fn can_reclaim(book: &QueueBook, reclaimer: Reclaimer) -> bool {
-    bar(book, reclaimer).is_none()
+pub fn can_reclaim(accounts: &QueueAccounts, reclaimer: Reclaimer) -> bool {
+    ineligibility(accounts, reclaimer).is_none()
 }
 
 /// The bound that forbids the job to reclaim.
-pub fn bar(book: &QueueBook, reclaimer: Reclaimer) -> Option<Bar> {
+pub fn ineligibility(accounts: &QueueAccounts, reclaimer: Reclaimer) -> Option<Ineligibility> {
     let Reclaimer { queue, preemptible, required } = reclaimer;
-    let row = book.row(queue);
+    let row = accounts.row(queue);
     let block = |resource: QueueResource, allocated: Triple, bound: i64| {
         let (allocated, requested) = (allocated.get(resource), required.get(resource));
         let block = QueueBlock { queue, resource, bound, allocated, request: required };
@@ -42,30 +42,33 @@ pub fn bar(book: &QueueBook, reclaimer: Reclaimer) -> Option<Bar> {
     };
     // GPUs are what jobs wait for, so they are named before the others.
     let all = || QueueResource::ALL.into_iter().rev();
-    all().find_map(over_share).map(Bar::FairShare).or_else(|| all().find_map(over_quota).map(Bar::Quota))
+    all()
+        .find_map(over_share)
+        .map(Ineligibility::FairShare)
+        .or_else(|| all().find_map(over_quota).map(Ineligibility::Quota))
 }
 
 /// The victim's side holds more than its share.
-pub fn over_fair_share(book: &QueueBook, victim: QueueId, remaining: Triple) -> bool {
-    !remaining.within(book.row(victim).allocatable())
+pub fn over_fair_share(accounts: &QueueAccounts, victim: QueueId, remaining: Triple) -> bool {
+    !remaining.within(accounts.row(victim).allocatable())
 }
 
 /// The reclaimer's side stays within quota while the victim's side is above its own.
 pub fn quota_guaranteed(
-    book: &QueueBook,
+    accounts: &QueueAccounts,
     reclaimer: QueueId,
     victim: QueueId,
     required: Triple,
     remaining: Triple,
 ) -> bool {
-    let row = book.row(reclaimer);
-    (row.allocated + required).within(row.quota) && !remaining.within(book.row(victim).quota)
+    let row = accounts.row(reclaimer);
+    (row.allocated + required).within(row.quota) && !remaining.within(accounts.row(victim).quota)
 }
 
 /// Whether jobs of `victim` are worth looking at: a cheap test before the search.
-pub fn may_lose(book: &QueueBook, reclaimer: Reclaimer, victim: QueueId) -> bool {
-    let (ours, theirs) = book.parting(reclaimer.queue, victim);
-    let (ours, theirs) = (book.row(ours), book.row(theirs));
+pub fn may_be_reclaimed(accounts: &QueueAccounts, reclaimer: Reclaimer, victim: QueueId) -> bool {
+    let (ours, theirs) = accounts.parting(reclaimer.queue, victim);
+    let (ours, theirs) = (accounts.row(ours), accounts.row(theirs));
     if !(ours.allocated + reclaimer.required).within(ours.quota) {
         return !theirs.allocated.within(theirs.allocatable());
     }
@@ -86,37 +89,46 @@ pub fn may_lose(book: &QueueBook, reclaimer: Reclaimer, victim: QueueId) -> bool
 /// Whether the rules allow taking these units, in this order, for the reclaimer.
 ///
 /// `units` are what each victim queue loses, one unit at a time. The multiplier is in millionths.
-pub fn reclaimable(book: &QueueBook, reclaimer: Reclaimer, units: &[(QueueId, Triple)], multiplier: i64) -> bool {
+pub fn reclaimable(
+    accounts: &QueueAccounts,
+    reclaimer: Reclaimer,
+    units: &[(QueueId, Triple)],
+    multiplier: i64,
+) -> bool {
     let mut remaining: BTreeMap<QueueId, Triple> = BTreeMap::new();
     let mut taken: BTreeMap<QueueId, Triple> = BTreeMap::new();
     for (victim, unit) in units {
-        let (ours, theirs) = book.parting(reclaimer.queue, *victim);
-        let left = remaining.get(&theirs).copied().unwrap_or(book.row(theirs).allocated);
-        if !over_fair_share(book, theirs, left) && !quota_guaranteed(book, ours, theirs, reclaimer.required, left) {
+        let (ours, theirs) = accounts.parting(reclaimer.queue, *victim);
+        let left = remaining.get(&theirs).copied().unwrap_or(accounts.row(theirs).allocated);
+        if !over_fair_share(accounts, theirs, left)
+            && !quota_guaranteed(accounts, ours, theirs, reclaimer.required, left)
+        {
             return false;
         }
-        for queue in book.path(*victim) {
-            *remaining.entry(queue).or_insert(book.row(queue).allocated) -= *unit;
+        for queue in accounts.path(*victim) {
+            *remaining.entry(queue).or_insert(accounts.row(queue).allocated) -= *unit;
             *taken.entry(queue).or_default() += *unit;
         }
     }
-    book.path(reclaimer.queue).all(|queue| stays_behaved(book, reclaimer, queue, &remaining, &taken, multiplier))
+    accounts
+        .path(reclaimer.queue)
+        .all(|queue| stays_less_saturated(accounts, reclaimer, queue, &remaining, &taken, multiplier))
 }
 
 /// The most that a side could lose, if no more than `beside` is lost on the reclaimer's side: a necessary condition,
 /// known before anything is tried. `None`: nothing at all.
 ///
 /// A side that becomes no more saturated than the reclaimer's never passes [`reclaimable`].
-pub fn most_lost(
-    book: &QueueBook,
+pub fn max_reclaimable(
+    accounts: &QueueAccounts,
     reclaimer: Reclaimer,
     (ours, theirs): (QueueId, QueueId),
     beside: Triple,
     multiplier: i64,
 ) -> Option<Triple> {
-    let (our_row, their_row) = (book.row(ours), book.row(theirs));
+    let (our_row, their_row) = (accounts.row(ours), accounts.row(theirs));
     let held = their_row.allocated;
-    if !over_fair_share(book, theirs, held) && !quota_guaranteed(book, ours, theirs, reclaimer.required, held) {
+    if !over_fair_share(accounts, theirs, held) && !quota_guaranteed(accounts, ours, theirs, reclaimer.required, held) {
         return None;
     }
     let after = our_row.allocated - beside + reclaimer.required;
@@ -139,18 +151,18 @@ pub fn most_lost(
 }
 
 /// On one level: the reclaimer's side must not end up above its share and as saturated as a sibling it took from.
-fn stays_behaved(
-    book: &QueueBook,
+fn stays_less_saturated(
+    accounts: &QueueAccounts,
     reclaimer: Reclaimer,
     queue: QueueId,
     remaining: &BTreeMap<QueueId, Triple>,
     taken: &BTreeMap<QueueId, Triple>,
     multiplier: i64,
 ) -> bool {
-    let row = book.row(queue);
+    let row = accounts.row(queue);
     let after = remaining.get(&queue).copied().unwrap_or(row.allocated) + reclaimer.required;
     for (sibling, left) in remaining {
-        let other = book.row(*sibling);
+        let other = accounts.row(*sibling);
         if *sibling == queue || other.parent != row.parent {
             continue;
         }

@@ -8,29 +8,29 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
-use super::victims::Batch;
+use super::victims::VictimBatch;
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Ledger;
 
-/// Victims gathered so far for one prefix of a pending job, with what the generators ask about them.
+/// Victims pool so far for one prefix of a pending job, with what the generators ask about them.
 #[derive(Debug)]
-pub struct Gathered {
+pub struct VictimPool {
     /// Victims of the last prefix that worked out.
-    pub recorded: Vec<Arc<Batch>>,
+    pub recorded: Vec<Arc<VictimBatch>>,
     /// Victims found for this prefix, in order.
-    pub potential: Vec<Arc<Batch>>,
+    pub potential: Vec<Arc<VictimBatch>>,
     /// For each potential batch the one before it of the same job, and GPUs of all up to it that could be lost.
     earlier: Vec<(Option<usize>, i64)>,
     /// The last batch of jobs that are known.
     last_of: BTreeMap<JobId, usize>,
     /// Nodes with potential victims, by first appearance.
-    at: Vec<AtNode>,
+    nodes: Vec<AtNode>,
     /// Where each node is in `at`.
     slots: Vec<u32>,
     /// Nodes of use by what they could offer, then by first appearance.
-    by_gain: BTreeSet<(i64, usize)>,
+    nodes_by_free_gpus: BTreeSet<(i64, usize)>,
     /// GPUs free on feasible nodes without potential victims, recorded ones gone.
-    elsewhere: i64,
+    free_on_other_nodes: i64,
     free: Vec<i64>,
     is_feasible: Vec<bool>,
     /// GPUs of the smallest pending pod: nodes that could not even offer these are of no use.
@@ -38,7 +38,7 @@ pub struct Gathered {
     /// GPUs of all pending pods.
     demand: i64,
     /// Whether [`Self::multi_node`] would offer anything that it did not offer before.
-    news: bool,
+    has_new_candidates: bool,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct AtNode {
     node: NodeId,
     gain: i64,
     batches: Vec<usize>,
-    /// GPUs, here and elsewhere, that jobs with victims here could lose, at most.
+    /// GPUs, here and free_on_other_nodes, that jobs with victims here could lose, at most.
     losable: i64,
 }
 
@@ -55,10 +55,10 @@ const NOWHERE: u32 = u32::MAX;
 /// Victims to try: all recorded batches and these potential ones.
 pub type Scenario = Vec<usize>;
 
-impl Gathered {
+impl VictimPool {
     /// Starts with recorded victims. `free` is what each node has, now or later; `demands` what each pod asks for.
     pub fn new(
-        recorded: Vec<Arc<Batch>>,
+        recorded: Vec<Arc<VictimBatch>>,
         free: &[i64],
         feasible: impl Iterator<Item = NodeId>,
         demands: &[i64],
@@ -68,30 +68,30 @@ impl Gathered {
             free[place.node.index()] += place.gpus;
         }
         let mut is_feasible = vec![false; free.len()];
-        let mut elsewhere = 0;
+        let mut free_on_other_nodes = 0;
         for node in feasible {
             is_feasible[node.index()] = true;
-            elsewhere += free[node.index()];
+            free_on_other_nodes += free[node.index()];
         }
         Self {
             recorded,
             potential: Vec::new(),
             earlier: Vec::new(),
             last_of: BTreeMap::new(),
-            at: Vec::new(),
+            nodes: Vec::new(),
             slots: vec![NOWHERE; free.len()],
-            by_gain: BTreeSet::new(),
-            elsewhere,
+            nodes_by_free_gpus: BTreeSet::new(),
+            free_on_other_nodes,
             free,
             is_feasible,
             smallest: demands.iter().copied().min().unwrap_or(0),
             demand: demands.iter().sum(),
-            news: true,
+            has_new_candidates: true,
         }
     }
 
     /// Adds a batch of potential victims, who could be lost or must be moved.
-    pub fn push(&mut self, batch: Arc<Batch>, could_be_lost: bool) {
+    pub fn push(&mut self, batch: Arc<VictimBatch>, could_be_lost: bool) {
         let index = self.potential.len();
         let before = self.last_of.insert(batch.job, index);
         let gpus = if could_be_lost { batch.gpus() } else { 0 };
@@ -99,25 +99,25 @@ impl Gathered {
         self.earlier.push((before, known + gpus));
         for place in &batch.places {
             let slot = self.slot(place.node);
-            let at = &mut self.at[slot];
+            let at = &mut self.nodes[slot];
             let gain = at.gain;
             at.gain += place.gpus;
             if at.batches.last() != Some(&index) {
                 at.batches.push(index);
-                // What the job loses elsewhere may be counted twice; it is an upper bound.
+                // What the job loses free_on_other_nodes may be counted twice; it is an upper bound.
                 at.losable += known + gpus;
             }
             if at.gain >= self.smallest {
-                self.by_gain.remove(&(gain, slot));
-                self.by_gain.insert((at.gain, slot));
-                self.news = true;
+                self.nodes_by_free_gpus.remove(&(gain, slot));
+                self.nodes_by_free_gpus.insert((at.gain, slot));
+                self.has_new_candidates = true;
             }
         }
         // Nodes where only earlier pods of the job are.
         let mut older = before;
         while let Some(batch) = older.filter(|_| gpus > 0) {
             for place in &self.potential[batch].places {
-                self.at[self.slots[place.node.index()] as usize].losable += gpus;
+                self.nodes[self.slots[place.node.index()] as usize].losable += gpus;
             }
             older = self.earlier[batch].0;
         }
@@ -126,12 +126,12 @@ impl Gathered {
 
     fn slot(&mut self, node: NodeId) -> usize {
         if self.slots[node.index()] == NOWHERE {
-            self.slots[node.index()] = self.at.len() as u32;
+            self.slots[node.index()] = self.nodes.len() as u32;
             if self.is_feasible[node.index()] {
-                self.elsewhere -= self.free[node.index()];
-                self.news = true;
+                self.free_on_other_nodes -= self.free[node.index()];
+                self.has_new_candidates = true;
             }
-            self.at.push(AtNode { node, gain: self.free[node.index()], batches: Vec::new(), losable: 0 });
+            self.nodes.push(AtNode { node, gain: self.free[node.index()], batches: Vec::new(), losable: 0 });
         }
         self.slots[node.index()] as usize
     }
@@ -146,7 +146,7 @@ impl Gathered {
         hosts.dedup();
         let mut scenarios: Vec<Scenario> = Vec::new();
         let slots = hosts.iter().map(|node| self.slots[node.index()]).filter(|slot| *slot != NOWHERE);
-        for at in slots.map(|slot| &self.at[slot as usize]).filter(|at| at.losable >= missing) {
+        for at in slots.map(|slot| &self.nodes[slot as usize]).filter(|at| at.losable >= missing) {
             let mut batches: Vec<usize> = at.batches.iter().flat_map(|batch| self.siblings(*batch)).collect();
             batches.sort_unstable();
             batches.dedup();
@@ -168,32 +168,32 @@ impl Gathered {
     }
 
     /// Whether [`Self::multi_node`] could offer anything new since this was asked last.
-    pub fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+    pub fn take_new_candidates(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_candidates)
     }
 
     /// Growing sets of nodes, those with least to gain first, with all batches that touch them; sets in `seen` were
     /// offered before and are left out.
-    pub fn multi_node<'g>(&'g self, ledger: &Ledger<'_>, seen: &'g mut BTreeSet<u128>) -> Option<Prefixes<'g>> {
-        let demand = (self.demand - self.elsewhere).max(0);
-        let first = shortest_prefix(self.by_gain.iter().map(|(gain, _)| *gain), demand)?;
-        Some(Prefixes {
-            gathered: self,
+    pub fn multi_node<'g>(&'g self, ledger: &Ledger<'_>, seen: &'g mut BTreeSet<u128>) -> Option<NodePrefixes<'g>> {
+        let demand = (self.demand - self.free_on_other_nodes).max(0);
+        let first = shortest_prefix(self.nodes_by_free_gpus.iter().map(|(gain, _)| *gain), demand)?;
+        Some(NodePrefixes {
+            pool: self,
             seen,
-            nodes: self.by_gain.iter().peekable(),
+            nodes: self.nodes_by_free_gpus.iter().peekable(),
             missing: first,
             step: 0,
             batches: FixedBitSet::with_capacity(self.potential.len()),
-            signature: 0,
+            fingerprint: 0,
             whole_jobs: ledger.repairs.gang_trees,
             done: false,
         })
     }
 }
 
-/// Scenarios of [`Gathered::multi_node`], made when asked for.
-pub struct Prefixes<'g> {
-    gathered: &'g Gathered,
+/// Scenarios of [`VictimPool::multi_node`], made when asked for.
+pub struct NodePrefixes<'g> {
+    pool: &'g VictimPool,
     seen: &'g mut BTreeSet<u128>,
     nodes: Peekable<btree_set::Iter<'g, (i64, usize)>>,
     /// Nodes to add for the next scenario.
@@ -201,35 +201,35 @@ pub struct Prefixes<'g> {
     step: usize,
     batches: FixedBitSet,
     /// Tells apart sets of nodes and what is known to be there.
-    signature: u128,
+    fingerprint: u128,
     /// A job that loses its core loses its surplus as well.
     whole_jobs: bool,
     done: bool,
 }
 
-impl Iterator for Prefixes<'_> {
+impl Iterator for NodePrefixes<'_> {
     type Item = Scenario;
 
     fn next(&mut self) -> Option<Scenario> {
         while !self.done {
             for (_, slot) in self.nodes.by_ref().take(self.missing) {
-                let at = &self.gathered.at[*slot];
+                let at = &self.pool.nodes[*slot];
                 // Odd factors spread node and count over all bits; the sum does not depend on the order of nodes.
                 let (node, count) = (u128::from(at.node.0) + 1, at.batches.len() as u128 + 1);
-                self.signature = self.signature.wrapping_add(
+                self.fingerprint = self.fingerprint.wrapping_add(
                     node.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
                         ^ count.wrapping_mul(0xc2b2_ae3d_27d4_eb4f_1656_67b1_9e37_79f9),
                 );
                 for batch in &at.batches {
                     let with = if self.whole_jobs { usize::MAX } else { 1 };
-                    self.gathered.and_earlier(*batch).take(with).for_each(|batch| self.batches.insert(batch));
+                    self.pool.and_earlier(*batch).take(with).for_each(|batch| self.batches.insert(batch));
                 }
             }
             self.done = self.nodes.peek().is_none();
             // Lengths grow by 1, 2, 4 … nodes.
             self.missing = self.step + 1;
             self.step = 2 * self.step + 1;
-            if self.seen.insert(self.signature) {
+            if self.seen.insert(self.fingerprint) {
                 return Some(self.batches.ones().collect());
             }
         }
@@ -251,7 +251,7 @@ fn shortest_prefix(gains: impl Iterator<Item = i64>, demand: i64) -> Option<usiz
 
 /// Where a victim is.
 pub fn node_of(ledger: &Ledger<'_>, task: TaskId) -> Option<NodeId> {
-    ledger.standing(task).spot().map(|spot| spot.node)
+    ledger.state(task).placement().map(|placement| placement.node)
 }
 
 /// GPUs that a pod asks for, as queues count them; memory requests count nothing.

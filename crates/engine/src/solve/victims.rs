@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::index::JobIndex;
-use super::losses::Unit;
+use super::loss_bound::VictimLoss;
 use super::min_runtime;
 use crate::gang::Gang;
 use crate::ids::{JobId, NodeId, QueueId, TaskId};
-use crate::ledger::{Ledger, Standing};
+use crate::ledger::{Ledger, TaskState};
 use crate::order::jobs::key_with;
 use crate::order::queues::{Contender, Entitlement};
 use crate::order::tree::JobKey;
@@ -19,9 +19,9 @@ use crate::units::{Span, Triple};
 
 /// Which jobs may lose pods for a job.
 #[derive(Clone, Debug)]
-pub struct Eligible {
+pub struct VictimScope {
     /// The job that gets the room.
-    pub beneficiary: JobId,
+    pub preemptor: JobId,
     /// Leaf queues of victims.
     pub queues: Vec<QueueId>,
     /// By which rule.
@@ -46,27 +46,27 @@ pub struct Candidate {
     pub surplus_only: bool,
 }
 
-impl Eligible {
+impl VictimScope {
     /// How the job may be used; `None` if not at all.
     fn candidate(&self, session: &Session<'_>, victim: JobId) -> Option<Candidate> {
-        let was_helped = session.policy.repairs.drop_placements && session.beneficiaries.contains(&victim);
-        if victim == self.beneficiary || was_helped {
+        let is_preemptor = session.policy.repairs.drop_placements && session.preemptors.contains(&victim);
+        if victim == self.preemptor || is_preemptor {
             return None;
         }
-        let beneficiary = session.snapshot.job(self.beneficiary);
+        let preemptor = session.snapshot.job(self.preemptor);
         match self.rule {
             VictimRule::Move => {
                 // Unless it is one of those who have lost their place.
-                let protected = is_unsettled(session, victim) && !is_unsettled(session, self.beneficiary);
+                let protected = was_recently_evicted(session, victim) && !was_recently_evicted(session, self.preemptor);
                 (!protected).then_some(Candidate { surplus_only: false })
             }
             VictimRule::LowerPriority => {
-                let lower = session.snapshot.job(victim).priority < beneficiary.priority;
+                let lower = session.snapshot.job(victim).priority < preemptor.priority;
                 let protected = lower && min_runtime::protected_from_preempt(session, victim);
                 min_runtime::candidate(session, victim, protected).filter(|_| lower)
             }
             VictimRule::OtherQueue => {
-                let protected = min_runtime::protected_from_reclaim(session, beneficiary.queue?, victim);
+                let protected = min_runtime::protected_from_reclaim(session, preemptor.queue?, victim);
                 min_runtime::candidate(session, victim, protected)
             }
         }
@@ -75,17 +75,17 @@ impl Eligible {
 
 /// Whether the job had to go not long ago. Who is moved may find another place than was foreseen, and then others are
 /// moved for those who lack one: with nobody left in peace that could go on for ever.
-fn is_unsettled(session: &Session<'_>, job: JobId) -> bool {
-    let last = session.snapshot.job(job).last_eviction.filter(|_| session.policy.repairs.lasting_moves);
-    last.is_some_and(|last| (Span(0)..SETTLING).contains(&session.now.since(last)))
+fn was_recently_evicted(session: &Session<'_>, job: JobId) -> bool {
+    let last = session.snapshot.job(job).last_eviction.filter(|_| session.policy.repairs.stable_moves);
+    last.is_some_and(|last| (Span(0)..MOVE_COOLDOWN).contains(&session.now.since(last)))
 }
 
 /// So long a job that was evicted is not moved.
-const SETTLING: Span = Span::seconds(300);
+const MOVE_COOLDOWN: Span = Span::seconds(300);
 
 /// Pods of one job that are evicted together.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct VictimBatch {
     /// The job.
     pub job: JobId,
     /// Its pods.
@@ -94,18 +94,18 @@ pub struct Batch {
     pub costs: Vec<Triple>,
     /// Pods that an earlier search of this cycle moves for the job. What they move for falls away with the batch, so
     /// they play again: they stay where they are after all, or move for whoever takes the place.
-    pub riders: Vec<TaskId>,
+    pub dependent_moves: Vec<TaskId>,
     /// Where its pods are, those that are on a node.
-    pub places: Vec<Place>,
-    /// Where the riders would go.
-    pub ridden: Vec<Place>,
+    pub places: Vec<FreedGpus>,
+    /// Where the dependent_moves would go.
+    pub dependent_targets: Vec<FreedGpus>,
     /// What the job's queue would lose.
-    pub unit: Unit,
+    pub unit: VictimLoss,
 }
 
 /// Where a victim is.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct FreedGpus {
     /// The node.
     pub node: NodeId,
     /// GPUs that it would give back, as queues count them.
@@ -114,26 +114,26 @@ pub struct Place {
     pub whole: bool,
 }
 
-impl Batch {
+impl VictimBatch {
     /// These pods of a job, as they stand.
     pub fn new(session: &Session<'_>, job: JobId, tasks: Vec<TaskId>) -> Self {
         let ledger = &session.ledger;
         let place = |task: &TaskId| {
-            let node = ledger.standing(*task).spot()?.node;
+            let node = ledger.state(*task).placement()?.node;
             let whole = ledger.snapshot.shape(ledger.snapshot.task(*task).shape).gpu == GpuAsk::Whole;
-            Some(Place { node, gpus: ledger.cost(*task, node).0[2], whole })
+            Some(FreedGpus { node, gpus: ledger.cost(*task, node).0[2], whole })
         };
-        let riders = riders(session, job, &tasks);
+        let dependent_moves = dependent_moves(session, job, &tasks);
         let places = |tasks: &[TaskId]| tasks.iter().filter_map(place).collect();
-        let (places, ridden) = (places(&tasks), places(&riders));
-        let unit = Unit::of(ledger, job, &tasks);
+        let (places, dependent_targets) = (places(&tasks), places(&dependent_moves));
+        let unit = VictimLoss::of(ledger, job, &tasks);
         let costs = tasks.iter().map(|task| session.cost_before(*task)).collect();
-        Self { job, tasks, costs, riders, places, ridden, unit }
+        Self { job, tasks, costs, dependent_moves, places, dependent_targets, unit }
     }
 
-    /// Its pods and their riders.
+    /// Its pods and their dependent_moves.
     pub fn all(&self) -> impl Iterator<Item = TaskId> {
-        self.tasks.iter().chain(&self.riders).copied()
+        self.tasks.iter().chain(&self.dependent_moves).copied()
     }
 
     /// GPUs that its pods would give back.
@@ -141,35 +141,35 @@ impl Batch {
         self.places.iter().map(|place| place.gpus).sum()
     }
 
-    /// Places of its pods and their riders.
-    pub fn all_places(&self) -> impl Iterator<Item = Place> {
-        self.places.iter().chain(&self.ridden).copied()
+    /// Places of its pods and their dependent_moves.
+    pub fn all_places(&self) -> impl Iterator<Item = FreedGpus> {
+        self.places.iter().chain(&self.dependent_targets).copied()
     }
 }
 
 /// All pods that a search may take away, job by job, in no particular order.
-pub fn everyone(session: &Session<'_>, index: &JobIndex, eligible: &Eligible) -> Vec<Batch> {
+pub fn all_victims(session: &Session<'_>, index: &JobIndex, eligible: &VictimScope) -> Vec<VictimBatch> {
     let jobs = eligible.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
     let jobs = jobs.filter(|job| eligible.candidate(session, *job).is_some());
-    let active = |task: &TaskId| session.ledger.standing(*task).is_active();
-    jobs.map(|job| Batch::new(session, job, session.snapshot.job_tasks(job).filter(active).collect())).collect()
+    let active = |task: &TaskId| session.ledger.state(*task).is_active();
+    jobs.map(|job| VictimBatch::new(session, job, session.snapshot.job_tasks(job).filter(active).collect())).collect()
 }
 
 /// The batches of a [`VictimTree`], kept so that several probes can go through them from the start.
 #[derive(Debug)]
 pub struct VictimOrder<'p> {
     tree: VictimTree<'p>,
-    known: Vec<Arc<Batch>>,
+    known: Vec<Arc<VictimBatch>>,
 }
 
 impl<'p> VictimOrder<'p> {
     /// The order of these victims.
-    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p Eligible) -> Self {
+    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
         Self { tree: VictimTree::new(session, index, eligible), known: Vec::new() }
     }
 
     /// The batch at a position.
-    pub fn get(&mut self, session: &Session<'_>, position: usize) -> Option<Arc<Batch>> {
+    pub fn get(&mut self, session: &Session<'_>, position: usize) -> Option<Arc<VictimBatch>> {
         while self.known.len() <= position {
             let batch = self.tree.advance(session, &BTreeSet::new())?;
             self.known.push(Arc::new(batch));
@@ -198,9 +198,9 @@ impl<'p> Victims<'p> {
     pub fn new(
         session: &Session<'_>,
         index: &'p JobIndex,
-        recorded: &[Arc<Batch>],
-        among: Option<&'p Eligible>,
-        all: &'p Eligible,
+        recorded: &[Arc<VictimBatch>],
+        among: Option<&'p VictimScope>,
+        all: &'p VictimScope,
     ) -> Self {
         let mut jobs = BTreeSet::new();
         let once_each = among.is_none() && recorded.iter().all(|batch| jobs.insert(batch.job));
@@ -213,7 +213,7 @@ impl<'p> Victims<'p> {
     }
 
     /// The next batch; the ledger must be as it was when the search began.
-    pub fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'_>) -> Option<Arc<Batch>> {
+    pub fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'_>) -> Option<Arc<VictimBatch>> {
         match &mut self.source {
             Source::Common(next) => loop {
                 let batch = order.get(session, *next)?;
@@ -231,7 +231,7 @@ impl<'p> Victims<'p> {
 #[derive(Debug)]
 pub struct VictimTree<'p> {
     index: &'p JobIndex,
-    eligible: &'p Eligible,
+    eligible: &'p VictimScope,
     /// One for each queue; inner ones stay empty.
     leaves: Vec<Leaf>,
     /// Queues that still have victims, by parent.
@@ -257,29 +257,29 @@ struct Leaf {
 
 impl<'p> VictimTree<'p> {
     /// A tree of these victims.
-    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p Eligible) -> Self {
-        let book = &session.ledger.book;
+    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
+        let accounts = &session.ledger.queues;
         let mut tree = Self {
             index,
             eligible,
-            leaves: book.rows.iter().map(|_| Leaf::default()).collect(),
-            children: vec![Vec::new(); book.rows.len()],
+            leaves: accounts.rows.iter().map(|_| Leaf::default()).collect(),
+            children: vec![Vec::new(); accounts.rows.len()],
             top: Vec::new(),
             taken: BTreeMap::new(),
-            judged: vec![None; book.rows.len()],
+            judged: vec![None; accounts.rows.len()],
             by_age: session.policy.proportion.is_none(),
         };
-        let mut has_victims = vec![false; book.rows.len()];
+        let mut has_victims = vec![false; accounts.rows.len()];
         for queue in &eligible.queues {
             let mut leaf = Leaf::default();
             tree.find_next(session, *queue, &mut leaf);
             if leaf.next.is_some() {
-                book.path(*queue).for_each(|queue| has_victims[queue.index()] = true);
+                accounts.path(*queue).for_each(|queue| has_victims[queue.index()] = true);
                 tree.leaves[queue.index()] = leaf;
             }
         }
         for queue in (0..has_victims.len()).filter(|queue| has_victims[*queue]).map(QueueId::at) {
-            match book.row(queue).parent {
+            match accounts.row(queue).parent {
                 Some(parent) => tree.children[parent.index()].push(queue),
                 None => tree.top.push(queue),
             }
@@ -288,7 +288,7 @@ impl<'p> VictimTree<'p> {
     }
 
     /// The next pods to lose; pods that are victims already are passed over.
-    pub fn advance(&mut self, session: &Session<'_>, recorded: &BTreeSet<TaskId>) -> Option<Batch> {
+    pub fn advance(&mut self, session: &Session<'_>, recorded: &BTreeSet<TaskId>) -> Option<VictimBatch> {
         let ledger = &session.ledger;
         let nothing = BTreeSet::new();
         loop {
@@ -308,7 +308,7 @@ impl<'p> VictimTree<'p> {
             }
             self.take(ledger, queue, job, &chunk.tasks);
             self.refill(session, queue, chunk.leaves_some.then_some((job, candidate)));
-            return Some(Batch::new(session, job, chunk.tasks));
+            return Some(VictimBatch::new(session, job, chunk.tasks));
         }
     }
 
@@ -340,7 +340,7 @@ impl<'p> VictimTree<'p> {
         self.find_next(session, queue, &mut leaf);
         let empty = leaf.next.is_none();
         self.leaves[queue.index()] = leaf;
-        for queue in session.ledger.book.path(queue) {
+        for queue in session.ledger.queues.path(queue) {
             self.judged[queue.index()] = None;
         }
         if empty {
@@ -370,11 +370,11 @@ impl<'p> VictimTree<'p> {
 
     /// Removes a leaf without victims, and what is empty above it.
     fn prune(&mut self, ledger: &Ledger<'_>, leaf: QueueId) {
-        for queue in ledger.book.path(leaf) {
+        for queue in ledger.queues.path(leaf) {
             if !self.children[queue.index()].is_empty() {
                 return;
             }
-            let siblings = match ledger.book.row(queue).parent {
+            let siblings = match ledger.queues.row(queue).parent {
                 Some(parent) => &mut self.children[parent.index()],
                 None => &mut self.top,
             };
@@ -400,7 +400,7 @@ impl<'p> VictimTree<'p> {
 
     fn comes_before(&self, ledger: &Ledger<'_>, left: QueueId, right: QueueId) -> bool {
         if self.by_age {
-            return ledger.book.row(left).created < ledger.book.row(right).created;
+            return ledger.queues.row(left).created < ledger.queues.row(right).created;
         }
         self.judgement(left).0.compare(&self.judgement(right).0).is_lt()
     }
@@ -418,23 +418,23 @@ impl<'p> VictimTree<'p> {
         let taken = self.taken.get(&next).unwrap_or(&nothing);
         let rest = held_requests(ledger, ledger.snapshot.job_tasks(next).filter(|task| !taken.contains(task)));
         let victims = self.leaves[leaf.index()].lost + rest;
-        let contender = Contender { row: ledger.book.row(queue), required: Triple::ZERO, victims };
-        self.judged[queue.index()] = Some((Entitlement::of(contender, ledger.book.total), leaf));
+        let contender = Contender { row: ledger.queues.row(queue), required: Triple::ZERO, victims };
+        self.judged[queue.index()] = Some((Entitlement::of(contender, ledger.queues.total), leaf));
     }
 }
 
-fn riders(session: &Session<'_>, job: JobId, tasks: &[TaskId]) -> Vec<TaskId> {
-    let Some(moved) = session.moved_for.get(&job).filter(|_| session.policy.repairs.drop_placements) else {
+fn dependent_moves(session: &Session<'_>, job: JobId, tasks: &[TaskId]) -> Vec<TaskId> {
+    let Some(moved) = session.moves_by_preemptor.get(&job).filter(|_| session.policy.repairs.drop_placements) else {
         return Vec::new();
     };
-    let stands = |task: TaskId| session.ledger.standing(task);
-    let loses_promise = tasks.iter().any(|task| matches!(stands(*task), Standing::Promised(_)));
-    let moves = |task: &TaskId| loses_promise && matches!(stands(*task), Standing::Moving { .. });
+    let stands = |task: TaskId| session.ledger.state(task);
+    let loses_promise = tasks.iter().any(|task| matches!(stands(*task), TaskState::Pipelined(_)));
+    let moves = |task: &TaskId| loses_promise && matches!(stands(*task), TaskState::Moving { .. });
     moved.iter().copied().filter(moves).collect()
 }
 
 /// What pods that hold a place ask for by their specification: a memory request asks for no GPUs, whatever it occupies.
 fn held_requests(ledger: &Ledger<'_>, tasks: impl Iterator<Item = TaskId>) -> Triple {
-    let held = tasks.filter(|task| matches!(ledger.standing(*task), Standing::Held(_)));
+    let held = tasks.filter(|task| matches!(ledger.state(*task), TaskState::Allocated(_)));
     held.fold(Triple::ZERO, |sum, task| sum + ledger.snapshot.shape(ledger.snapshot.task(task).shape).requested())
 }

@@ -1,13 +1,13 @@
 //! Which sets of nodes a group may use under a topology constraint, best first.
 //!
 //! Domains that must hold the group are tried from the narrowest level to the widest and, within a level, fullest
-//! first. A preferred level also gives nodes merit, so that inside a wide domain pods stay close together.
+//! first. A preferred level also gives nodes score, so that inside a wide domain pods stay close together.
 
 mod room;
 
 use fixedbitset::FixedBitSet;
 
-use crate::finder::{DomainMerit, NodeSet};
+use crate::finder::{DomainScores, NodeSet};
 use crate::ids::{NodeId, TaskId};
 use crate::ledger::Ledger;
 use crate::outcome::DomainFit;
@@ -72,8 +72,8 @@ pub struct Choice {
     domains: Vec<(usize, usize)>,
     /// Nodes that may be used at all.
     valid: FixedBitSet,
-    /// Merit of nodes by their preferred-level domain.
-    pub merit: Option<DomainMerit>,
+    /// Score of nodes by their preferred-level domain.
+    pub scores: Option<DomainScores>,
 }
 
 impl Choice {
@@ -140,7 +140,7 @@ pub fn choose(
         return Err(Refusal::TooSmall(Vec::new()));
     }
     let sorted = room.sorted(tree, start, narrowest);
-    let merit = preferred.map(|level| merit(tree, &sorted[level], level));
+    let scores = preferred.map(|level| domain_scores(tree, &sorted[level], level));
     let home = homes(tree, required, running);
 
     let mut domains = Vec::new();
@@ -160,7 +160,7 @@ pub fn choose(
         domains.sort_by_key(|fit| fit.domain);
         return Err(Refusal::TooSmall(domains));
     }
-    Ok(Choice { domains, valid, merit })
+    Ok(Choice { domains, valid, scores })
 }
 
 /// The narrowest domain that holds all valid nodes, not narrower than asked for.
@@ -201,12 +201,12 @@ fn homes(tree: &Tree, required: Option<usize>, running: &[NodeId]) -> Option<Vec
     Some((0..tree.levels[level].len()).filter(|domain| lives_in(&tree.levels[level][*domain])).collect())
 }
 
-/// The emptiest domain of the preferred level has most merit.
-fn merit(tree: &Tree, domains: &[usize], level: usize) -> DomainMerit {
-    let mut merit = DomainMerit::new(tree.homes.len());
+/// The emptiest domain of the preferred level has most score.
+fn domain_scores(tree: &Tree, domains: &[usize], level: usize) -> DomainScores {
+    let mut scores = DomainScores::new(tree.homes.len());
     for (index, domain) in domains.iter().enumerate() {
         let points = (10 * (index + 1) / domains.len()) as i64 * DOMAIN_STEP;
-        tree.levels[level][*domain].nodes.iter().for_each(|node| merit.set(*node, points));
+        tree.levels[level][*domain].nodes.iter().for_each(|node| scores.set(*node, points));
     }
-    merit
+    scores
 }

@@ -1,5 +1,5 @@
 //! How much room each domain of a topology has for some pods; remembered, so that after a placement only the domains
-//! of touched nodes are measured again.
+//! of changed nodes are measured again.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl Demand {
 pub struct Rooms {
     known: BTreeMap<(usize, Demand), Room>,
     /// Measure everything every time, to compare results in tests.
-    pub plain: bool,
+    pub no_cache: bool,
 }
 
 /// Bound on remembered domains over all rooms, to bound memory: about 50 MB.
@@ -57,7 +57,7 @@ impl Rooms {
     /// The room in each domain of a tree, as it is now.
     pub(super) fn measure(&mut self, ledger: &Ledger<'_>, index: usize, tree: &Tree, demand: Demand) -> &mut Room {
         let size: usize = tree.levels.iter().map(Vec::len).sum();
-        if self.plain || self.known.len() * size > REMEMBERED_MAX {
+        if self.no_cache || self.known.len() * size > REMEMBERED_MAX {
             self.known.clear();
         }
         let room = self.known.entry((index, demand)).or_insert_with_key(|(_, demand)| Room::new(ledger, tree, demand));
@@ -71,8 +71,8 @@ impl Rooms {
 pub(super) struct Room {
     demand: Demand,
     levels: Vec<Vec<Measure>>,
-    /// How much of the ledger's log of touched nodes is accounted for.
-    seen: usize,
+    /// How much of the ledger's log of changed nodes is accounted for.
+    generation: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Room {
             children: None,
         };
         let levels = tree.levels.iter().map(|level| vec![nothing.clone(); level.len()]).collect();
-        let mut room = Self { demand: demand.clone(), levels, seen: ledger.touches() };
+        let mut room = Self { demand: demand.clone(), levels, generation: ledger.generation() };
         for domain in 0..tree.levels.last().map_or(0, Vec::len) {
             room.remeasure(ledger, tree, domain);
         }
@@ -103,13 +103,13 @@ impl Room {
     }
 
     fn refresh(&mut self, ledger: &Ledger<'_>, tree: &Tree) {
-        let Some(touched) = ledger.touched_since(self.seen) else {
+        let Some(changed) = ledger.nodes_changed_since(self.generation) else {
             *self = Self::new(ledger, tree, &self.demand);
             return;
         };
-        self.seen = ledger.touches();
+        self.generation = ledger.generation();
         let mut domains: Vec<usize> =
-            touched.filter_map(|node| tree.homes[node.index()]).map(|domain| domain as usize).collect();
+            changed.filter_map(|node| tree.homes[node.index()]).map(|domain| domain as usize).collect();
         domains.sort_unstable();
         domains.dedup();
         for domain in domains {
@@ -198,7 +198,7 @@ fn node_capacity(ledger: &Ledger<'_>, node: NodeId, each: &[i64], count: i64) ->
     if 0 < each[GPUS] && each[GPUS] < GPU {
         let memory = ledger.snapshot.nodes.device_memory[node.index()];
         for device in ledger.devices_on(node).iter().map(|device| ledger.device(*device)) {
-            let left = memory - device.held - device.promised;
+            let left = memory - device.allocated - device.pipelined;
             if device.used() > 0 && left > 0 {
                 parts += left * GPU / memory;
             }

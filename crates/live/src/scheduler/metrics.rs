@@ -160,8 +160,8 @@ impl Metrics {
                     self.actions.get_or_create(&labels).set(took);
                     for (family, count) in [
                         (&self.podgroups_considered, effort.turns),
-                        (&self.scenarios_simulated, effort.played),
-                        (&self.scenarios_filtered, effort.spared),
+                        (&self.scenarios_simulated, effort.simulated),
+                        (&self.scenarios_filtered, effort.filtered),
                     ] {
                         family.get_or_create(&labels).inc_by(i64::try_from(count).unwrap_or(i64::MAX));
                     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use kai_engine::outcome::{Decision, DeviceRef, Place};
+use kai_engine::outcome::{Assignment, Decision, DeviceRef};
 use kai_engine::units::Triple;
 
 use super::session::Session;
@@ -14,11 +14,11 @@ pub(super) fn round(text: &mut String, session: &Session<'_>) {
     for decision in &outcome.decisions {
         let task = decision.task().index();
         match decision {
-            Decision::Bind { spot, .. } => place(text, "bind", task, spot),
-            Decision::Promise { spot, .. } => place(text, "pipeline", task, spot),
+            Decision::Bind { assignment, .. } => place(text, "bind", task, assignment),
+            Decision::Pipeline { assignment, .. } => place(text, "pipeline", task, assignment),
             Decision::Evict { cause, .. } => {
-                let beneficiary = cause.beneficiary.map(|job| job.index());
-                let _ = write!(text, "evict {task} for {beneficiary:?} in {}", cause.batch);
+                let preemptor = cause.preemptor.map(|job| job.index());
+                let _ = write!(text, "evict {task} for {preemptor:?} in {}", cause.batch);
                 if let Some((ours, theirs)) = &cause.sides {
                     for side in [ours, theirs] {
                         let _ = write!(text, " queue {}", side.queue.index());
@@ -42,7 +42,7 @@ pub(super) fn round(text: &mut String, session: &Session<'_>) {
     }
 }
 
-fn place(text: &mut String, what: &str, task: usize, place: &Place) {
+fn place(text: &mut String, what: &str, task: usize, place: &Assignment) {
     let _ = write!(text, "{what} {task} on {}", place.node.index());
     for device in &place.devices {
         let _ = match device {

@@ -48,7 +48,7 @@ pub(super) fn add(builder: &mut Builder, node: &Node, id: NodeId) -> Result<(), 
                 allocatable[column] = amount * unit;
             }
         }
-        NumaZone { allocatable, taken: nothing.clone(), leaving: nothing.clone() }
+        NumaZone { allocatable, unmanaged_used: nothing.clone(), unmanaged_releasing: nothing.clone() }
     };
     let zones = numa.zones.iter().map(|row| zone(&row.allocatable)).collect();
     builder.zones(id, NumaNode { policy, scope, zones });

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use kai_engine::policy::{
-    Action, Depth, DeviceOrder, Generator, MinRuntime, Placement, Policy, Proportion, ReclaimMethod, Repairs, Scores,
-    Strategy,
+    Action, Depth, DeviceOrder, Generator, MinRuntime, PlacementStrategies, Policy, Proportion, ReclaimMethod, Repairs,
+    Scores, Strategy,
 };
 use kai_engine::units::{ONE, Span};
 
@@ -23,9 +23,9 @@ pub(super) fn policy(case: &Case, repairs: Repairs) -> Result<Policy, Fault> {
         filters: on("predicates"),
         proportion: arguments("proportion").map(proportion),
         order_by_priority: on("priority"),
-        order_by_need: on("elastic"),
+        order_below_min_first: on("elastic"),
         scores: Scores {
-            placement: arguments("nodeplacement").map(|arguments| Placement {
+            placement: arguments("nodeplacement").map(|arguments| PlacementStrategies {
                 gpu: strategy(arguments.get("gpu")),
                 cpu: strategy(arguments.get("cpu")),
             }),
@@ -48,7 +48,7 @@ pub(super) fn policy(case: &Case, repairs: Repairs) -> Result<Policy, Fault> {
         depth: depth(&config.queue_depth_per_action)?,
         consolidation_moves_max: u32::try_from(config.max_consolidation_preemptees).ok(),
         consolidating_reclaim: config.allow_consolidating_reclaim,
-        skip_alike: config.use_scheduling_signatures,
+        skip_no_easier: config.use_scheduling_signatures,
         staleness_grace: grace(config.staleness_grace_seconds),
         repairs,
         ..Policy::default()

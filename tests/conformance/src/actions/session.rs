@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Decision, DeviceRef, Outcome, Place, Reason};
+use kai_engine::outcome::{Assignment, Decision, DeviceRef, Outcome, Reason};
 use kai_engine::policy::Repairs;
 use kai_engine::units::Timestamp;
 
@@ -55,14 +55,14 @@ impl<'a> Session<'a> {
         let mut granted = Vec::new();
         for decision in &decisions {
             let (task, fresh) = match decision {
-                Decision::Bind { task, spot } => {
+                Decision::Bind { task, assignment } => {
                     self.counters.binds += 1;
-                    self.place(*task, Status::Binding, spot, round);
+                    self.place(*task, Status::Binding, assignment, round);
                     (task, placed.insert(*task))
                 }
-                Decision::Promise { task, spot } => {
+                Decision::Pipeline { task, assignment } => {
                     self.counters.pipelines += 1;
-                    self.place(*task, Status::Pipelined, spot, round);
+                    self.place(*task, Status::Pipelined, assignment, round);
                     (task, placed.insert(*task))
                 }
                 Decision::Evict { task, .. } => {
@@ -70,8 +70,8 @@ impl<'a> Session<'a> {
                     (task, evicted.insert(*task))
                 }
             };
-            if let Decision::Bind { spot, .. } | Decision::Promise { spot, .. } = decision {
-                granted.push((spot.node, &spot.grants[..]));
+            if let Decision::Bind { assignment, .. } | Decision::Pipeline { assignment, .. } = decision {
+                granted.push((assignment.node, &assignment.grants[..]));
             }
             if !fresh {
                 let uid = &self.lowered.tasks[task.index()].uid;
@@ -89,7 +89,7 @@ impl<'a> Session<'a> {
         self.outcome.decisions = decisions;
     }
 
-    fn place(&mut self, task: TaskId, status: Status, place: &Place, round: u32) {
+    fn place(&mut self, task: TaskId, status: Status, place: &Assignment, round: u32) {
         let label = |device: &DeviceRef| match device {
             DeviceRef::Existing(id) => self.lowered.devices[id.index()].to_string(),
             DeviceRef::Fresh(number) => format!("{FRESH}{round}-{number}"),

@@ -78,7 +78,7 @@ pub(super) fn read(flags: &Reader<'_>, settings: &mut Settings, warnings: &mut V
                 let span = span(&place, &text)?;
                 settings.stuck_in_releasing_threshold = if span.0 > 0 { span } else { default };
             }
-            "use-scheduling-signatures" => settings.policy.skip_alike = flag(&place, &text)?,
+            "use-scheduling-signatures" => settings.policy.skip_no_easier = flag(&place, &text)?,
             other if OTHERS.contains(&other) => {}
             other => {
                 let known = DECIDING.into_iter().chain(OTHERS);
@@ -139,7 +139,7 @@ mod tests {
         .unwrap();
         let settings = configured.settings;
         assert_eq!(settings.node_pool_value.as_deref(), Some("blue"));
-        assert!(!settings.full_hierarchy_fairness && !settings.policy.skip_alike);
+        assert!(!settings.full_hierarchy_fairness && !settings.policy.skip_no_easier);
         assert!(!settings.policy.actions.contains(&Action::Consolidate));
         assert_eq!(settings.policy.staleness_grace, None);
         assert_eq!(

@@ -1,6 +1,6 @@
 //! `placementStrategy` of a `SchedulingShard`: pack or spread, and what an operator derives from it.
 
-use kai_engine::policy::{Action, DeviceOrder, Placement, Strategy};
+use kai_engine::policy::{Action, DeviceOrder, PlacementStrategies, Strategy};
 
 use super::suggestion;
 use crate::objects::Malformed;
@@ -19,7 +19,7 @@ pub(super) fn read(place: &Reader<'_>, settings: &mut Settings, warnings: &mut V
     for (key, _) in entries.iter().filter(|(key, _)| !KEYS.contains(key)) {
         warnings.push(format!("placementStrategy.{key} is not a setting{}", suggestion(key, KEYS)));
     }
-    let placement = Placement { gpu: strategy(&place.field("gpu"))?, cpu: strategy(&place.field("cpu"))? };
+    let placement = PlacementStrategies { gpu: strategy(&place.field("gpu"))?, cpu: strategy(&place.field("cpu"))? };
     let policy = &mut settings.policy;
     policy.scores.placement = Some(placement);
     if placement.gpu == Strategy::Spread {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use kai_engine::policy::{
-    DeviceOrder, Generator, MinRuntime, Placement, Policy, Proportion, ReclaimMethod, Scores, Strategy,
+    DeviceOrder, Generator, MinRuntime, PlacementStrategies, Policy, Proportion, ReclaimMethod, Scores, Strategy,
 };
 use kai_engine::units::{ONE, Span};
 
@@ -20,7 +20,7 @@ type Switch = fn(&mut Settings, &mut Arguments<'_>);
 /// Plugins by the names that users write.
 const TABLE: [(&str, Switch); 24] = [
     ("dynamicresources", |_, _| ()),
-    ("elastic", |settings, _| settings.policy.order_by_need = true),
+    ("elastic", |settings, _| settings.policy.order_below_min_first = true),
     ("gpupack", |settings, _| _ = settings.policy.device_order.get_or_insert(DeviceOrder::Pack)),
     ("gpusharingorder", |settings, _| settings.policy.scores.gpu_sharing = true),
     ("gpuspread", |settings, _| _ = settings.policy.device_order.get_or_insert(DeviceOrder::Spread)),
@@ -84,7 +84,7 @@ fn switch_all_off(settings: &mut Settings) {
         filters: false,
         proportion: None,
         order_by_priority: false,
-        order_by_need: false,
+        order_below_min_first: false,
         scores: Scores {
             placement: None,
             resource_type: false,
@@ -161,7 +161,7 @@ fn node_placement(settings: &mut Settings, arguments: &mut Arguments<'_>) {
             _ => None,
         })
     };
-    settings.policy.scores.placement = Some(Placement { gpu: strategy("gpu"), cpu: strategy("cpu") });
+    settings.policy.scores.placement = Some(PlacementStrategies { gpu: strategy("gpu"), cpu: strategy("cpu") });
 }
 
 fn min_runtime(settings: &mut Settings, arguments: &mut Arguments<'_>) {

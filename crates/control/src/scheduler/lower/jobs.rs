@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 use kai_api::keys::label;
-use kai_engine::bonds::Bystander;
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{DeviceId, NodeId, QueueId};
+use kai_engine::inter_pod::UnmanagedPod;
 use kai_engine::snapshot::{Extras, Status};
 use kai_engine::units::{Span, Timestamp};
 
@@ -167,11 +167,16 @@ fn add_bystanders<'w>(
 ) {
     for (index, loose) in roster.loose.iter().enumerate() {
         for loose in loose.iter().filter(|loose| loose.charge != Charge::Elsewhere) {
-            let (_, crowds) = relations.of(loose.pod, builder);
+            let (_, matchers) = relations.of(loose.pod, builder);
             let volumes = volumes.of(loose.pod, builder).taken;
-            if crowds.is_some() || volumes.is_some() {
-                builder.bystander(Bystander { node: NodeId::at(index), crowds, volumes, leaving: loose.leaving });
-                names.bystanders.push(&loose.pod.key);
+            if matchers.is_some() || volumes.is_some() {
+                builder.unmanaged_pod(UnmanagedPod {
+                    node: NodeId::at(index),
+                    matchers,
+                    volumes,
+                    releasing: loose.leaving,
+                });
+                names.unmanaged_pods.push(&loose.pod.key);
             }
         }
     }
@@ -279,7 +284,7 @@ impl<'w> Maker<'_, 'w> {
     fn task(&mut self, member: &Member<'w>, held_back: bool) -> (TaskRow, u32) {
         let Member { pod, status, node, gpu_groups, .. } = member;
         let ports = pod.host_ports.iter().map(|port| self.builder.port(*port)).collect();
-        let (bond, crowds) = self.relations.of(pod, self.builder);
+        let (inter_pod, matchers) = self.relations.of(pod, self.builder);
         let volumes = self.volumes.of(pod, self.builder);
         let devices = gpu_groups.iter().filter_map(|group| Some(self.devices[&((*node)?, *group)])).collect();
         let claimed = self.claims.and_then(|claims| claims.of(&pod.key));
@@ -292,8 +297,8 @@ impl<'w> Maker<'_, 'w> {
             node: *node,
             devices,
             ports: self.builder.port_set(ports),
-            bond,
-            crowds,
+            inter_pod,
+            matchers,
             nominated: pod.nominated_node.as_deref().and_then(|name| self.nodes.id(name)),
             extras: Extras {
                 zones: self.zones.held_by(member, self.columns),

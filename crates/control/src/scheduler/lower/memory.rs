@@ -118,7 +118,7 @@ impl Memory {
         let plain = self.snapshot.devices.is_empty()
             && self.snapshot.port_sets.is_empty()
             && self.snapshot.constraints.is_empty()
-            && self.snapshot.crowds.is_empty()
+            && self.snapshot.matchers.is_empty()
             && self.snapshot.volumes == Volumes::default()
             && !Self::cannot_hold(world, settings)
             && self.jobs.iter().all(Option::is_some);
@@ -221,7 +221,7 @@ impl Memory {
         let plain = fresh.devices.is_empty()
             && fresh.port_sets.is_empty()
             && fresh.constraints.is_empty()
-            && fresh.crowds.is_empty()
+            && fresh.matchers.is_empty()
             && fresh.volumes == Volumes::default();
         if !plain {
             return Err(Unknown);
@@ -420,11 +420,11 @@ impl Memory {
             port_conflicts,
             topologies,
             constraints,
-            areas,
-            crowds,
-            crowd_lists,
-            bonds,
-            bystanders,
+            topology_keys,
+            matchers,
+            matcher_lists,
+            inter_pod,
+            unmanaged_pods,
             numa,
             extras,
             claims,
@@ -440,11 +440,11 @@ impl Memory {
             port_conflicts,
             topologies,
             constraints,
-            areas,
-            crowds,
-            crowd_lists,
-            bonds,
-            bystanders,
+            topology_keys,
+            matchers,
+            matcher_lists,
+            inter_pod,
+            unmanaged_pods,
             numa,
             extras,
             claims,

@@ -76,9 +76,9 @@ pub(crate) struct Names<'w> {
     /// Numbers of constraints as users wrote them; several may share one.
     pub(crate) constraints: BTreeMap<&'w TopologyConstraint, u32>,
     pub(crate) domains: Vec<topologies::DomainNames>,
-    pub(crate) crowds: Vec<CrowdName<'w>>,
+    pub(crate) matchers: Vec<CrowdName<'w>>,
     /// Pods outside of jobs that others mind.
-    pub(crate) bystanders: Vec<&'w PodKey>,
+    pub(crate) unmanaged_pods: Vec<&'w PodKey>,
     /// Drivers of volumes that some node limits.
     pub(crate) volume_drivers: Vec<&'w str>,
     /// Storage classes, by what their claims take from.

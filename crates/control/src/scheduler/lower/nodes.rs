@@ -163,7 +163,7 @@ pub(super) fn add(
         }
         if settings.restrict_node_scheduling && !facts.gpu_worker {
             // GPUs that no pod may use are nobody's to share: they are taken out of the capacity again.
-            row.foreign += Triple::new(0, 0, capacity_gpus(&row.allocatable, columns));
+            row.other_schedulers_requested += Triple::new(0, 0, capacity_gpus(&row.allocatable, columns));
         }
         builder.node(row);
     }
@@ -179,7 +179,7 @@ fn hold(row: &mut NodeRow, loose: &Loose<'_>, columns: &[ExtraColumn<'_>], build
     let request = &loose.pod.request;
     if loose.foreign {
         let resources = &request.resources;
-        row.foreign += Triple::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
+        row.other_schedulers_requested += Triple::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
     }
     if loose.charge == Charge::Elsewhere {
         return;
@@ -189,9 +189,9 @@ fn hold(row: &mut NodeRow, loose: &Loose<'_>, columns: &[ExtraColumn<'_>], build
         amounts[GPUS] = 0;
     }
     for (index, amount) in amounts.into_iter().enumerate().filter(|(index, _)| row.allocatable[*index] != 0) {
-        row.taken[index] += amount;
+        row.unmanaged_used[index] += amount;
         if loose.leaving {
-            row.leaving[index] += amount;
+            row.unmanaged_releasing[index] += amount;
         }
     }
     row.ports.extend(loose.pod.host_ports.iter().map(|port| builder.port(*port)));

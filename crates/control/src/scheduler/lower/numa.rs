@@ -57,14 +57,14 @@ pub(super) fn add<'w>(
                 .map(|zone| {
                     let allocatable = vector(&zone.allocatable, columns);
                     let nothing = vec![0; allocatable.len()];
-                    NumaZone { allocatable, taken: nothing.clone(), leaving: nothing }
+                    NumaZone { allocatable, unmanaged_used: nothing.clone(), unmanaged_releasing: nothing }
                 })
                 .collect(),
         };
         for loose in &roster.loose[index] {
             for share in zones.shares(node, known(loose.pod, None), columns) {
                 let zone = &mut row.zones[share.zone as usize];
-                let column = if loose.leaving { &mut zone.leaving } else { &mut zone.taken };
+                let column = if loose.leaving { &mut zone.unmanaged_releasing } else { &mut zone.unmanaged_used };
                 column[share.column as usize] += share.amount;
             }
         }
@@ -85,13 +85,13 @@ fn trust(
 ) {
     for (zone, said) in row.zones.iter_mut().zip(&topology.zones) {
         let available = vector(&said.available, columns);
-        zone.leaving.fill(0);
-        for (column, taken) in zone.taken.iter_mut().enumerate() {
+        zone.unmanaged_releasing.fill(0);
+        for (column, taken) in zone.unmanaged_used.iter_mut().enumerate() {
             *taken = zone.allocatable[column] - available[column];
         }
     }
     for share in held {
-        row.zones[share.zone as usize].taken[share.column as usize] -= share.amount;
+        row.zones[share.zone as usize].unmanaged_used[share.column as usize] -= share.amount;
     }
 }
 

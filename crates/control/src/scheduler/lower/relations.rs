@@ -1,8 +1,8 @@
-//! What pods ask of each other: selectors become crowds, terms become bonds.
+//! What pods ask of each other: selectors become matchers, terms become inter_pod.
 //!
 //! ```text
-//!   affinity terms, spread constraints ──▶ who is sought, by which node label ──▶ areas and crowds
-//!   each pod: which selectors find it, what it asks itself ──▶ the crowds it is part of, its bond
+//!   affinity terms, spread constraints ──▶ who is sought, by which node label ──▶ topology_keys and matchers
+//!   each pod: which selectors find it, what it asks itself ──▶ the matchers it is part of, its inter_pod
 //! ```
 //!
 //! Semantics are kube-scheduler's. A cluster in which nobody asks anything of others has none of this.
@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
-use kai_engine::bonds::{Bond, Spread};
 use kai_engine::builder::Builder;
-use kai_engine::ids::{AreaId, CrowdId};
+use kai_engine::ids::{PodMatcherId, TopologyKeyId};
+use kai_engine::inter_pod::{InterPodRules, SpreadConstraint};
 
 use super::classes::{tolerated, wanted};
 use super::roster::Roster;
@@ -66,7 +66,7 @@ type Where<'w> = (&'w str, Option<FixedBitSet>);
 /// All nodes are one domain.
 const EVERYWHERE: Where<'static> = ("", None);
 
-/// What a crowd is called.
+/// What a matcher is called.
 #[derive(Clone, Debug)]
 pub(crate) struct CrowdName<'w> {
     /// The node label.
@@ -96,20 +96,20 @@ impl<'w> Terms<'w> {
     }
 
     /// Everybody who has to be counted for these terms.
-    fn crowds(&self) -> Vec<(Who<'w>, Where<'w>)> {
-        let mut crowds = Vec::new();
-        crowds.extend(self.near.iter().map(|(_, key)| (Who::Found(self.company()), (*key, None))));
+    fn matchers(&self) -> Vec<(Who<'w>, Where<'w>)> {
+        let mut matchers = Vec::new();
+        matchers.extend(self.near.iter().map(|(_, key)| (Who::Found(self.company()), (*key, None))));
         for (sought, key) in &self.apart {
-            crowds.push((Who::Found(vec![*sought]), (*key, None)));
-            crowds.push((Who::Avoiding(*sought), (*key, None)));
+            matchers.push((Who::Found(vec![*sought]), (*key, None)));
+            matchers.push((Who::Avoiding(*sought), (*key, None)));
         }
         for (sought, key, weight) in &self.liked {
-            crowds.push((Who::Found(vec![*sought]), (*key, None)));
-            crowds.push((Who::Liking(*sought, *weight), (*key, None)));
+            matchers.push((Who::Found(vec![*sought]), (*key, None)));
+            matchers.push((Who::Liking(*sought, *weight), (*key, None)));
         }
-        crowds.extend(self.alone.iter().map(|claim| (Who::Using(claim), EVERYWHERE)));
-        crowds.extend(self.spread.iter().map(|(sought, place, _)| (Who::Found(vec![*sought]), place.clone())));
-        crowds
+        matchers.extend(self.alone.iter().map(|claim| (Who::Using(claim), EVERYWHERE)));
+        matchers.extend(self.spread.iter().map(|(sought, place, _)| (Who::Found(vec![*sought]), place.clone())));
+        matchers
     }
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Relations<'w> {
     /// Selectors without such a label.
     others: Vec<SoughtId>,
     terms: BTreeMap<&'w PodKey, Terms<'w>>,
-    crowds: BTreeMap<(Who<'w>, Where<'w>), CrowdId>,
+    matchers: BTreeMap<(Who<'w>, Where<'w>), PodMatcherId>,
 }
 
 impl<'w> Relations<'w> {
@@ -149,59 +149,70 @@ impl<'w> Relations<'w> {
                 None => relations.others.push(id),
             }
         }
-        let wanted: BTreeSet<(Who<'w>, Where<'w>)> = relations.terms.values().flat_map(Terms::crowds).collect();
-        let mut areas: BTreeMap<Where<'w>, AreaId> = BTreeMap::new();
+        let wanted: BTreeSet<(Who<'w>, Where<'w>)> = relations.terms.values().flat_map(Terms::matchers).collect();
+        let mut topology_keys: BTreeMap<Where<'w>, TopologyKeyId> = BTreeMap::new();
         for (who, place) in wanted {
-            let area = *areas.entry(place.clone()).or_insert_with(|| builder.area(domains(&place, nodes)));
+            let topology_key =
+                *topology_keys.entry(place.clone()).or_insert_with(|| builder.topology_key(domains(&place, nodes)));
             let claim = if let Who::Using(claim) = &who { Some(*claim) } else { None };
-            names.crowds.push(CrowdName { key: place.0, selector: relations.describe(&who), claim });
-            relations.crowds.insert((who, place), builder.crowd(area));
+            names.matchers.push(CrowdName { key: place.0, selector: relations.describe(&who), claim });
+            relations.matchers.insert((who, place), builder.matcher(topology_key));
         }
         relations
     }
 
-    /// The bond of a pod, and the crowds that it is part of.
+    /// The inter_pod of a pod, and the matchers that it is part of.
     pub(super) fn of(&self, pod: &'w Pod, builder: &mut Builder) -> (Option<u32>, Option<u32>) {
-        if self.crowds.is_empty() {
+        if self.matchers.is_empty() {
             return (None, None);
         }
         let found = self.found(pod);
-        (builder.bond(self.bond(pod, &found)), builder.crowd_list(self.part_of(pod, &found)))
+        (builder.inter_pod(self.inter_pod(pod, &found)), builder.matcher_list(self.part_of(pod, &found)))
     }
 
-    fn bond(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Bond {
-        let mut bond = Bond::default();
+    fn inter_pod(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> InterPodRules {
+        let mut inter_pod = InterPodRules::default();
         if let Some(terms) = self.terms.get(&pod.key) {
-            let crowd = |who: Who<'w>, key: &'w str| self.crowds[&(who, (key, None))];
+            let matcher = |who: Who<'w>, key: &'w str| self.matchers[&(who, (key, None))];
             let company = terms.company();
-            bond.near = terms.near.iter().map(|(_, key)| crowd(Who::Found(company.clone()), key)).collect();
-            bond.founds = company.iter().all(|sought| found.contains(sought));
-            bond.apart = terms.apart.iter().map(|(sought, key)| crowd(Who::Found(vec![*sought]), key)).collect();
-            bond.apart.extend(terms.alone.iter().map(|claim| self.crowds[&(Who::Using(claim), EVERYWHERE)]));
+            inter_pod.affinity = terms.near.iter().map(|(_, key)| matcher(Who::Found(company.clone()), key)).collect();
+            inter_pod.matches_own_affinity = company.iter().all(|sought| found.contains(sought));
+            inter_pod.anti_affinity =
+                terms.apart.iter().map(|(sought, key)| matcher(Who::Found(vec![*sought]), key)).collect();
+            inter_pod
+                .anti_affinity
+                .extend(terms.alone.iter().map(|claim| self.matchers[&(Who::Using(claim), EVERYWHERE)]));
             let liked = terms.liked.iter();
-            let liked = liked.map(|(sought, key, weight)| (crowd(Who::Found(vec![*sought]), key), i64::from(*weight)));
-            bond.liked = liked.collect();
+            let liked =
+                liked.map(|(sought, key, weight)| (matcher(Who::Found(vec![*sought]), key), i64::from(*weight)));
+            inter_pod.preferences = liked.collect();
             for (sought, place, rule) in &terms.spread {
-                let spread = Spread {
-                    crowd: self.crowds[&(Who::Found(vec![*sought]), place.clone())],
+                let spread = SpreadConstraint {
+                    matcher: self.matchers[&(Who::Found(vec![*sought]), place.clone())],
                     skew_max: rule.skew_max,
                     domains_min: rule.domains_min,
                     counts_itself: found.contains(sought),
                 };
-                if rule.required { bond.even.push(spread) } else { bond.rather_even.push(spread) }
+                if rule.required {
+                    inter_pod.spread_required.push(spread)
+                } else {
+                    inter_pod.spread_preferred.push(spread)
+                }
             }
         }
-        for ((who, _), crowd) in &self.crowds {
+        for ((who, _), matcher) in &self.matchers {
             match who {
-                Who::Avoiding(sought) if found.contains(sought) => bond.shunned.push(*crowd),
-                Who::Liking(sought, weight) if found.contains(sought) => bond.liked.push((*crowd, i64::from(*weight))),
+                Who::Avoiding(sought) if found.contains(sought) => inter_pod.existing_anti_affinity.push(*matcher),
+                Who::Liking(sought, weight) if found.contains(sought) => {
+                    inter_pod.preferences.push((*matcher, i64::from(*weight)))
+                }
                 Who::Found(_) | Who::Avoiding(_) | Who::Liking(..) | Who::Using(_) => {}
             }
         }
-        bond
+        inter_pod
     }
 
-    fn part_of(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Vec<CrowdId> {
+    fn part_of(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Vec<PodMatcherId> {
         let own = self.terms.get(&pod.key);
         let counts = |(who, (key, _)): &(Who<'w>, Where<'w>)| match who {
             Who::Found(all) => all.iter().all(|sought| found.contains(sought)),
@@ -209,7 +220,7 @@ impl<'w> Relations<'w> {
             Who::Liking(sought, weight) => own.is_some_and(|terms| terms.liked.contains(&(*sought, key, *weight))),
             Who::Using(claim) => own.is_some_and(|terms| terms.alone.contains(claim)),
         };
-        self.crowds.iter().filter(|(key, _)| counts(key)).map(|(_, crowd)| *crowd).collect()
+        self.matchers.iter().filter(|(key, _)| counts(key)).map(|(_, matcher)| *matcher).collect()
     }
 
     /// Which selectors find the pod.

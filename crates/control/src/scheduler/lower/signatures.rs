@@ -25,7 +25,7 @@ struct PodKey {
     priority: Option<i32>,
     ports: Vec<HostPort>,
     /// What it asks of others and they of it, whatever it is written like.
-    bond: Option<u32>,
+    inter_pod: Option<u32>,
     claims: Vec<ClaimKey>,
     /// What its volumes and config maps mean for nodes, and what they take.
     volumes: (u32, Option<u32>),
@@ -50,7 +50,7 @@ pub(super) struct Alike<'w> {
     last: Option<(&'w Pod, Others, u32)>,
 }
 
-/// Bond and volumes of a pod, see [`PodKey`].
+/// InterPodRules and volumes of a pod, see [`PodKey`].
 type Others = (Option<u32>, (u32, Option<u32>));
 
 impl Alike<'_> {
@@ -60,7 +60,7 @@ impl Alike<'_> {
     }
 }
 
-/// Whether the pods have equal keys, bond and volumes aside; those with claims are not compared.
+/// Whether the pods have equal keys, inter_pod and volumes aside; those with claims are not compared.
 fn same_rules(left: &Pod, right: &Pod) -> bool {
     left.claims.is_empty()
         && right.claims.is_empty()
@@ -83,7 +83,7 @@ impl Signatures {
         world: &World,
         alike: &mut Alike<'w>,
     ) -> u32 {
-        let others = (task.bond, (rules, task.volumes));
+        let others = (task.inter_pod, (rules, task.volumes));
         let known = alike.number(pod, others);
         let number = known.unwrap_or_else(|| number(&mut self.pods, pod_key(pod, task, rules, world)));
         alike.last = Some((pod, others, number));
@@ -125,7 +125,7 @@ fn pod_key(pod: &Pod, task: &TaskRow, rules: u32, world: &World) -> PodKey {
         class: pod.priority_class.clone(),
         priority: pod.priority,
         ports: pod.host_ports.clone(),
-        bond: task.bond,
+        inter_pod: task.inter_pod,
         claims: pod.claims.iter().map(|claim| claim_key(pod, claim, world)).collect(),
         volumes: (rules, task.volumes),
         other: pod.other_rules.clone(),

@@ -10,7 +10,7 @@ pub(super) fn of(pod: &Pod, being_bound: bool, stuck_after: Span, now: Timestamp
     Some(match (pod.phase, pod.deletion) {
         (Phase::Failed, _) => return None,
         (Phase::Succeeded, _) => Status::Succeeded,
-        (Phase::Unknown, _) => Status::Gone,
+        (Phase::Unknown, _) => Status::FailedOrUnknown,
         (Phase::Running, None) => Status::Running,
         // The deletion time already contains the grace period: past it, the pod should be gone.
         (Phase::Running, Some(due)) if now.since(due) > stuck_after => Status::StuckInReleasing,
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(status("Pending", &none, &gated, false), Some(Status::Gated));
         assert_eq!(status("Pending", &none, &nothing, false), Some(Status::Pending));
         assert_eq!(status("Succeeded", &none, &placed, false), Some(Status::Succeeded));
-        assert_eq!(status("Unknown", &none, &placed, false), Some(Status::Gone));
+        assert_eq!(status("Unknown", &none, &placed, false), Some(Status::FailedOrUnknown));
         assert_eq!(status("Failed", &none, &placed, false), None);
     }
 }

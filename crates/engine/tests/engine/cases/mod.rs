@@ -1,18 +1,18 @@
 //! One behaviour each, in the smallest cluster that shows it.
 
-mod bonds;
+mod action_stats;
 mod claims;
 mod consolidate;
 mod devices;
-mod efforts;
 mod gangs;
+mod inter_pod;
 mod nodes;
 mod numa;
 mod preempt;
 mod queues;
 mod reclaim;
+mod reprieve;
 mod shares;
-mod spare;
 mod stale;
 mod subgroups;
 mod topology;

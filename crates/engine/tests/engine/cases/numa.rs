@@ -3,7 +3,7 @@
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
 use kai_engine::fit::When;
 use kai_engine::ids::{NodeId, QueueId, TaskId};
-use kai_engine::ledger::{Ledger, Spot, Standing};
+use kai_engine::ledger::{Ledger, Placement, TaskState};
 use kai_engine::numa::{self, Zones};
 use kai_engine::outcome::{Decision, NodeObstacle, Reason};
 use kai_engine::snapshot::{
@@ -36,8 +36,8 @@ impl Picture {
         let node = builder.node(NodeRow::idle(vec![64_000, 1 << 30, 8 * GPU, 110]));
         let zone = |(cpus, gpus): &(i64, i64)| NumaZone {
             allocatable: vec![cpus * 1000, 0, gpus * GPU, 0],
-            taken: vec![0; 4],
-            leaving: vec![0; 4],
+            unmanaged_used: vec![0; 4],
+            unmanaged_releasing: vec![0; 4],
         };
         let zones = self.zones.iter().map(zone).collect();
         builder.zones(node, NumaNode { policy: self.policy, scope: self.scope, zones });
@@ -80,8 +80,8 @@ impl Picture {
         let outcome = kai_engine::cycle(&snapshot, &policy(), Timestamp(1_000_000_000));
         let mut bound = vec![None; self.pods.len()];
         for decision in outcome.decisions {
-            let Decision::Bind { task, spot } = decision else { panic!("{decision:?}") };
-            let mut zones: Vec<u32> = spot.zones.iter().map(|share| share.zone).collect();
+            let Decision::Bind { task, assignment } = decision else { panic!("{decision:?}") };
+            let mut zones: Vec<u32> = assignment.zones.iter().map(|share| share.zone).collect();
             zones.dedup();
             bound[task.index()] = Some(zones);
         }
@@ -145,10 +145,10 @@ fn zones_being_left_are_free_later_and_undo_restores_them() {
     let shares = vec![ZoneShare { zone: 0, column: CPU as u32, amount: 3000 }];
     let mark = ledger.mark();
     let extras = ledger.keep(Extras { zones: shares.clone(), ..Extras::default() });
-    let spot = Spot { node: NodeId(0), devices: None, extras };
-    ledger.shift(TaskId(0), Standing::Held(spot));
+    let assignment = Placement { node: NodeId(0), devices: None, extras };
+    ledger.shift(TaskId(0), TaskState::Allocated(assignment));
     assert_eq!(numa::choose(&ledger, shape, NodeId(0), When::Later), Zones::Refused);
-    ledger.shift(TaskId(0), Standing::Leaving(spot));
+    ledger.shift(TaskId(0), TaskState::Releasing(assignment));
     assert_eq!(numa::choose(&ledger, shape, NodeId(0), When::Now), Zones::Refused);
     assert_eq!(numa::choose(&ledger, shape, NodeId(0), When::Later), Zones::From(shares.clone()));
     ledger.assert_consistent();

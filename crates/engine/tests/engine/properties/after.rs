@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_engine::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
-use kai_engine::outcome::{Cause, Decision, DeviceRef, Outcome, Place};
+use kai_engine::outcome::{Assignment, Cause, Decision, DeviceRef, Outcome};
 use kai_engine::snapshot::{GpuAsk, Member, Snapshot, Status};
 use kai_engine::units::{GPU, Triple};
 
@@ -15,8 +15,8 @@ pub(super) struct After<'w> {
     pub(super) snapshot: &'w Snapshot,
     pub(super) outcome: &'w Outcome,
     evicted: BTreeMap<TaskId, &'w Cause>,
-    bound: BTreeMap<TaskId, &'w Place>,
-    promised: BTreeMap<TaskId, &'w Place>,
+    bound: BTreeMap<TaskId, &'w Assignment>,
+    pipelined: BTreeMap<TaskId, &'w Assignment>,
 }
 
 /// What a truth says about an outcome: nothing, or what is wrong.
@@ -41,12 +41,12 @@ impl<'w> After<'w> {
             outcome,
             evicted: BTreeMap::new(),
             bound: BTreeMap::new(),
-            promised: BTreeMap::new(),
+            pipelined: BTreeMap::new(),
         };
         for decision in &outcome.decisions {
             let (task, told) = match decision {
-                Decision::Bind { task, spot } => (*task, after.bound.insert(*task, spot).is_some()),
-                Decision::Promise { task, spot } => (*task, after.promised.insert(*task, spot).is_some()),
+                Decision::Bind { task, assignment } => (*task, after.bound.insert(*task, assignment).is_some()),
+                Decision::Pipeline { task, assignment } => (*task, after.pipelined.insert(*task, assignment).is_some()),
                 Decision::Evict { task, cause } => (*task, after.evicted.insert(*task, cause).is_some()),
             };
             ensure!(!told, "{} is told twice", after.name(task));
@@ -75,17 +75,17 @@ impl<'w> After<'w> {
         self.evicted.iter().map(|(task, cause)| (*task, *cause))
     }
 
-    pub(super) fn bound(&self, task: TaskId) -> Option<&'w Place> {
+    pub(super) fn bound(&self, task: TaskId) -> Option<&'w Assignment> {
         self.bound.get(&task).copied()
     }
 
-    pub(super) fn promised(&self, task: TaskId) -> Option<&'w Place> {
-        self.promised.get(&task).copied()
+    pub(super) fn pipelined(&self, task: TaskId) -> Option<&'w Assignment> {
+        self.pipelined.get(&task).copied()
     }
 
     /// The place the pod gets, now or later.
-    pub(super) fn placed(&self, task: TaskId) -> Option<&'w Place> {
-        self.bound(task).or(self.promised(task))
+    pub(super) fn placed(&self, task: TaskId) -> Option<&'w Assignment> {
+        self.bound(task).or(self.pipelined(task))
     }
 
     pub(super) fn is_evicted(&self, task: TaskId) -> bool {
@@ -104,19 +104,19 @@ impl<'w> After<'w> {
 
     /// Runs once everything that was decided has happened.
     pub(super) fn runs_later(&self, task: TaskId) -> bool {
-        self.runs_now(task) || self.promised(task).is_some()
+        self.runs_now(task) || self.pipelined(task).is_some()
     }
 
     /// Where it is when the cycle begins.
-    pub(super) fn place_before(&self, task: TaskId) -> Option<Place> {
+    pub(super) fn place_before(&self, task: TaskId) -> Option<Assignment> {
         let row = self.snapshot.task(task);
         let devices = row.devices.map_or(&[][..], |list| &self.snapshot.device_lists[list as usize]);
         let devices = devices.iter().map(|device| DeviceRef::Existing(*device)).collect();
-        row.node.map(|node| Place { node, devices, zones: Vec::new(), grants: Vec::new() })
+        row.node.map(|node| Assignment { node, devices, zones: Vec::new(), grants: Vec::new() })
     }
 
     /// Where it runs once everything that was decided has happened.
-    pub(super) fn place_after(&self, task: TaskId) -> Option<Place> {
+    pub(super) fn place_after(&self, task: TaskId) -> Option<Assignment> {
         match self.placed(task) {
             Some(place) => Some(place.clone()),
             None if self.runs_later(task) => self.place_before(task),

@@ -6,7 +6,7 @@ use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::claims::{self, Refusal};
 use kai_engine::fit::When;
 use kai_engine::ids::{ClaimId, NodeId, QueueId, TaskId};
-use kai_engine::ledger::{Bound, Held, Ledger, Spot, Standing};
+use kai_engine::ledger::{AllocationRef, ClaimState, Ledger, Placement, TaskState};
 use kai_engine::policy::Policy;
 use kai_engine::snapshot::{
     Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Extras, GpuAsk, Grant,
@@ -183,7 +183,7 @@ fn possible(
             let free = |device: &usize| {
                 let load = ledger.claim_device(*device as u32);
                 let other = taken.iter().any(|(_, pick)| pick.device as usize == *device && !pick.admin);
-                alternative.admin || load.held + load.promised == 0 && !other
+                alternative.admin || load.allocated + load.pipelined == 0 && !other
             };
             if !chosen.iter().all(free) {
                 return false;
@@ -223,15 +223,15 @@ fn passes_on(ledger: &Ledger<'_>, grant: &Grant, node: NodeId) -> bool {
     grant.picks.iter().all(|pick| {
         let load = ledger.claim_device(pick.device);
         let set = claims.devices[pick.device as usize].nodes as usize;
-        claims.node_sets[set].contains(node.index()) && (pick.admin || load.held + load.promised == 0)
+        claims.node_sets[set].contains(node.index()) && (pick.admin || load.allocated + load.pipelined == 0)
     })
 }
 
 /// Devices that the pod would take over from those who leave.
 fn taken_over(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Vec<(usize, Pick)> {
     let list = &ledger.snapshot.claims.lists[ledger.snapshot.task(task).claims.expect("every pod has a list") as usize];
-    let over = list.iter().filter_map(|claim| match ledger.bound_to(*claim, task) {
-        Bound::UntilLeft(Held::By(grant)) if passes_on(ledger, grant, node) => Some(grant),
+    let over = list.iter().filter_map(|claim| match ledger.claim_state(*claim, task) {
+        ClaimState::BeingReleased(AllocationRef::By(grant)) if passes_on(ledger, grant, node) => Some(grant),
         _ => None,
     });
     over.flat_map(|grant| grant.picks.iter().map(|pick| (grant.claim.index(), *pick))).collect()
@@ -241,10 +241,10 @@ fn taken_over(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Vec<(usize, Pi
 fn open_requests<'s>(ledger: &Ledger<'s>, task: TaskId, node: NodeId) -> Vec<(usize, u32, &'s ClaimRequest)> {
     let claims = &ledger.snapshot.claims;
     let list = &claims.lists[ledger.snapshot.task(task).claims.expect("every pod has a list") as usize];
-    let open = list.iter().filter(|claim| match ledger.bound_to(**claim, task) {
-        Bound::Free => true,
-        Bound::UntilLeft(Held::By(grant)) => !passes_on(ledger, grant, node),
-        Bound::To(_) | Bound::UntilLeft(Held::Before(_)) => false,
+    let open = list.iter().filter(|claim| match ledger.claim_state(**claim, task) {
+        ClaimState::Unallocated => true,
+        ClaimState::BeingReleased(AllocationRef::By(grant)) => !passes_on(ledger, grant, node),
+        ClaimState::InUse(_) | ClaimState::BeingReleased(AllocationRef::Before(_)) => false,
     });
     let requests = |claim: &ClaimId| {
         let ask = &claims.asks[claims.claims[claim.index()].ask as usize];
@@ -258,7 +258,7 @@ fn open_requests<'s>(ledger: &Ledger<'s>, task: TaskId, node: NodeId) -> Vec<(us
 fn loads(ledger: &Ledger<'_>) -> Vec<(i64, i64, i64)> {
     let load = |device: usize| {
         let load = ledger.claim_device(device as u32);
-        (load.held, load.promised, load.leaving)
+        (load.allocated, load.pipelined, load.releasing)
     };
     (0..ledger.snapshot.claims.devices.len()).map(load).collect()
 }
@@ -271,8 +271,8 @@ fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCa
     for (pod, node, kind) in moves {
         let (task, node) = (TaskId::at(pod % drawing.pods.len()), NodeId::at(node % NODES));
         marks.push((ledger.mark(), loads(&ledger), ledger.idle(NodeId(0)).to_vec()));
-        match (ledger.standing(task), kind % 3) {
-            (Standing::Waiting, kind) => {
+        match (ledger.state(task), kind % 3) {
+            (TaskState::Unplaced, kind) => {
                 let open = open_requests(&ledger, task, node);
                 let found = claims::choose(&ledger, task, node, When::Later);
                 let elsewhere = matches!(found, Err(Refusal::Elsewhere(_)));
@@ -288,21 +288,23 @@ fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCa
                     .collect();
                 prop_assert!(agrees(&snapshot.claims, &taken), "{:?}", taken);
                 let extras = ledger.keep(Extras { grants: choice.grants, ..Extras::default() });
-                let spot = Spot { node, devices: None, extras };
-                ledger.shift(task, if kind == 0 { Standing::Promised(spot) } else { Standing::Held(spot) });
+                let assignment = Placement { node, devices: None, extras };
+                ledger.shift(
+                    task,
+                    if kind == 0 { TaskState::Pipelined(assignment) } else { TaskState::Allocated(assignment) },
+                );
             }
-            (Standing::Held(spot), 0) => ledger.shift(task, Standing::Leaving(spot)),
-            _ => ledger.shift(task, Standing::Waiting),
+            (TaskState::Allocated(assignment), 0) => ledger.shift(task, TaskState::Releasing(assignment)),
+            _ => ledger.shift(task, TaskState::Unplaced),
         }
         ledger.assert_consistent();
         for device in 0..snapshot.claims.devices.len() {
             // A device is one claim's at a time among those who stay.
             let users = snapshot.claims.claims.iter().enumerate().filter(|(index, _)| {
-                let staying =
-                    (0..snapshot.tasks.len()).map(TaskId::at).filter_map(|task| match ledger.standing(task) {
-                        Standing::Held(spot) | Standing::Promised(spot) => ledger.extras_of(spot),
-                        _ => None,
-                    });
+                let staying = (0..snapshot.tasks.len()).map(TaskId::at).filter_map(|task| match ledger.state(task) {
+                    TaskState::Allocated(assignment) | TaskState::Pipelined(assignment) => ledger.extras_of(assignment),
+                    _ => None,
+                });
                 let uses = |pick: &Pick| pick.device as usize == device && !pick.admin;
                 staying
                     .flat_map(|extras| &extras.grants)

@@ -13,17 +13,17 @@ use crate::support::NOW;
 
 /// Evictions in favour of a job: the victim pod, the cause and the job.
 fn in_favour<'a>(after: &'a After<'_>) -> impl Iterator<Item = (TaskId, &'a Cause, JobId)> {
-    after.evictions().filter_map(|(task, cause)| Some((task, cause, cause.beneficiary?)))
+    after.evictions().filter_map(|(task, cause)| Some((task, cause, cause.preemptor?)))
 }
 
 fn victim(after: &After<'_>, task: TaskId) -> JobId {
     after.snapshot.task(task).job
 }
 
-/// Each action takes only from those it may: never from jobs that cannot be preempted, nor from the beneficiary.
+/// Each action takes only from those it may: never from jobs that cannot be preempted, nor from the preemptor.
 pub(super) fn victims_may_be_taken(after: &After<'_>) -> Found {
-    for (task, cause, beneficiary) in in_favour(after) {
-        let (name, theirs, ours) = (after.name(task), victim(after, task), beneficiary);
+    for (task, cause, preemptor) in in_favour(after) {
+        let (name, theirs, ours) = (after.name(task), victim(after, task), preemptor);
         let (row, own) = (after.snapshot.job(theirs), after.snapshot.job(ours));
         ensure!(row.preemptible, "{name} cannot be preempted");
         ensure!(theirs != ours, "{name} is evicted for its own job");
@@ -42,42 +42,42 @@ pub(super) fn victims_may_be_taken(after: &After<'_>) -> Found {
 
 /// Nobody is evicted for a job during its preemption delay.
 pub(super) fn preemption_delays_are_kept(after: &After<'_>) -> Found {
-    for (task, _, beneficiary) in in_favour(after) {
-        let row = after.snapshot.job(beneficiary);
+    for (task, _, preemptor) in in_favour(after) {
+        let row = after.snapshot.job(preemptor);
         let since = row.last_eviction.map_or(row.created, |last| last.max(row.created));
         let over = NOW >= since.plus(row.preemption_delay);
-        ensure!(over, "{} is evicted for {} too early", after.name(task), after.job_name(beneficiary));
+        ensure!(over, "{} is evicted for {} too early", after.name(task), after.job_name(preemptor));
     }
     Ok(())
 }
 
 /// A job for which somebody lost a place gets its own in the same outcome, with all it needs.
 pub(super) fn losses_help_someone(after: &After<'_>) -> Found {
-    let lost = in_favour(after).filter(|(task, ..)| after.promised(*task).is_none());
-    lost.into_iter().try_for_each(|(task, _, beneficiary)| is_helped(after, task, beneficiary))
+    let lost = in_favour(after).filter(|(task, ..)| after.pipelined(*task).is_none());
+    lost.into_iter().try_for_each(|(task, _, preemptor)| is_helped(after, task, preemptor))
 }
 
 /// So does a job for which somebody was moved.
 pub(super) fn moves_help_someone(after: &After<'_>) -> Found {
-    let moved = in_favour(after).filter(|(task, ..)| after.promised(*task).is_some());
-    moved.into_iter().try_for_each(|(task, _, beneficiary)| is_helped(after, task, beneficiary))
+    let moved = in_favour(after).filter(|(task, ..)| after.pipelined(*task).is_some());
+    moved.into_iter().try_for_each(|(task, _, preemptor)| is_helped(after, task, preemptor))
 }
 
-fn is_helped(after: &After<'_>, task: TaskId, beneficiary: JobId) -> Found {
-    let (name, job) = (after.name(task), after.job_name(beneficiary));
-    let helped = after.snapshot.job_tasks(beneficiary).any(|task| after.placed(task).is_some());
+fn is_helped(after: &After<'_>, task: TaskId, preemptor: JobId) -> Found {
+    let (name, job) = (after.name(task), after.job_name(preemptor));
+    let helped = after.snapshot.job_tasks(preemptor).any(|task| after.placed(task).is_some());
     ensure!(helped, "{name} is evicted for {job}, which gets nothing");
-    ensure!(after.is_whole(beneficiary, &|task| after.runs_later(task)), "{name} is evicted for a part of {job}");
+    ensure!(after.is_whole(preemptor, &|task| after.runs_later(task)), "{name} is evicted for a part of {job}");
     Ok(())
 }
 
 /// Consolidation moves pods and loses nobody a place; it moves no more of them than allowed.
 pub(super) fn consolidation_loses_nobody_a_place(after: &After<'_>) -> Found {
     let mut moved: BTreeMap<JobId, u32> = BTreeMap::new();
-    for (task, cause, beneficiary) in in_favour(after) {
+    for (task, cause, preemptor) in in_favour(after) {
         if cause.action == Action::Consolidate {
-            ensure!(after.promised(task).is_some(), "{} lost its place to consolidation", after.name(task));
-            *moved.entry(beneficiary).or_insert(0) += 1;
+            ensure!(after.pipelined(task).is_some(), "{} lost its place to consolidation", after.name(task));
+            *moved.entry(preemptor).or_insert(0) += 1;
         }
     }
     for (job, moved) in moved {
@@ -104,7 +104,7 @@ pub(super) fn gangs_keep_their_minimum_or_go(after: &After<'_>) -> Found {
 /// count: it may be young for one action and not for the other.
 pub(super) fn young_jobs_keep_what_they_need(after: &After<'_>) -> Found {
     let spared: Vec<TaskId> = in_favour(after)
-        .filter(|(task, cause, beneficiary)| must_spare(after, victim(after, *task), cause.action, *beneficiary))
+        .filter(|(task, cause, preemptor)| must_spare(after, victim(after, *task), cause.action, *preemptor))
         .map(|(task, ..)| task)
         .collect();
     for task in &spared {
@@ -116,10 +116,10 @@ pub(super) fn young_jobs_keep_what_they_need(after: &After<'_>) -> Found {
     Ok(())
 }
 
-fn must_spare(after: &After<'_>, victim: JobId, action: Action, beneficiary: JobId) -> bool {
+fn must_spare(after: &After<'_>, victim: JobId, action: Action, preemptor: JobId) -> bool {
     let span = match action {
         Action::Preempt => preempt_span(after, victim),
-        Action::Reclaim => reclaim_span(after, beneficiary, victim),
+        Action::Reclaim => reclaim_span(after, preemptor, victim),
         Action::Allocate | Action::Consolidate | Action::EvictStale => return false,
     };
     after.snapshot.job(victim).last_start.is_some_and(|start| NOW < start.plus(span))
@@ -132,11 +132,11 @@ fn preempt_span(after: &After<'_>, victim: JobId) -> Span {
     set.unwrap_or(rules.preempt_default)
 }
 
-fn reclaim_span(after: &After<'_>, beneficiary: JobId, victim: JobId) -> Span {
+fn reclaim_span(after: &After<'_>, preemptor: JobId, victim: JobId) -> Span {
     let rules = after.world.policy.min_runtime.expect("on by default");
     let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
     let setting = |queue: &QueueId| after.snapshot.queues[queue.index()].reclaim_min_runtime;
-    let (ours, theirs) = (after.path(queue_of(beneficiary)), after.path(queue_of(victim)));
+    let (ours, theirs) = (after.path(queue_of(preemptor)), after.path(queue_of(victim)));
     // Paths run from leaf to top; queues of the victim that are not above the reclaimer as well.
     let own: Vec<_> = theirs.iter().filter(|queue| !ours.contains(queue)).copied().collect();
     let asked = match rules.reclaim_method {
@@ -183,14 +183,14 @@ pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
 /// What a job is promised together with the evictions that reclaim decides for it; it may have got more before.
 fn gains(after: &After<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
     let is_own = |decision: &Decision| match decision {
-        Decision::Evict { cause, .. } => cause.action == Action::Reclaim && cause.beneficiary == Some(winner),
+        Decision::Evict { cause, .. } => cause.action == Action::Reclaim && cause.preemptor == Some(winner),
         _ => false,
     };
     let decisions = after.outcome.decisions.iter().skip_while(|decision| !is_own(decision));
     let decisions = decisions.take_while(|decision| !matches!(decision, Decision::Evict { .. }) || is_own(decision));
     let own = |task: &TaskId| after.snapshot.task(*task).job == winner;
     let promised = decisions.filter_map(|decision| match decision {
-        Decision::Promise { task, spot } if own(task) => Some((*task, spot.node)),
+        Decision::Pipeline { task, assignment } if own(task) => Some((*task, assignment.node)),
         _ => None,
     });
     promised.collect()
@@ -201,7 +201,7 @@ fn losses(after: &After<'_>) -> Vec<(JobId, JobId, (Side, Side), Triple)> {
     let mut losses: Vec<(JobId, JobId, (Side, Side), Triple)> = Vec::new();
     for decision in &after.outcome.decisions {
         let Decision::Evict { task, cause } = decision else { continue };
-        let (Some(winner), Some(sides), None) = (cause.beneficiary, cause.sides, after.promised(*task)) else {
+        let (Some(winner), Some(sides), None) = (cause.preemptor, cause.sides, after.pipelined(*task)) else {
             continue;
         };
         let loser = victim(after, *task);

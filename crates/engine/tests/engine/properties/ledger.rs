@@ -2,9 +2,9 @@
 //!
 //! Standings are shifted at random, sensible or not: the sums do not ask.
 
-use kai_engine::bonds::Heads;
-use kai_engine::ids::{CrowdId, DeviceId, NodeId, PodSetId, PortId, TaskId};
-use kai_engine::ledger::{Counts, DeviceState, Ledger, Mark, Spot, Standing};
+use kai_engine::ids::{DeviceId, NodeId, PodMatcherId, PodSetId, PortId, TaskId};
+use kai_engine::inter_pod::PodCounts;
+use kai_engine::ledger::{DeviceUsage, Ledger, Mark, Placement, PodSetCounts, TaskState};
 use kai_engine::queues::QueueRow;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use crate::support::World;
 /// One thing to do; numbers wrap around.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Shift a pod to this kind of standing on these nodes, sharing GPUs that exist, or new ones.
+    /// Shift a pod to this kind of state on these nodes, sharing GPUs that exist, or new ones.
     Shift { task: usize, kind: usize, nodes: [usize; 2], fresh: bool },
     /// Remember this point.
     Mark,
@@ -35,23 +35,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Everything that can be seen of a ledger.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    standings: Vec<(Standing, Vec<DeviceId>)>,
+    states: Vec<(TaskState, Vec<DeviceId>)>,
     idle: Vec<Vec<i64>>,
     releasing: Vec<Vec<i64>>,
-    devices: Vec<Vec<DeviceState>>,
-    counts: Vec<Counts>,
+    devices: Vec<Vec<DeviceUsage>>,
+    counts: Vec<PodSetCounts>,
     ports: Vec<bool>,
-    crowds: Vec<Vec<(u32, Heads)>>,
+    matchers: Vec<Vec<(u32, PodCounts)>>,
     queues: Vec<QueueRow>,
 }
 
 impl Seen {
     fn of(ledger: &Ledger<'_>) -> Self {
         let snapshot = ledger.snapshot;
-        let standing = |index: usize| {
-            let standing = ledger.standing(TaskId::at(index));
-            let devices = standing.spot().map_or(Vec::new(), |spot| ledger.devices_of(spot).to_vec());
-            (standing, devices)
+        let state = |index: usize| {
+            let state = ledger.state(TaskId::at(index));
+            let devices = state.placement().map_or(Vec::new(), |placement| ledger.devices_of(placement).to_vec());
+            (state, devices)
         };
         let devices = |node: NodeId| ledger.devices_on(node).iter().map(|device| *ledger.device(*device)).collect();
         let ports = snapshot.nodes.ids().flat_map(|node| {
@@ -60,43 +60,45 @@ impl Seen {
         // A queue's version tells that something happened, and undoing is something.
         let queue = |row: &QueueRow| QueueRow { version: 0, ..row.clone() };
         Self {
-            standings: (0..snapshot.tasks.len()).map(standing).collect(),
+            states: (0..snapshot.tasks.len()).map(state).collect(),
             idle: snapshot.nodes.ids().map(|node| ledger.idle(node).to_vec()).collect(),
             releasing: snapshot.nodes.ids().map(|node| ledger.releasing(node).to_vec()).collect(),
             devices: snapshot.nodes.ids().map(devices).collect(),
             counts: (0..snapshot.pod_sets.len()).map(|set| ledger.counts(PodSetId::at(set))).collect(),
             ports: ports.collect(),
-            crowds: (0..snapshot.crowds.len()).map(|crowd| ledger.crowd(CrowdId::at(crowd)).collect()).collect(),
-            queues: ledger.book.rows.iter().map(queue).collect(),
+            matchers: (0..snapshot.matchers.len())
+                .map(|matcher| ledger.domains_with_matches(PodMatcherId::at(matcher)).collect())
+                .collect(),
+            queues: ledger.queues.rows.iter().map(queue).collect(),
         }
     }
 }
 
-fn spot(ledger: &mut Ledger<'_>, task: TaskId, node: usize, fresh: bool) -> Spot {
+fn placement(ledger: &mut Ledger<'_>, task: TaskId, node: usize, fresh: bool) -> Placement {
     let snapshot = ledger.snapshot;
     let node = NodeId::at(node % snapshot.nodes.len());
     let Some(wanted) = snapshot.shape(snapshot.task(task).shape).gpu.shared_devices() else {
-        return Spot { node, devices: None, extras: None };
+        return Placement { node, devices: None, extras: None };
     };
     let mut devices = if fresh { Vec::new() } else { ledger.devices_on(node).to_vec() };
     devices.truncate(wanted as usize);
     while devices.len() < wanted as usize {
         devices.push(ledger.open_device(node));
     }
-    Spot { node, devices: Some(ledger.list(devices)), extras: None }
+    Placement { node, devices: Some(ledger.list(devices)), extras: None }
 }
 
 fn shift(ledger: &mut Ledger<'_>, task: TaskId, kind: usize, nodes: [usize; 2], fresh: bool) {
-    let to = spot(ledger, task, nodes[0], fresh);
-    let standing = match kind {
-        0 => Standing::Waiting,
-        1 => Standing::Held(to),
-        2 => Standing::Promised(to),
-        3 => Standing::Leaving(to),
-        4 => Standing::Moving { from: spot(ledger, task, nodes[1], fresh), to },
-        _ => Standing::Stuck(to),
+    let to = placement(ledger, task, nodes[0], fresh);
+    let state = match kind {
+        0 => TaskState::Unplaced,
+        1 => TaskState::Allocated(to),
+        2 => TaskState::Pipelined(to),
+        3 => TaskState::Releasing(to),
+        4 => TaskState::Moving { from: placement(ledger, task, nodes[1], fresh), to },
+        _ => TaskState::StuckReleasing(to),
     };
-    ledger.shift(task, standing);
+    ledger.shift(task, state);
 }
 
 /// Plays the steps; after each, the sums must be right, and a point returned to must look as it did.

@@ -5,10 +5,10 @@
 //! clusters are tried.
 
 mod after;
-mod bonds;
 mod claims;
 mod evictions;
 mod generate;
+mod inter_pod;
 mod jobs;
 mod ledger;
 mod placement;
@@ -21,7 +21,7 @@ use std::thread;
 
 use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::gang::Gang;
-use kai_engine::outcome::{Reason, Refusals, SearchStop};
+use kai_engine::outcome::{Reason, ScenarioRejections, SearchStop};
 use kai_engine::policy::Action;
 use kai_engine::session::Session;
 use kai_engine::snapshot::Queue;
@@ -103,9 +103,9 @@ truths! {
     // Without actions that make room, what is left over is too little for those who wait.
     room_is_used: placement::room_is_used [("actions", "allocate")];
 
-    pods_keep_apart: bonds::pods_keep_apart [];
+    pods_keep_apart: inter_pod::pods_keep_apart [];
     // Evictions may undo later what a pod was placed for, so that only pure placement can be replayed.
-    bonds_are_obeyed: bonds::bonds_are_obeyed [("actions", "allocate")];
+    bonds_are_obeyed: inter_pod::bonds_are_obeyed [("actions", "allocate")];
 
     limits_hold: queues::limits_hold [];
     fixed_work_stays_within_quota: queues::fixed_work_stays_within_quota [];
@@ -153,7 +153,7 @@ fn sums_are_right_after_every_action() {
 fn the_fast_way_equals_the_plain_one() {
     for_clusters(|shown| {
         let world = World::of(&shown.0);
-        same(&world.cycle(), &step_by_step(&world, |session| session.finder.plain = true))
+        same(&world.cycle(), &step_by_step(&world, |session| session.finder.full_scan = true))
     });
 }
 
@@ -183,7 +183,7 @@ fn a_short_look_at_a_gang_equals_the_long_one() {
 fn remembered_rooms_equal_measured_ones() {
     for_clusters(|shown| {
         let world = World::of(&shown.0);
-        same(&world.cycle(), &step_by_step(&world, |session| session.rooms.plain = true))
+        same(&world.cycle(), &step_by_step(&world, |session| session.rooms.no_cache = true))
     });
 }
 
@@ -221,7 +221,7 @@ fn bounds_refuse_nothing_that_works() {
 }
 
 fn with_bounds_and_without(world: &World) -> Found {
-    let mut plain = step_by_step(world, |session| session.plain_search = true);
+    let mut plain = step_by_step(world, |session| session.no_loss_bounds = true);
     let mut bounded = world.cycle();
     [&mut plain, &mut bounded].into_iter().for_each(forget_effort);
     same(&bounded, &plain)
@@ -231,8 +231,8 @@ fn with_bounds_and_without(world: &World) -> Found {
 fn forget_effort(outcome: &mut Outcome) {
     for reason in outcome.verdicts.iter_mut().flat_map(|verdict| &mut verdict.reasons) {
         if let Reason::NoVictims { scenarios, refused, stop, .. } = reason {
-            (*scenarios, *refused) = (0, Refusals::default());
-            if matches!(stop, SearchStop::Behind(_)) {
+            (*scenarios, *refused) = (0, ScenarioRejections::default());
+            if matches!(stop, SearchStop::HeadOfLineBlocked(_)) {
                 *stop = SearchStop::Exhausted;
             }
         }

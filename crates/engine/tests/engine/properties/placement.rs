@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::ids::{GroupId, JobId, NodeId, PodSetId, TaskId};
-use kai_engine::outcome::{DeviceRef, Place};
+use kai_engine::outcome::{Assignment, DeviceRef};
 use kai_engine::snapshot::{GPUS, GpuAsk, LevelRef, Member, Shape, Status};
 use kai_engine::units::GPU;
 
@@ -15,8 +15,11 @@ pub(super) fn decisions_make_sense(after: &After<'_>) -> Found {
         let (name, status) = (after.name(task), after.status(task));
         let waits = status == Status::Pending;
         ensure!(after.bound(task).is_none() || waits, "{name} is bound but is {status:?}");
-        ensure!(after.promised(task).is_none() || waits || after.is_evicted(task), "{name} is promised a second place");
-        ensure!(after.bound(task).is_none() || after.promised(task).is_none(), "{name} is bound and promised a place");
+        ensure!(
+            after.pipelined(task).is_none() || waits || after.is_evicted(task),
+            "{name} is promised a second place"
+        );
+        ensure!(after.bound(task).is_none() || after.pipelined(task).is_none(), "{name} is bound and promised a place");
         let holds = after.ran(task) && after.snapshot.task(task).node.is_some();
         ensure!(!after.is_evicted(task) || holds, "{name} is evicted but is {status:?}");
     }
@@ -38,12 +41,12 @@ pub(super) fn nothing_is_over_committed(after: &After<'_>) -> Found {
     fits(after, "later", true, &there_later)
 }
 
-fn fits(after: &After<'_>, when: &str, others_left: bool, place: &dyn Fn(TaskId) -> Option<Place>) -> Found {
+fn fits(after: &After<'_>, when: &str, others_left: bool, place: &dyn Fn(TaskId) -> Option<Assignment>) -> Found {
     let snapshot = after.snapshot;
     for node in snapshot.nodes.ids() {
-        let mut used = snapshot.row(&snapshot.nodes.taken, node).to_vec();
+        let mut used = snapshot.row(&snapshot.nodes.unmanaged_used, node).to_vec();
         if others_left {
-            let leaving = snapshot.row(&snapshot.nodes.leaving, node);
+            let leaving = snapshot.row(&snapshot.nodes.unmanaged_releasing, node);
             used.iter_mut().zip(leaving).for_each(|(used, leaving)| *used -= leaving);
         }
         let mut devices: BTreeMap<DeviceRef, i64> = BTreeMap::new();
@@ -106,7 +109,7 @@ pub(super) fn rules_and_ports_are_obeyed(after: &After<'_>) -> Found {
 
 /// A pod that runs when the next cycle begins; one that only moves runs until then.
 fn runs(after: &After<'_>, task: TaskId) -> bool {
-    after.runs_now(task) || after.is_evicted(task) && after.promised(task).is_some()
+    after.runs_now(task) || after.is_evicted(task) && after.pipelined(task).is_some()
 }
 
 /// A job of which something is bound runs with all it needs, and so does every sub-group with a bound pod; where
@@ -116,7 +119,7 @@ pub(super) fn gangs_start_whole(after: &After<'_>) -> Found {
     let groups = (0..after.snapshot.groups.len()).map(|index| Member::Group(GroupId::at(index)));
     for member in sets.chain(groups) {
         member_is_whole(after, member, &|task| after.bound(task).is_some(), &|task| runs(after, task))?;
-        member_is_whole(after, member, &|task| after.promised(task).is_some(), &|task| after.runs_later(task))?;
+        member_is_whole(after, member, &|task| after.pipelined(task).is_some(), &|task| after.runs_later(task))?;
     }
     Ok(())
 }
@@ -150,7 +153,7 @@ pub(super) fn required_domains_hold(after: &After<'_>) -> Found {
         for constraint in groups.iter().map(|group| group.constraint).chain([set.constraint]).flatten() {
             let required = snapshot.constraints[constraint as usize].required;
             let Some(LevelRef::At(level)) = required else { continue };
-            let domain = |place: Place| snapshot.topologies[0].levels[level as usize][place.node.index()];
+            let domain = |place: Assignment| snapshot.topologies[0].levels[level as usize][place.node.index()];
             let tasks = || set.tasks.indices().map(TaskId::at);
             let ran = tasks().filter(|task| after.ran(*task));
             let before: BTreeSet<_> = ran.filter_map(|task| after.place_before(task)).map(domain).collect();
@@ -214,7 +217,7 @@ fn single_waiting_pod(after: &After<'_>, job: JobId) -> Option<TaskId> {
     let [task] = snapshot.job_tasks(job).collect::<Vec<_>>()[..] else { return None };
     let pod = snapshot.task(task);
     let is_plain = pod.ports.is_none()
-        && pod.bond.is_none()
+        && pod.inter_pod.is_none()
         && root.constraint.is_none()
         && set.constraint.is_none()
         && snapshot.shape(pod.shape).gpu.shared_devices().is_none();
@@ -231,7 +234,8 @@ fn could_take(after: &After<'_>, job: JobId, task: TaskId, node: NodeId) -> bool
     // As if it were promised the place.
     let place = |other: TaskId| {
         let stuck = after.status(other) == Status::StuckInReleasing;
-        let own = (other == task).then(|| Place { node, devices: Vec::new(), zones: Vec::new(), grants: Vec::new() });
+        let own =
+            (other == task).then(|| Assignment { node, devices: Vec::new(), zones: Vec::new(), grants: Vec::new() });
         own.or_else(|| after.place_after(other)).or_else(|| after.place_before(other).filter(|_| stuck))
     };
     fits(after, "later", true, &place).is_ok() && super::queues::may_grow(after, job, after.cost(task, node))

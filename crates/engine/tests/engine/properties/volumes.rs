@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use kai_engine::bonds::Bystander;
 use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::fit::When;
 use kai_engine::ids::{NodeId, QueueId, TaskId};
-use kai_engine::ledger::{Ledger, Spot, Standing};
+use kai_engine::inter_pod::UnmanagedPod;
+use kai_engine::ledger::{Ledger, Placement, TaskState};
 use kai_engine::outcome::Decision;
 use kai_engine::policy::Policy;
 use kai_engine::snapshot::{GpuAsk, Shape, VolumeNeed};
@@ -33,7 +33,7 @@ struct Drawing {
     kinds: Vec<[Option<u32>; NODES]>,
     pods: Vec<PodRow>,
     /// What pods outside of jobs need, where they are, and whether they leave.
-    bystanders: Vec<(Vec<u32>, usize, bool)>,
+    unmanaged_pods: Vec<(Vec<u32>, usize, bool)>,
 }
 
 fn drawings() -> impl Strategy<Value = Drawing> {
@@ -48,13 +48,13 @@ fn drawings() -> impl Strategy<Value = Drawing> {
         vec(pod, 1..6),
         vec((vec(0..5_u32, 1..3), 0..NODES, any::<bool>()), 0..3),
     )
-        .prop_map(|(limits, volumes, stores, kinds, pods, bystanders)| Drawing {
+        .prop_map(|(limits, volumes, stores, kinds, pods, unmanaged_pods)| Drawing {
             limits,
             volumes,
             stores,
             kinds,
             pods,
-            bystanders,
+            unmanaged_pods,
         })
 }
 
@@ -73,9 +73,14 @@ impl Drawing {
         for stores in &self.kinds {
             builder.storage_kind(stores.to_vec());
         }
-        for (attached, node, leaving) in &self.bystanders {
+        for (attached, node, leaving) in &self.unmanaged_pods {
             let volumes = builder.volume_need(VolumeNeed { attached: attached.clone(), stored: Vec::new() });
-            builder.bystander(Bystander { node: NodeId::at(*node), crowds: None, volumes, leaving: *leaving });
+            builder.unmanaged_pod(UnmanagedPod {
+                node: NodeId::at(*node),
+                matchers: None,
+                volumes,
+                releasing: *leaving,
+            });
         }
         let class = builder.class_of_all_nodes();
         let shape = builder.shape(Shape { need: vec![1, 0, 0, 1], gpu: GpuAsk::None, quota_gpu: 0, numa: None });
@@ -100,7 +105,7 @@ impl Drawing {
         let fits = |leaving: bool| {
             let counts = |leaves: bool| leaving || !leaves;
             let mates = others.iter().filter(|(_, at, leaves)| *at == node && counts(*leaves));
-            let strangers = self.bystanders.iter().filter(|(_, at, leaves)| *at == node && counts(*leaves));
+            let strangers = self.unmanaged_pods.iter().filter(|(_, at, leaves)| *at == node && counts(*leaves));
             let (own, asked, _) = &self.pods[pod];
             let volumes = mates.flat_map(|(mate, ..)| &self.pods[*mate].0);
             let volumes: BTreeSet<u32> =
@@ -126,9 +131,9 @@ impl Drawing {
 }
 
 fn stands(ledger: &Ledger<'_>, pod: usize) -> Option<(usize, bool)> {
-    match ledger.standing(TaskId::at(pod)) {
-        Standing::Held(spot) | Standing::Promised(spot) => Some((spot.node.index(), false)),
-        Standing::Leaving(spot) => Some((spot.node.index(), true)),
+    match ledger.state(TaskId::at(pod)) {
+        TaskState::Allocated(assignment) | TaskState::Pipelined(assignment) => Some((assignment.node.index(), false)),
+        TaskState::Releasing(assignment) => Some((assignment.node.index(), true)),
         _ => None,
     }
 }
@@ -140,15 +145,15 @@ fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCa
     let start = ledger.mark();
     for (pod, node, kind) in moves {
         let task = TaskId::at(pod % drawing.pods.len());
-        let spot = Spot { node: NodeId::at(*node), devices: None, extras: None };
-        match (ledger.standing(task), kind) {
-            (Standing::Waiting, 0) => ledger.shift(task, Standing::Promised(spot)),
-            (Standing::Waiting, _) => ledger.shift(task, Standing::Held(spot)),
-            (Standing::Held(from), 0) => ledger.shift(task, Standing::Leaving(from)),
-            _ => ledger.shift(task, Standing::Waiting),
+        let assignment = Placement { node: NodeId::at(*node), devices: None, extras: None };
+        match (ledger.state(task), kind) {
+            (TaskState::Unplaced, 0) => ledger.shift(task, TaskState::Pipelined(assignment)),
+            (TaskState::Unplaced, _) => ledger.shift(task, TaskState::Allocated(assignment)),
+            (TaskState::Allocated(from), 0) => ledger.shift(task, TaskState::Releasing(from)),
+            _ => ledger.shift(task, TaskState::Unplaced),
         }
         ledger.assert_consistent();
-        let waiting = (0..drawing.pods.len()).filter(|pod| ledger.standing(TaskId::at(*pod)) == Standing::Waiting);
+        let waiting = (0..drawing.pods.len()).filter(|pod| ledger.state(TaskId::at(*pod)) == TaskState::Unplaced);
         for pod in waiting {
             for node in 0..NODES {
                 let found = volumes::when(&ledger, TaskId::at(pod), NodeId::at(node));
@@ -172,11 +177,11 @@ fn decide(drawing: &Drawing) -> Result<(), TestCaseError> {
     for decision in &outcome.decisions {
         let place = &mut places[decision.task().index()];
         match decision {
-            Decision::Bind { task, spot } => {
+            Decision::Bind { task, assignment } => {
                 bound.push(task.index());
-                *place = Some((spot.node.index(), false));
+                *place = Some((assignment.node.index(), false));
             }
-            Decision::Promise { spot, .. } => *place = Some((spot.node.index(), false)),
+            Decision::Pipeline { assignment, .. } => *place = Some((assignment.node.index(), false)),
             Decision::Evict { .. } => *place = None,
         }
     }

@@ -13,8 +13,8 @@ use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, share_of_gpu};
 use kai_engine::units::{GPU, Span, Timestamp, Triple};
 use kai_engine::{Policy, cycle};
 
-use super::bonds::Neighbours;
 use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Queue, Set};
+use super::inter_pod::Neighbours;
 use super::settings;
 
 /// The time of every test.
@@ -41,7 +41,7 @@ pub(crate) struct Names {
     /// Domain names of each topology level.
     pub(crate) domains: Vec<Vec<String>>,
     /// Who is counted where.
-    pub(crate) crowds: Vec<String>,
+    pub(crate) matchers: Vec<String>,
 }
 
 impl World {
@@ -138,9 +138,9 @@ impl<'c> Build<'c> {
             let (taken, leaving) = (gpus(node.taken, 0), gpus(node.leaving, 0));
             let unready = |flag: &Flag| matches!(flag, Flag::Cordoned | Flag::NotReady);
             self.builder.node(NodeRow {
-                taken,
-                leaving,
-                foreign: Triple::new(0, 0, node.taken * GPU),
+                unmanaged_used: taken,
+                unmanaged_releasing: leaving,
+                other_schedulers_requested: Triple::new(0, 0, node.taken * GPU),
                 ready: !node.flags.iter().any(unready),
                 device_memory: node.gpu_memory.unwrap_or(DEVICE_MEMORY_DEFAULT),
                 ..NodeRow::idle(allocatable)
@@ -282,7 +282,7 @@ impl<'c> Build<'c> {
         let port = |number: &u16| HostPort { number: *number, protocol: Protocol::Tcp, address: None };
         let ports = set.ports.iter().map(|number| self.builder.port(port(number))).collect();
         let ports = self.builder.port_set(ports);
-        let (bond, crowds) = self.neighbours.rows(self.cluster, job, set, &mut self.builder, &mut self.names);
+        let (inter_pod, matchers) = self.neighbours.rows(self.cluster, job, set, &mut self.builder, &mut self.names);
         let mut tasks = Vec::new();
         for (index, pod) in set.pods.iter().enumerate() {
             self.names.pods.push(format!("{name}-{index}"));
@@ -293,8 +293,8 @@ impl<'c> Build<'c> {
                 node,
                 devices: numbers.iter().map(|number| self.device(node, *number)).collect(),
                 ports,
-                bond,
-                crowds,
+                inter_pod,
+                matchers,
                 nominated: set.nominated.as_ref().map(|name| self.node_id(name)),
                 ..TaskRow::pending(shape, class)
             });

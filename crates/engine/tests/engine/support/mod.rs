@@ -16,9 +16,9 @@
 //! What is left out has its default: pods wait, a job needs all of its pods, queues guarantee no GPUs and limit
 //! nothing, what is written first is oldest. Times are seconds before now. Pods are called `job-0` or `job.set-0`.
 
-mod bonds;
 mod build;
 mod cluster;
+mod inter_pod;
 mod parse;
 mod render;
 mod settings;
@@ -85,8 +85,11 @@ pub(crate) fn check_efforts(text: &str, expected: Expect) {
     let world = World::of(&parse(text));
     let mut lines = Vec::new();
     watched_cycle(&world.snapshot, &world.policy, NOW, |moment| {
-        if let Moment::Acted(action, Effort { turns, played, spared }) = moment {
-            lines.push(format!("{}: {turns} turns, {played} played, {spared} spared", settings::action_word(action)));
+        if let Moment::Acted(action, Effort { turns, simulated, filtered }) = moment {
+            lines.push(format!(
+                "{}: {turns} turns, {simulated} simulated, {filtered} filtered",
+                settings::action_word(action)
+            ));
         }
     });
     expected.assert_eq(&lines.join("\n"));

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use kai_engine::bonds::Friction;
 use kai_engine::ids::{NodeId, QueueId, TaskId};
+use kai_engine::inter_pod::InterPodObstacle;
 use kai_engine::outcome::{
-    Decision, DeviceRef, JobNote, NodeObstacle, NodeTally, Nomination, Outcome, Place, PodSetShortage, QueueBlock,
-    Reason, SearchStop, Side,
+    Assignment, Decision, DeviceRef, JobNote, NodeObstacle, Nomination, ObstacleCounts, Outcome, PodSetShortage,
+    QueueBlock, Reason, SearchStop, Side,
 };
 use kai_engine::units::{QueueResource, Timestamp, Triple};
 
@@ -101,7 +101,7 @@ impl Devices {
         number
     }
 
-    fn place(&mut self, names: &Names, place: &Place) -> String {
+    fn place(&mut self, names: &Names, place: &Assignment) -> String {
         let mut text = names.nodes[place.node.index()].clone();
         for device in &place.devices {
             write!(text, " gpu#{}", self.number(names, place.node, *device)).expect("strings take everything");
@@ -114,11 +114,13 @@ fn decision(world: &World, devices: &mut Devices, decision: &Decision) -> String
     let names = &world.names;
     let pod = |task: &TaskId| &names.pods[task.index()];
     match decision {
-        Decision::Bind { task, spot } => format!("bind {} {}", pod(task), devices.place(names, spot)),
-        Decision::Promise { task, spot } => format!("promise {} {}", pod(task), devices.place(names, spot)),
+        Decision::Bind { task, assignment } => format!("bind {} {}", pod(task), devices.place(names, assignment)),
+        Decision::Pipeline { task, assignment } => {
+            format!("promise {} {}", pod(task), devices.place(names, assignment))
+        }
         Decision::Evict { task, cause } => {
             let action = action_word(cause.action);
-            match cause.beneficiary {
+            match cause.preemptor {
                 Some(job) => format!("evict {} for {} ({action})", pod(task), names.jobs[job.index()]),
                 None => format!("evict {} ({action})", pod(task)),
             }
@@ -141,7 +143,7 @@ fn reason(world: &World, reason: &Reason) -> String {
         Reason::NonPreemptibleOverQuota(at) => format!("non-preemptible over quota, {}", block(names, at)),
         Reason::NoRoom { task, placed, wanted, nodes } => {
             let pod = &names.pods[task.index()];
-            format!("no room for {pod} ({placed} of {wanted} placed), {}", tally(names, nodes))
+            format!("no room for {pod} ({placed} of {wanted} placed), {}", obstacles(names, nodes))
         }
         Reason::NoDomain { constraint, wanted, domains } => {
             let constraint = &world.snapshot.constraints[*constraint as usize];
@@ -167,12 +169,12 @@ fn reason(world: &World, reason: &Reason) -> String {
 
 fn search_stop(names: &Names, stop: SearchStop) -> String {
     match stop {
-        SearchStop::Barred(_) => "not entitled".to_owned(),
+        SearchStop::Ineligible(_) => "not entitled".to_owned(),
         SearchStop::NoCandidates => "has no candidates".to_owned(),
         SearchStop::Exhausted => "exhausted".to_owned(),
-        SearchStop::Behind(job) => format!("behind {}", names.jobs[job.index()]),
+        SearchStop::HeadOfLineBlocked(job) => format!("behind {}", names.jobs[job.index()]),
         SearchStop::Budget => "out of steps".to_owned(),
-        SearchStop::Alike(job) => format!("no easier than {}", names.jobs[job.index()]),
+        SearchStop::NoEasierThan(job) => format!("no easier than {}", names.jobs[job.index()]),
         SearchStop::NoGenerator => "has no generator".to_owned(),
     }
 }
@@ -208,7 +210,7 @@ fn unit(resource: QueueResource) -> &'static str {
     }
 }
 
-fn tally(names: &Names, nodes: &NodeTally) -> String {
+fn obstacles(names: &Names, nodes: &ObstacleCounts) -> String {
     let line = |(obstacle, count): &(NodeObstacle, u32)| format!("{count} × {}", self::obstacle(names, *obstacle));
     nodes.counts.iter().map(line).collect::<Vec<_>>().join(", ")
 }
@@ -226,12 +228,14 @@ fn obstacle(names: &Names, obstacle: NodeObstacle) -> String {
         NodeObstacle::PodSlots => "no pod slot".to_owned(),
         NodeObstacle::Volumes(overfull) => format!("{overfull:?}"),
         NodeObstacle::Ports => "port taken".to_owned(),
-        NodeObstacle::Bond(friction) => match friction {
-            Friction::NotNear(crowd) => format!("not near {}", names.crowds[crowd.index()]),
-            Friction::Apart(crowd) => format!("apart from {}", names.crowds[crowd.index()]),
-            Friction::Shunned(crowd) => format!("shunned by {}", names.crowds[crowd.index()]),
-            Friction::Uneven(crowd) => format!("uneven {}", names.crowds[crowd.index()]),
-            Friction::NoDomain(crowd) => format!("no domain for {}", names.crowds[crowd.index()]),
+        NodeObstacle::InterPod(obstacle) => match obstacle {
+            InterPodObstacle::NoMatchingPod(matcher) => format!("not near {}", names.matchers[matcher.index()]),
+            InterPodObstacle::AntiAffinity(matcher) => format!("apart from {}", names.matchers[matcher.index()]),
+            InterPodObstacle::ExistingAntiAffinity(matcher) => {
+                format!("shunned by {}", names.matchers[matcher.index()])
+            }
+            InterPodObstacle::Skew(matcher) => format!("uneven {}", names.matchers[matcher.index()]),
+            InterPodObstacle::NoDomain(matcher) => format!("no domain for {}", names.matchers[matcher.index()]),
         },
         NodeObstacle::OutsideDomain => "outside domain".to_owned(),
         NodeObstacle::Numa => "NUMA zones".to_owned(),

@@ -3,7 +3,9 @@
 use std::str::FromStr;
 
 use kai_engine::Policy;
-use kai_engine::policy::{Action, DeviceOrder, Generator, MinRuntime, Placement, ReclaimMethod, Repairs, Strategy};
+use kai_engine::policy::{
+    Action, DeviceOrder, Generator, MinRuntime, PlacementStrategies, ReclaimMethod, Repairs, Strategy,
+};
 use kai_engine::units::{ONE, Span};
 
 const ACTIONS: [(&str, Action); 5] = [
@@ -43,7 +45,7 @@ fn apply(policy: &mut Policy, key: &str, value: &str) {
             policy.generators = named.map(|word| chosen(&words, word)).collect();
         }
         "moves" => policy.consolidation_moves_max = limit(value),
-        "skip-alike" => policy.skip_alike = switch(value),
+        "skip-alike" => policy.skip_no_easier = switch(value),
         "consolidating-reclaim" => policy.consolidating_reclaim = switch(value),
         "keep-nodes-whole" => policy.keep_nodes_whole = switch(value),
         "grace" => policy.staleness_grace = limit(value).map(Span::seconds),
@@ -64,7 +66,7 @@ fn apply(policy: &mut Policy, key: &str, value: &str) {
 
 const STRATEGIES: [(&str, Strategy); 2] = [("pack", Strategy::Pack), ("spread", Strategy::Spread)];
 
-fn placement(policy: &mut Policy) -> &mut Placement {
+fn placement(policy: &mut Policy) -> &mut PlacementStrategies {
     policy.scores.placement.as_mut().expect("on by default")
 }
 

@@ -128,9 +128,9 @@ impl<'a> Lowering<'a, '_> {
         let shape = self.shape(task)?;
         let claimed = self.claims.and_then(|claims| claims.of(&task.uid));
         let class = self.classes.of(self.builder, task, claimed)?;
-        let (bond, crowds) = self.neighbours.of(self.builder, job, task);
+        let (inter_pod, matchers) = self.neighbours.of(self.builder, job, task);
         let claims = claimed.and_then(|claimed| claimed.list);
-        let pending = TaskRow { bond, crowds, claims, ..TaskRow::pending(shape, class) };
+        let pending = TaskRow { inter_pod, matchers, claims, ..TaskRow::pending(shape, class) };
         if !standing.status.is_used() {
             return Ok(TaskRow { status: engine_status(standing.status), ..pending });
         }
@@ -239,7 +239,7 @@ fn engine_status(status: Status) -> EngineStatus {
         Status::Releasing => EngineStatus::Releasing,
         Status::StuckInReleasing => EngineStatus::StuckInReleasing,
         Status::Succeeded => EngineStatus::Succeeded,
-        Status::Failed | Status::Unknown | Status::Deleted => EngineStatus::Gone,
+        Status::Failed | Status::Unknown | Status::Deleted => EngineStatus::FailedOrUnknown,
     }
 }
 

@@ -1,10 +1,10 @@
-//! What tasks ask of each other -> crowds and bonds.
+//! What tasks ask of each other -> matchers and inter_pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_engine::bonds::Bond;
 use kai_engine::builder::Builder;
-use kai_engine::ids::{AreaId, CrowdId};
+use kai_engine::ids::{PodMatcherId, TopologyKeyId};
+use kai_engine::inter_pod::InterPodRules;
 
 use super::super::case::{Case, Job, Node, PodTerm, Task};
 
@@ -17,55 +17,57 @@ enum Who<'a> {
 
 /// Crowds of a case, by who is counted and by which node label.
 pub(super) struct Neighbours<'a> {
-    crowds: BTreeMap<(Who<'a>, &'a str), CrowdId>,
+    matchers: BTreeMap<(Who<'a>, &'a str), PodMatcherId>,
 }
 
 impl<'a> Neighbours<'a> {
     pub(super) fn new(builder: &mut Builder, case: &'a Case, nodes: &[&Node]) -> Self {
-        let mut areas: BTreeMap<&str, AreaId> = BTreeMap::new();
-        let mut crowds = BTreeMap::new();
+        let mut topology_keys: BTreeMap<&str, TopologyKeyId> = BTreeMap::new();
+        let mut matchers = BTreeMap::new();
         for (job, task) in case.tasks() {
             for key in asked(job, task) {
-                let area = *areas.entry(key.1).or_insert_with(|| builder.area(domains(key.1, nodes)));
-                crowds.entry(key).or_insert_with(|| builder.crowd(area));
+                let topology_key =
+                    *topology_keys.entry(key.1).or_insert_with(|| builder.topology_key(domains(key.1, nodes)));
+                matchers.entry(key).or_insert_with(|| builder.matcher(topology_key));
             }
         }
-        Self { crowds }
+        Self { matchers }
     }
 
-    /// The bond of a task, and the crowds that it is part of.
+    /// The inter_pod of a task, and the matchers that it is part of.
     pub(super) fn of(&self, builder: &mut Builder, job: &'a Job, task: &'a Task) -> (Option<u32>, Option<u32>) {
         let namespace = job.namespace.as_str();
         let is =
             |labels: &BTreeMap<String, String>| labels.iter().all(|(key, value)| task.labels.get(key) == Some(value));
         let company = company(task);
-        let mut bond = Bond { founds: company.iter().all(|labels| is(labels)), ..Bond::default() };
-        let crowd = |who: Who<'a>, term: &'a PodTerm| self.crowds[&(who, term.topology_key.as_str())];
+        let mut inter_pod =
+            InterPodRules { matches_own_affinity: company.iter().all(|labels| is(labels)), ..InterPodRules::default() };
+        let matcher = |who: Who<'a>, term: &'a PodTerm| self.matchers[&(who, term.topology_key.as_str())];
         for term in &task.required_pod_affinity {
-            bond.near.push(crowd(Who::Found(namespace, company.clone()), term));
+            inter_pod.affinity.push(matcher(Who::Found(namespace, company.clone()), term));
         }
         for term in &task.required_pod_anti_affinity {
-            bond.apart.push(crowd(Who::Found(namespace, BTreeSet::from([&term.match_labels])), term));
+            inter_pod.anti_affinity.push(matcher(Who::Found(namespace, BTreeSet::from([&term.match_labels])), term));
         }
         let mut part_of = Vec::new();
-        for ((who, key), crowd) in &self.crowds {
+        for ((who, key), matcher) in &self.matchers {
             match who {
                 Who::Found(home, all) if *home == namespace && all.iter().all(|labels| is(labels)) => {
-                    part_of.push(*crowd);
+                    part_of.push(*matcher);
                 }
                 Who::Avoiding(home, labels) => {
                     if *home == namespace && is(labels) {
-                        bond.shunned.push(*crowd);
+                        inter_pod.existing_anti_affinity.push(*matcher);
                     }
                     let own = |term: &PodTerm| term.match_labels == **labels && term.topology_key == *key;
                     if *home == namespace && task.required_pod_anti_affinity.iter().any(own) {
-                        part_of.push(*crowd);
+                        part_of.push(*matcher);
                     }
                 }
                 Who::Found(..) => {}
             }
         }
-        (builder.bond(bond), builder.crowd_list(part_of))
+        (builder.inter_pod(inter_pod), builder.matcher_list(part_of))
     }
 }
 

@@ -1,10 +1,10 @@
-//! What described pods ask of each other, as crowds and bonds.
+//! What described pods ask of each other, as matchers and inter_pod.
 
 use std::collections::BTreeMap;
 
-use kai_engine::bonds::{Bond, Spread};
 use kai_engine::builder::Builder;
-use kai_engine::ids::{AreaId, CrowdId};
+use kai_engine::ids::{PodMatcherId, TopologyKeyId};
+use kai_engine::inter_pod::{InterPodRules, SpreadConstraint};
 
 use super::build::{Names, sets};
 use super::cluster::{Cluster, Job, Set, Wish, WishKind};
@@ -21,16 +21,16 @@ enum Who {
 /// The domain of each node, as text.
 type Domains = Vec<Option<String>>;
 
-/// Areas and crowds made so far.
+/// Areas and matchers made so far.
 #[derive(Default)]
 pub(super) struct Neighbours {
-    areas: BTreeMap<Domains, AreaId>,
-    crowds: BTreeMap<(Who, Domains), CrowdId>,
+    topology_keys: BTreeMap<Domains, TopologyKeyId>,
+    matchers: BTreeMap<(Who, Domains), PodMatcherId>,
     all: Option<Vec<(Who, Domains)>>,
 }
 
 impl Neighbours {
-    /// The bond and crowds of the pods of a set.
+    /// The inter_pod and matchers of the pods of a set.
     pub(super) fn rows(
         &mut self,
         cluster: &Cluster,
@@ -39,32 +39,32 @@ impl Neighbours {
         builder: &mut Builder,
         names: &mut Names,
     ) -> (Option<u32>, Option<u32>) {
-        let everyone = self.all.take().unwrap_or_else(|| crowds(cluster, &names.nodes));
+        let everyone = self.all.take().unwrap_or_else(|| matchers(cluster, &names.nodes));
         let is = |tags: &[String]| tags.iter().all(|tag| set.tags.contains(tag));
         let part_of = everyone.iter().filter(|(who, _)| match who {
             Who::Are(tags) => is(tags),
             Who::Wish(wish) => set.wishes.contains(wish),
         });
-        let list = part_of.map(|(who, domains)| self.crowd(who, domains, builder, names)).collect();
-        let mut bond = Bond::default();
+        let list = part_of.map(|(who, domains)| self.matcher(who, domains, builder, names)).collect();
+        let mut inter_pod = InterPodRules::default();
         let near = near_tags(set);
-        bond.founds = is(&near);
+        inter_pod.matches_own_affinity = is(&near);
         for wish in &set.wishes {
             let who = if wish.kind == WishKind::Near { near.clone() } else { vec![wish.tag.clone()] };
             let domains = wish_domains(cluster, &names.nodes, job, set, wish);
-            let crowd = self.crowd(&Who::Are(who), &domains, builder, names);
-            let spread = |skew_max, domains_min| Spread {
-                crowd,
+            let matcher = self.matcher(&Who::Are(who), &domains, builder, names);
+            let spread = |skew_max, domains_min| SpreadConstraint {
+                matcher,
                 skew_max,
                 domains_min,
                 counts_itself: is(std::slice::from_ref(&wish.tag)),
             };
             match wish.kind {
-                WishKind::Near => bond.near.push(crowd),
-                WishKind::Apart => bond.apart.push(crowd),
-                WishKind::Likes(weight) => bond.liked.push((crowd, weight)),
-                WishKind::Even(skew, domains) => bond.even.push(spread(skew, domains)),
-                WishKind::RatherEven(skew) => bond.rather_even.push(spread(skew, 0)),
+                WishKind::Near => inter_pod.affinity.push(matcher),
+                WishKind::Apart => inter_pod.anti_affinity.push(matcher),
+                WishKind::Likes(weight) => inter_pod.preferences.push((matcher, weight)),
+                WishKind::Even(skew, domains) => inter_pod.spread_required.push(spread(skew, domains)),
+                WishKind::RatherEven(skew) => inter_pod.spread_preferred.push(spread(skew, 0)),
             }
         }
         for (who, domains) in &everyone {
@@ -72,41 +72,41 @@ impl Neighbours {
             if !is(std::slice::from_ref(&wish.tag)) {
                 continue;
             }
-            let crowd = self.crowd(who, domains, builder, names);
+            let matcher = self.matcher(who, domains, builder, names);
             match wish.kind {
-                WishKind::Apart => bond.shunned.push(crowd),
-                WishKind::Likes(weight) => bond.liked.push((crowd, weight)),
+                WishKind::Apart => inter_pod.existing_anti_affinity.push(matcher),
+                WishKind::Likes(weight) => inter_pod.preferences.push((matcher, weight)),
                 WishKind::Near | WishKind::Even(..) | WishKind::RatherEven(_) => {}
             }
         }
         self.all = Some(everyone);
-        (builder.bond(bond), builder.crowd_list(list))
+        (builder.inter_pod(inter_pod), builder.matcher_list(list))
     }
 
-    fn crowd(&mut self, who: &Who, domains: &Domains, builder: &mut Builder, names: &mut Names) -> CrowdId {
+    fn matcher(&mut self, who: &Who, domains: &Domains, builder: &mut Builder, names: &mut Names) -> PodMatcherId {
         let key = (who.clone(), domains.clone());
-        if let Some(id) = self.crowds.get(&key) {
+        if let Some(id) = self.matchers.get(&key) {
             return *id;
         }
-        let area = *self.areas.entry(domains.clone()).or_insert_with(|| {
+        let topology_key = *self.topology_keys.entry(domains.clone()).or_insert_with(|| {
             let mut known: Vec<&String> = domains.iter().flatten().collect();
             known.sort();
             known.dedup();
             let number = |domain: &String| known.iter().position(|other| *other == domain).map(|at| at as u32);
-            builder.area(domains.iter().map(|domain| domain.as_ref().and_then(number)).collect())
+            builder.topology_key(domains.iter().map(|domain| domain.as_ref().and_then(number)).collect())
         });
-        let id = builder.crowd(area);
-        names.crowds.push(match who {
+        let id = builder.matcher(topology_key);
+        names.matchers.push(match who {
             Who::Are(tags) => tags.join("+"),
             Who::Wish(wish) => format!("those apart from {}", wish.tag),
         });
-        self.crowds.insert(key, id);
+        self.matchers.insert(key, id);
         id
     }
 }
 
-/// Every crowd that some wish speaks of.
-fn crowds(cluster: &Cluster, nodes: &[String]) -> Vec<(Who, Domains)> {
+/// Every matcher that some wish speaks of.
+fn matchers(cluster: &Cluster, nodes: &[String]) -> Vec<(Who, Domains)> {
     let mut found = Vec::new();
     for job in &cluster.jobs {
         for set in sets(&job.root) {

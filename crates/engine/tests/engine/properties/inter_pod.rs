@@ -1,23 +1,23 @@
 //! Truths about what pods ask of each other, by counting pods one by one.
 
-use kai_engine::bonds::{Bond, Spread};
-use kai_engine::ids::{CrowdId, NodeId, TaskId};
+use kai_engine::ids::{NodeId, PodMatcherId, TaskId};
+use kai_engine::inter_pod::{InterPodRules, SpreadConstraint};
 use kai_engine::outcome::Decision;
 use kai_engine::snapshot::{Snapshot, Status};
 
 use super::after::{After, Found, ensure};
 
-fn bond(snapshot: &Snapshot, task: TaskId) -> Option<&Bond> {
-    snapshot.task(task).bond.map(|bond| &snapshot.bonds[bond as usize])
+fn inter_pod(snapshot: &Snapshot, task: TaskId) -> Option<&InterPodRules> {
+    snapshot.task(task).inter_pod.map(|inter_pod| &snapshot.inter_pod[inter_pod as usize])
 }
 
-fn is_part_of(snapshot: &Snapshot, task: TaskId, crowd: CrowdId) -> bool {
-    snapshot.task(task).crowds.is_some_and(|list| snapshot.crowd_lists[list as usize].contains(&crowd))
+fn is_part_of(snapshot: &Snapshot, task: TaskId, matcher: PodMatcherId) -> bool {
+    snapshot.task(task).matchers.is_some_and(|list| snapshot.matcher_lists[list as usize].contains(&matcher))
 }
 
-/// Whether both nodes are in one domain of the crowd.
-fn together(snapshot: &Snapshot, crowd: CrowdId, left: NodeId, right: NodeId) -> bool {
-    snapshot.domain(crowd, left).is_some_and(|domain| snapshot.domain(crowd, right) == Some(domain))
+/// Whether both nodes are in one domain of the matcher.
+fn together(snapshot: &Snapshot, matcher: PodMatcherId, left: NodeId, right: NodeId) -> bool {
+    snapshot.domain(matcher, left).is_some_and(|domain| snapshot.domain(matcher, right) == Some(domain))
 }
 
 /// Whoever was placed has nobody in its domain that it, or who itself, wants to be apart; if it is bound now, not even
@@ -25,7 +25,7 @@ fn together(snapshot: &Snapshot, crowd: CrowdId, left: NodeId, right: NodeId) ->
 pub(super) fn pods_keep_apart(after: &After<'_>) -> Found {
     let snapshot = after.snapshot;
     for (task, place) in after.tasks().filter_map(|task| Some((task, after.placed(task)?))) {
-        let Some(bond) = bond(snapshot, task) else { continue };
+        let Some(inter_pod) = inter_pod(snapshot, task) else { continue };
         for other in after.tasks().filter(|other| *other != task) {
             let leaves = after.is_evicted(other) || after.status(other) == Status::Releasing;
             let before = after.place_before(other).filter(|_| {
@@ -35,11 +35,11 @@ pub(super) fn pods_keep_apart(after: &After<'_>) -> Found {
             });
             let nodes = before.into_iter().chain(after.placed(other).cloned()).map(|place| place.node);
             for node in nodes {
-                let crowds = bond.apart.iter().chain(&bond.shunned);
-                let near = |crowd: &&CrowdId| {
-                    is_part_of(snapshot, other, **crowd) && together(snapshot, **crowd, place.node, node)
+                let matchers = inter_pod.anti_affinity.iter().chain(&inter_pod.existing_anti_affinity);
+                let near = |matcher: &&PodMatcherId| {
+                    is_part_of(snapshot, other, **matcher) && together(snapshot, **matcher, place.node, node)
                 };
-                let found = crowds.clone().find(near);
+                let found = matchers.clone().find(near);
                 ensure!(found.is_none(), "{} is placed beside {}", after.name(task), after.name(other));
             }
         }
@@ -62,58 +62,58 @@ enum Stay {
 }
 
 impl Replay<'_, '_> {
-    fn count(&self, task: TaskId, crowd: CrowdId, node: NodeId, stays: &[Stay]) -> usize {
+    fn count(&self, task: TaskId, matcher: PodMatcherId, node: NodeId, stays: &[Stay]) -> usize {
         let snapshot = self.after.snapshot;
         let counts = |other: &TaskId| {
             *other != task
-                && is_part_of(snapshot, *other, crowd)
+                && is_part_of(snapshot, *other, matcher)
                 && self.places[other.index()]
-                    .is_some_and(|(place, stay)| stays.contains(&stay) && together(snapshot, crowd, place, node))
+                    .is_some_and(|(place, stay)| stays.contains(&stay) && together(snapshot, matcher, place, node))
         };
         self.after.tasks().filter(counts).count()
     }
 
     fn check(&self, task: TaskId, node: NodeId, now: bool) -> Found {
         let (snapshot, name) = (self.after.snapshot, self.after.name(task));
-        let Some(bond) = bond(snapshot, task) else { return Ok(()) };
-        let nowhere = |crowd: &CrowdId| {
+        let Some(inter_pod) = inter_pod(snapshot, task) else { return Ok(()) };
+        let nowhere = |matcher: &PodMatcherId| {
             snapshot
                 .nodes
                 .ids()
-                .all(|node| self.count(task, *crowd, node, &[Stay::Here, Stay::Coming, Stay::Going]) == 0)
+                .all(|node| self.count(task, *matcher, node, &[Stay::Here, Stay::Coming, Stay::Going]) == 0)
         };
-        let founds = bond.founds && bond.near.iter().all(nowhere);
-        for crowd in &bond.near {
+        let founds = inter_pod.matches_own_affinity && inter_pod.affinity.iter().all(nowhere);
+        for matcher in &inter_pod.affinity {
             let stays = if now { &[Stay::Here, Stay::Going][..] } else { &[Stay::Here, Stay::Coming, Stay::Going][..] };
-            let near = founds || self.count(task, *crowd, node, stays) > 0;
-            ensure!(near && snapshot.domain(*crowd, node).is_some(), "{name} is not near {crowd:?}");
+            let near = founds || self.count(task, *matcher, node, stays) > 0;
+            ensure!(near && snapshot.domain(*matcher, node).is_some(), "{name} is not near {matcher:?}");
         }
-        for crowd in bond.apart.iter().chain(&bond.shunned) {
+        for matcher in inter_pod.anti_affinity.iter().chain(&inter_pod.existing_anti_affinity) {
             let mut stays = vec![Stay::Here, Stay::Coming];
             stays.extend(now.then_some(Stay::Going));
-            ensure!(self.count(task, *crowd, node, &stays) == 0, "{name} is not apart from {crowd:?}");
+            ensure!(self.count(task, *matcher, node, &stays) == 0, "{name} is not apart from {matcher:?}");
         }
-        bond.even.iter().try_for_each(|spread| self.check_even(task, node, spread))
+        inter_pod.spread_required.iter().try_for_each(|spread| self.check_even(task, node, spread))
     }
 
-    fn check_even(&self, task: TaskId, node: NodeId, spread: &Spread) -> Found {
+    fn check_even(&self, task: TaskId, node: NodeId, spread: &SpreadConstraint) -> Found {
         let snapshot = self.after.snapshot;
-        let settled = |node: NodeId| self.count(task, spread.crowd, node, &[Stay::Here, Stay::Coming]);
+        let staying = |node: NodeId| self.count(task, spread.matcher, node, &[Stay::Here, Stay::Coming]);
         let counted: Vec<NodeId> =
-            snapshot.nodes.ids().filter(|node| snapshot.domain(spread.crowd, *node).is_some()).collect();
-        let mut domains: Vec<_> = counted.iter().map(|node| snapshot.domain(spread.crowd, *node)).collect();
+            snapshot.nodes.ids().filter(|node| snapshot.domain(spread.matcher, *node).is_some()).collect();
+        let mut domains: Vec<_> = counted.iter().map(|node| snapshot.domain(spread.matcher, *node)).collect();
         domains.sort_unstable();
         domains.dedup();
         let few = domains.len() < spread.domains_min as usize;
-        let fewest = if few { 0 } else { counted.iter().map(|node| settled(*node)).min().unwrap_or(0) };
-        let count = settled(node) + usize::from(spread.counts_itself);
+        let fewest = if few { 0 } else { counted.iter().map(|node| staying(*node)).min().unwrap_or(0) };
+        let count = staying(node) + usize::from(spread.counts_itself);
         let even = counted.contains(&node) && count <= fewest + spread.skew_max as usize;
         ensure!(even, "{} is one of {count}, {fewest} elsewhere", self.after.name(task));
         Ok(())
     }
 }
 
-/// Each pod was placed where its bond holds, given who was placed before.
+/// Each pod was placed where its inter_pod holds, given who was placed before.
 pub(super) fn bonds_are_obeyed(after: &After<'_>) -> Found {
     let before = |task: TaskId| {
         let stay = match after.status(task) {
@@ -126,8 +126,8 @@ pub(super) fn bonds_are_obeyed(after: &After<'_>) -> Found {
     let mut replay = Replay { after, places: after.tasks().map(before).collect() };
     for decision in &after.outcome.decisions {
         let (task, node, stay) = match decision {
-            Decision::Bind { task, spot } => (*task, spot.node, Stay::Here),
-            Decision::Promise { task, spot } => (*task, spot.node, Stay::Coming),
+            Decision::Bind { task, assignment } => (*task, assignment.node, Stay::Here),
+            Decision::Pipeline { task, assignment } => (*task, assignment.node, Stay::Coming),
             Decision::Evict { .. } => continue,
         };
         replay.check(task, node, stay == Stay::Here)?;

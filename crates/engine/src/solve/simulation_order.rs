@@ -12,15 +12,15 @@ use crate::session::Session;
 use crate::units::Triple;
 
 /// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
-pub fn fill(
+pub fn fill_job_order(
     tree: &mut JobTree,
     session: &Session<'_>,
-    jobs: &mut Partial<'_>,
-    playing: &BTreeSet<JobId>,
+    jobs: &mut PartialJobInfo<'_>,
+    simulated_jobs: &BTreeSet<JobId>,
     index: &JobIndex,
 ) {
     let mut last: BTreeMap<QueueId, JobKey> = BTreeMap::new();
-    for job in playing {
+    for job in simulated_jobs {
         let queue = session.snapshot.job(*job).queue.expect("players have a queue");
         let key = jobs.key(&session.ledger, *job);
         tree.push(&session.ledger, jobs, *job, None);
@@ -29,7 +29,7 @@ pub fn fill(
     }
     for (queue, last) in last {
         for key in index.waiting(queue).range(..last) {
-            if !playing.contains(&key.3) {
+            if !simulated_jobs.contains(&key.3) {
                 tree.push(&session.ledger, jobs, key.3, None);
             }
         }
@@ -37,7 +37,7 @@ pub fn fill(
 }
 
 /// Job facts in which the pending job is only as large as the prefix that is tried.
-pub struct Partial<'f> {
+pub struct PartialJobInfo<'f> {
     /// The job.
     pub job: JobId,
     /// How complete it would be.
@@ -48,7 +48,7 @@ pub struct Partial<'f> {
     pub facts: &'f mut JobFacts,
 }
 
-impl Jobs for Partial<'_> {
+impl Jobs for PartialJobInfo<'_> {
     fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple {
         if job == self.job { self.required } else { self.facts.required(ledger, job) }
     }

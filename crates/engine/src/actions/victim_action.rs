@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
-use super::patience::Patience;
+use super::early_exit::EarlyExitBackoff;
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, QueueId, ShapeId, TaskId};
-use crate::ledger::Standing;
+use crate::ledger::TaskState;
 use crate::order::jobs::JobFacts;
 use crate::order::tree::JobTree;
-use crate::outcome::{Bar, Cause, Protection, Reason, Refusals, SearchStop, Side};
+use crate::outcome::{Cause, Ineligibility, Protection, Reason, ScenarioRejections, SearchStop, Side};
 use crate::policy::Action;
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Status};
 use crate::solve::index::Scratch;
-use crate::solve::losses::Losses;
+use crate::solve::loss_bound::LossBound;
 use crate::solve::min_runtime;
-use crate::solve::search::{Budget, Problem, Report, Trial, search};
-use crate::solve::victims::Eligible;
+use crate::solve::search::{Budget, Problem, SearchReport, Trial, search};
+use crate::solve::victims::VictimScope;
 use crate::units::Timestamp;
 
 /// One such action.
-pub struct MakingRoom {
+pub struct VictimAction {
     /// Its name.
     pub action: Action,
     /// Jobs tried per queue.
@@ -31,37 +31,37 @@ pub struct MakingRoom {
     /// Steps for the whole action.
     pub budget: Option<u64>,
     /// Whether the job is looked at, before everything else.
-    pub concerns: fn(&Session<'_>, JobId) -> bool,
+    pub considers: fn(&Session<'_>, JobId) -> bool,
     /// Why the job may not search, although it is looked at.
-    pub barred: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<Barred>,
+    pub check_eligible: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<IneligibleJob>,
     /// Jobs that may lose pods for it.
-    pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> Eligible,
+    pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> VictimScope,
     /// Who could lose a place for the job, rather than be moved.
-    pub losses: fn(&Session<'_>, JobId) -> Losses,
+    pub loss_bound: fn(&Session<'_>, JobId) -> LossBound,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
-    pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueBook) -> bool,
+    pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueAccounts) -> bool,
     /// Victims are jobs of the same queue and of lower priority.
-    pub of_lower_priority: bool,
+    pub victims_have_lower_priority: bool,
     /// One table of known failures for all queues, or one each.
     pub shared_failures: bool,
 }
 
 /// A job that may not search.
-pub struct Barred {
+pub struct IneligibleJob {
     /// Why.
-    pub bar: Bar,
+    pub why: Ineligibility,
     /// Whether others like it need not try.
     pub counts_as_failure: bool,
 }
 
 /// Runs the action.
-pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
+pub fn run(session: &mut Session<'_>, action: &VictimAction) {
     let mut facts = JobFacts::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
-    tree.plain = session.finder.plain;
+    tree.full_scan = session.finder.full_scan;
     for job in session.waiting.clone() {
         if !gang::has_pending(&session.ledger, job)
-            || !(action.concerns)(session, job)
+            || !(action.considers)(session, job)
             || !Gang::new(&session.ledger, job).is_ready()
         {
             continue;
@@ -73,51 +73,52 @@ pub fn run(session: &mut Session<'_>, action: &MakingRoom) {
         }
         tree.push(&session.ledger, &mut facts, job, action.depth);
     }
-    let mut search = Turns {
+    let mut search = VictimActionRun {
         action,
-        failures: Failures::default(),
-        below: action.of_lower_priority.then(|| Lowest::new(session)),
+        failures: FailedJobs::default(),
+        below: action.victims_have_lower_priority.then(|| LowestPriority::new(session)),
         steps: 0,
     };
-    let mut patience = Patience::default();
+    let mut early_exit = EarlyExitBackoff::default();
     loop {
-        if patience.is_over() && !session.finder.plain && nobody_can_search(session, &mut search, &mut tree) {
+        if early_exit.should_check() && !session.finder.full_scan && no_job_can_search(session, &mut search, &mut tree)
+        {
             // Nothing changes any more, so that only the order inside a queue matters: who failed before whom.
             for job in tree.drain() {
-                search.turn(session, job);
+                search.try_job(session, job);
             }
             return;
         }
         let Some(job) = tree.pop(&session.ledger, &mut facts) else { return };
-        if search.turn(session, job) { patience.renew() } else { patience.lose() }
+        if search.try_job(session, job) { early_exit.reset_idle() } else { early_exit.record_idle_turn() }
     }
 }
 
-fn nobody_can_search(session: &mut Session<'_>, search: &mut Turns<'_>, tree: &mut JobTree) -> bool {
+fn no_job_can_search(session: &mut Session<'_>, search: &mut VictimActionRun<'_>, tree: &mut JobTree) -> bool {
     tree.jobs().all(|job| {
         let chunk = Gang::new(&session.ledger, job).chunk(false);
         chunk.is_empty()
             || search.has_no_victims(session, job)
-            || (search.action.barred)(session, job, &chunk).is_some()
+            || (search.action.check_eligible)(session, job, &chunk).is_some()
     })
 }
 
 /// The turns of one action.
-struct Turns<'a> {
-    action: &'a MakingRoom,
-    failures: Failures,
-    below: Option<Lowest>,
+struct VictimActionRun<'a> {
+    action: &'a VictimAction,
+    failures: FailedJobs,
+    below: Option<LowestPriority>,
     steps: u64,
 }
 
-impl Turns<'_> {
+impl VictimActionRun<'_> {
     /// Whether a search would find nobody to begin with.
     fn has_no_victims(&self, session: &Session<'_>, job: JobId) -> bool {
         self.below.as_ref().is_some_and(|below| !below.has(session, job))
     }
 
     /// A job's turn; true if room was made for it.
-    fn turn(&mut self, session: &mut Session<'_>, job: JobId) -> bool {
+    fn try_job(&mut self, session: &mut Session<'_>, job: JobId) -> bool {
         let action = self.action;
         let chunk = Gang::new(&session.ledger, job).chunk(false);
         if chunk.is_empty() {
@@ -125,22 +126,22 @@ impl Turns<'_> {
         }
         session.effort.turns += 1;
         let table = if action.shared_failures { None } else { session.snapshot.job(job).queue };
-        if let Some(barred) = (action.barred)(session, job, &chunk) {
-            explain(session, action, job, &chunk, SearchStop::Barred(barred.bar), None);
-            if barred.counts_as_failure {
+        if let Some(ineligible) = (action.check_eligible)(session, job, &chunk) {
+            explain(session, action, job, &chunk, SearchStop::Ineligible(ineligible.why), None);
+            if ineligible.counts_as_failure {
                 self.failures.add(session, table, job);
             }
             return false;
         }
-        if let Some(alike) = self.failures.no_easier(session, table, job) {
-            explain(session, action, job, &chunk, SearchStop::Alike(alike), None);
+        if let Some(alike) = self.failures.easier_failure(session, table, job) {
+            explain(session, action, job, &chunk, SearchStop::NoEasierThan(alike), None);
             return false;
         }
         let Some(budget) = budget(session, action, self.steps) else {
             explain(session, action, job, &chunk, SearchStop::Budget, None);
             return false;
         };
-        if !session.finder.plain && self.has_no_victims(session, job) {
+        if !session.finder.full_scan && self.has_no_victims(session, job) {
             explain(session, action, job, &chunk, SearchStop::NoCandidates, None);
             self.failures.add(session, table, job);
             return false;
@@ -168,9 +169,9 @@ impl Turns<'_> {
 }
 
 /// The lowest priority of jobs that could be preempted, by queue.
-struct Lowest(Vec<i32>);
+struct LowestPriority(Vec<i32>);
 
-impl Lowest {
+impl LowestPriority {
     fn new(session: &Session<'_>) -> Self {
         let mut lowest = Self(vec![i32::MAX; session.snapshot.queues.len()]);
         for job in session.snapshot.job_ids() {
@@ -198,24 +199,24 @@ impl Lowest {
 /// Makes room for one job, on all nodes or on these, and commits it if that works out.
 pub fn solve(
     session: &mut Session<'_>,
-    action: &MakingRoom,
+    action: &VictimAction,
     job: JobId,
     chunk: &[TaskId],
     scratch: &mut Scratch,
     budget: Budget,
     nodes: Option<&FixedBitSet>,
-) -> Report {
-    let before = session.ledger.book.clone();
+) -> SearchReport {
+    let before = session.ledger.queues.clone();
     let eligible = (action.eligible)(session, job, chunk);
     let mark = session.ledger.mark();
     let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
-    let losses = (action.losses)(session, job);
-    let problem = Problem { job, chunk, eligible: &eligible, nodes, losses: &losses, accept: &accept, budget };
+    let loss_bound = (action.loss_bound)(session, job);
+    let problem = Problem { job, chunk, eligible: &eligible, nodes, loss_bound: &loss_bound, accept: &accept, budget };
     let report = search(session, &problem, scratch);
-    session.effort.played += u64::from(report.scenarios);
-    session.effort.spared += u64::from(report.spared);
+    session.effort.simulated += u64::from(report.scenarios);
+    session.effort.filtered += u64::from(report.filtered);
     if report.stop.is_none() {
-        let cause = Cause { action: action.action, beneficiary: Some(job), batch: report.batch, sides: None };
+        let cause = Cause { action: action.action, preemptor: Some(job), batch: report.batch, sides: None };
         let changes = session.ledger.changes_since(mark);
         let changed = session.commit_evictions(mark, |session, victim| Cause {
             sides: (action.action == Action::Reclaim).then(|| sides(session, &before, job, victim)).flatten(),
@@ -223,7 +224,7 @@ pub fn solve(
         });
         // Moves can be made again; what somebody lost a place for must not be lost as well.
         if action.action != Action::Consolidate {
-            session.beneficiaries.insert(job);
+            session.preemptors.insert(job);
         }
         note_moves(session, job, &changes, &cause);
         for job in changed {
@@ -234,28 +235,35 @@ pub fn solve(
 }
 
 /// Notes for whom pods move: those that this search moves, and those that moved for a job which has given way to it.
-fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, Standing)], cause: &Cause) {
-    let moves = |session: &Session<'_>, task: TaskId| matches!(session.ledger.standing(task), Standing::Moving { .. });
+fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskState)], cause: &Cause) {
+    let moves = |session: &Session<'_>, task: TaskId| matches!(session.ledger.state(task), TaskState::Moving { .. });
     if cause.action == Action::Consolidate {
-        let is_new =
-            |(task, before): &&(TaskId, Standing)| !matches!(before, Standing::Moving { .. }) && moves(session, *task);
+        let is_new = |(task, before): &&(TaskId, TaskState)| {
+            !matches!(before, TaskState::Moving { .. }) && moves(session, *task)
+        };
         let moved: Vec<TaskId> = changes.iter().filter(is_new).map(|(task, _)| *task).collect();
-        session.moved_for.entry(job).or_default().extend(moved);
+        session.moves_by_preemptor.entry(job).or_default().extend(moved);
     }
     for (task, before) in changes {
-        let gave_way = matches!(before, Standing::Promised(_)) && !session.ledger.standing(*task).is_active();
-        let riders = if gave_way { session.moved_for.remove(&session.snapshot.task(*task).job) } else { None };
-        for rider in riders.into_iter().flatten() {
-            if moves(session, rider) {
+        let gave_way = matches!(before, TaskState::Pipelined(_)) && !session.ledger.state(*task).is_active();
+        let dependent_moves =
+            if gave_way { session.moves_by_preemptor.remove(&session.snapshot.task(*task).job) } else { None };
+        for dependent in dependent_moves.into_iter().flatten() {
+            if moves(session, dependent) {
                 let cause = Cause { action: Action::Consolidate, sides: None, ..cause.clone() };
-                session.evicted_for(rider, cause);
+                session.evicted_for(dependent, cause);
             }
         }
     }
 }
 
 /// The queues that a reclaim compares: the leaves if they are siblings, else their parents.
-fn sides(session: &Session<'_>, before: &crate::queues::QueueBook, job: JobId, victim: TaskId) -> Option<(Side, Side)> {
+fn sides(
+    session: &Session<'_>,
+    before: &crate::queues::QueueAccounts,
+    job: JobId,
+    victim: TaskId,
+) -> Option<(Side, Side)> {
     let ours = session.snapshot.job(job).queue?;
     let theirs = session.snapshot.job(session.snapshot.task(victim).job).queue?;
     let siblings = before.row(ours).parent == before.row(theirs).parent;
@@ -269,22 +277,22 @@ fn sides(session: &Session<'_>, before: &crate::queues::QueueBook, job: JobId, v
 
 fn explain(
     session: &mut Session<'_>,
-    action: &MakingRoom,
+    action: &VictimAction,
     job: JobId,
     chunk: &[TaskId],
     stop: SearchStop,
-    searched: Option<(&Report, Option<Protection>)>,
+    searched: Option<(&SearchReport, Option<Protection>)>,
 ) {
     let (action, wanted) = (action.action, chunk.len() as u32);
     let (scenarios, placed, refused, protected) = searched
-        .map_or((0, 0, Refusals::default(), None), |(report, protected)| {
+        .map_or((0, 0, ScenarioRejections::default(), None), |(report, protected)| {
             (report.scenarios, report.placed, report.refused, protected)
         });
     session.explain(job, Reason::NoVictims { action, stop, scenarios, placed, wanted, refused, protected });
 }
 
 /// What the next job may use; `None` if the action has nothing left for it.
-pub fn budget(session: &Session<'_>, action: &MakingRoom, steps: u64) -> Option<Budget> {
+pub fn budget(session: &Session<'_>, action: &VictimAction, steps: u64) -> Option<Budget> {
     let limits = session.policy.budget;
     let rest = action.budget.map_or(u64::MAX, |all| all.saturating_sub(steps));
     let job = rest.min(limits.job_max.unwrap_or(u64::MAX)).max(limits.job_min);
@@ -305,16 +313,16 @@ pub fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
 
 /// Jobs that failed, so that those alike and no easier need not try.
 #[derive(Debug, Default)]
-struct Failures {
+struct FailedJobs {
     known: BTreeMap<(Option<QueueId>, u32), Failure>,
 }
 
 /// The easiest job of its kind that failed, with the requests of its waiting pods.
 type Failure = (JobId, Vec<ShapeId>);
 
-impl Failures {
-    fn no_easier(&self, session: &Session<'_>, table: Option<QueueId>, job: JobId) -> Option<JobId> {
-        if !session.policy.skip_alike {
+impl FailedJobs {
+    fn easier_failure(&self, session: &Session<'_>, table: Option<QueueId>, job: JobId) -> Option<JobId> {
+        if !session.policy.skip_no_easier {
             return None;
         }
         let (other, theirs) = self.known.get(&(table, session.snapshot.job(job).signature))?;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
-use super::victims::Batch;
+use super::victims::VictimBatch;
 use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
 use crate::ids::{JobId, TaskId};
-use crate::ledger::Standing;
+use crate::ledger::TaskState;
 use crate::place::Attempt;
 use crate::session::Session;
 use crate::snapshot::Status;
@@ -24,9 +24,14 @@ use crate::snapshot::Status;
 type Unit = Vec<TaskId>;
 
 /// Puts victims back where they were, wherever that works out; whether fewer pods are evicted now.
-pub fn spare(session: &mut Session<'_>, batches: &[&Arc<Batch>], riders: &[TaskId], nodes: &FixedBitSet) -> bool {
+pub fn reprieve(
+    session: &mut Session<'_>,
+    batches: &[&Arc<VictimBatch>],
+    dependent_moves: &[TaskId],
+    nodes: &FixedBitSet,
+) -> bool {
     let mut units: Vec<Unit> = batches.iter().map(|batch| batch.tasks.clone()).collect();
-    units.extend(riders.iter().map(|rider| vec![*rider]));
+    units.extend(dependent_moves.iter().map(|dependent| vec![*dependent]));
     for unit in &mut units {
         unit.retain(|task| is_out(session, *task));
     }
@@ -39,14 +44,14 @@ pub fn spare(session: &mut Session<'_>, batches: &[&Arc<Batch>], riders: &[TaskI
 
 /// Gives up the new places of those who move, so that those who can stay do, and lets the others move again.
 fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> bool {
-    let (before, whole_before) = (Harm::of(session, units), whole_jobs(session, units));
+    let (before, whole_before) = (EvictionCost::of(session, units), whole_jobs(session, units));
     let mark = session.ledger.mark();
     let mut moved: Vec<Unit> = Vec::new();
     for unit in units {
         let movers: Unit = unit
             .iter()
             .copied()
-            .filter(|task| matches!(session.ledger.standing(*task), Standing::Moving { .. }))
+            .filter(|task| matches!(session.ledger.state(*task), TaskState::Moving { .. }))
             .collect();
         for task in &movers {
             leave(session, *task);
@@ -61,7 +66,7 @@ fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> 
                 session.place_chunk(job, &movers, NodeSet::Only(nodes), Attempt::WhatIf);
             }
         }
-        let after = Harm::of(session, units);
+        let after = EvictionCost::of(session, units);
         let better = after.evicted < before.evicted && after.lost <= before.lost;
         if better && whole_before.is_subset(&whole_jobs(session, units)) {
             return true;
@@ -92,9 +97,11 @@ fn put_back(session: &mut Session<'_>, unit: &Unit) -> bool {
         leave(session, *task);
     }
     let mut homes = FixedBitSet::with_capacity(session.snapshot.nodes.len());
-    homes.extend(unit.iter().filter_map(|task| session.ledger.standing(*task).spot()).map(|spot| spot.node.index()));
+    homes.extend(
+        unit.iter().filter_map(|task| session.ledger.state(*task).placement()).map(|placement| placement.node.index()),
+    );
     let back = session.place_chunk(job, unit, NodeSet::Only(&homes), Attempt::WhatIf)
-        && unit.iter().all(|task| matches!(session.ledger.standing(*task), Standing::Held(_)))
+        && unit.iter().all(|task| matches!(session.ledger.state(*task), TaskState::Allocated(_)))
         && is_whole(session, job);
     if !back {
         session.ledger.rollback(mark);
@@ -104,24 +111,24 @@ fn put_back(session: &mut Session<'_>, unit: &Unit) -> bool {
 
 /// The pod loses the place it was to move to.
 fn leave(session: &mut Session<'_>, task: TaskId) {
-    if let Standing::Moving { from, .. } = session.ledger.standing(task) {
-        session.ledger.shift(task, Standing::Leaving(from));
+    if let TaskState::Moving { from, .. } = session.ledger.state(task) {
+        session.ledger.shift(task, TaskState::Releasing(from));
     }
 }
 
 /// What a scenario does to its victims.
-struct Harm {
+struct EvictionCost {
     /// Pods that end without a place.
     lost: usize,
     /// Pods that lose their place, those that find another included.
     evicted: usize,
 }
 
-impl Harm {
+impl EvictionCost {
     fn of(session: &Session<'_>, units: &[Unit]) -> Self {
         let tasks = || units.iter().flatten();
         Self {
-            lost: tasks().filter(|task| matches!(session.ledger.standing(**task), Standing::Leaving(_))).count(),
+            lost: tasks().filter(|task| matches!(session.ledger.state(**task), TaskState::Releasing(_))).count(),
             evicted: tasks().filter(|task| is_out(session, **task)).count(),
         }
     }
@@ -142,7 +149,7 @@ fn cost(session: &Session<'_>, unit: &Unit) -> (i64, Reverse<i128>) {
 /// Ran before this cycle, and is to lose or to change its place.
 fn is_out(session: &Session<'_>, task: TaskId) -> bool {
     let ran = session.snapshot.task(task).status != Status::Pending;
-    ran && matches!(session.ledger.standing(task), Standing::Leaving(_) | Standing::Moving { .. })
+    ran && matches!(session.ledger.state(task), TaskState::Releasing(_) | TaskState::Moving { .. })
 }
 
 /// Whether the job has what it needs, or all that it had before.

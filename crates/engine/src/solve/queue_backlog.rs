@@ -12,14 +12,14 @@ use crate::units::Triple;
 
 /// Lines of waiting jobs, made when asked for. The ledger must be as it was when the first was made.
 #[derive(Debug, Default)]
-pub struct Ahead {
-    lines: BTreeMap<QueueId, Vec<(JobKey, Front)>>,
-    turns: BTreeMap<JobId, Option<Triple>>,
+pub struct QueueBacklog {
+    lines: BTreeMap<QueueId, Vec<(JobKey, BacklogPrefix)>>,
+    max_requests: BTreeMap<JobId, Option<Triple>>,
 }
 
 /// What a job and all before it in its line ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Front {
+pub struct BacklogPrefix {
     /// Of each resource the most.
     pub most: Triple,
     /// The request with most GPUs.
@@ -28,24 +28,24 @@ pub struct Front {
     pub job: JobId,
 }
 
-impl Ahead {
+impl QueueBacklog {
     /// What jobs ask for that wait before this place in the queue; `None` if there are none.
-    pub fn of(
+    pub fn before(
         &mut self,
         session: &Session<'_>,
         index: &JobIndex,
         facts: &mut JobFacts,
         queue: QueueId,
         place: JobKey,
-    ) -> Option<Front> {
+    ) -> Option<BacklogPrefix> {
         let line = self.lines.entry(queue).or_insert_with(|| {
-            let mut line: Vec<(JobKey, Front)> = Vec::new();
+            let mut line: Vec<(JobKey, BacklogPrefix)> = Vec::new();
             for key in index.waiting(queue) {
                 let asks = facts.required(&session.ledger, key.3);
-                let own = Front { most: asks, largest: asks, job: key.3 };
+                let own = BacklogPrefix { most: asks, largest: asks, job: key.3 };
                 let front = line.last().map_or(own, |(_, before)| {
                     let largest = if asks.0[2] > before.largest.0[2] { own } else { *before };
-                    Front { most: before.most.largest(asks), ..largest }
+                    BacklogPrefix { most: before.most.largest(asks), ..largest }
                 });
                 line.push((*key, front));
             }
@@ -57,23 +57,23 @@ impl Ahead {
 
     /// What a job that could be evicted, or one that waits before it in its queue, would ask for at most; `None` if nobody
     /// knows.
-    pub fn turn(
+    pub fn max_request_up_to(
         &mut self,
         session: &Session<'_>,
         index: &JobIndex,
         facts: &mut JobFacts,
         job: JobId,
     ) -> Option<Triple> {
-        if let Some(turn) = self.turns.get(&job) {
-            return *turn;
+        if let Some(max_request) = self.max_requests.get(&job) {
+            return *max_request;
         }
         let queue = session.snapshot.job(job).queue;
-        let turn = queue.zip(index.place(job)).map(|(queue, place)| {
+        let max_request = queue.zip(index.place(job)).map(|(queue, place)| {
             let tasks: Vec<_> = session.snapshot.job_tasks(job).collect();
             let own = facts.requested(&session.ledger, &tasks);
-            self.of(session, index, facts, queue, place).map_or(own, |front| front.most.largest(own))
+            self.before(session, index, facts, queue, place).map_or(own, |front| front.most.largest(own))
         });
-        self.turns.insert(job, turn);
-        turn
+        self.max_requests.insert(job, max_request);
+        max_request
     }
 }

@@ -1,0 +1,49 @@
+//! How many pods of each matcher are in each domain.
+
+use std::collections::BTreeMap;
+
+use super::HoldKind;
+use crate::ids::{NodeId, PodMatcherId};
+use crate::inter_pod::PodCounts;
+use crate::snapshot::Snapshot;
+
+/// Pods by matcher and domain; a domain without any has no entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PodMatchCounts {
+    counts: BTreeMap<(PodMatcherId, u32), PodCounts>,
+}
+
+impl PodMatchCounts {
+    /// Those who belong to no job here.
+    pub(super) fn of_unmanaged_pods(snapshot: &Snapshot) -> Self {
+        let mut counts = Self::default();
+        for unmanaged_pod in &snapshot.unmanaged_pods {
+            let kind = if unmanaged_pod.releasing { HoldKind::Releasing } else { HoldKind::Allocated };
+            if let Some(list) = unmanaged_pod.matchers {
+                counts.count(snapshot, list, unmanaged_pod.node, kind, 1);
+            }
+        }
+        counts
+    }
+
+    /// PodSetCounts a pod of these matchers on the node, or takes it out again.
+    pub(super) fn count(&mut self, snapshot: &Snapshot, list: u32, node: NodeId, kind: HoldKind, sign: i64) {
+        for matcher in &snapshot.matcher_lists[list as usize] {
+            let Some(domain) = snapshot.domain(*matcher, node) else { continue };
+            let counts = self.counts.entry((*matcher, domain)).or_default();
+            counts.count(kind, sign);
+            if counts.all() == 0 {
+                self.counts.remove(&(*matcher, domain));
+            }
+        }
+    }
+
+    pub(super) fn count_in(&self, matcher: PodMatcherId, domain: u32) -> PodCounts {
+        self.counts.get(&(matcher, domain)).copied().unwrap_or_default()
+    }
+
+    /// Domains of a matcher with anybody in them.
+    pub(super) fn domains(&self, matcher: PodMatcherId) -> impl Iterator<Item = (u32, PodCounts)> + '_ {
+        self.counts.range((matcher, 0)..=(matcher, u32::MAX)).map(|((_, domain), counts)| (*domain, *counts))
+    }
+}
