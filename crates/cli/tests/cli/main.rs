@@ -9,5 +9,6 @@ mod bad_scenario;
 mod examples;
 mod help;
 mod invocation;
+mod reference;
 mod replay;
 mod stories;
