@@ -7,8 +7,8 @@ use crate::complaint::Complaint;
 
 pub(crate) fn run(args: &RbacArgs) -> Result<(), Complaint> {
     let mut out = anstream::stdout();
-    let mut manifests = kai_control::roles::manifests();
-    manifests.extend(kai_control::declared_roles::manifests(args.kinds()));
+    let mut manifests = kai_control::rbac::manifests();
+    manifests.extend(kai_control::rbac::declared::manifests(args.kinds()));
     for manifest in manifests {
         let document = serde_norway::to_string(&manifest).expect("plain text and maps can be written as YAML");
         write!(out, "---\n{document}")?;

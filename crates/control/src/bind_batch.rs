@@ -25,7 +25,7 @@ struct Entry {
 }
 
 /// Whether the request asks for nothing but a node: it is carried out in one step, and need not tell how far it has come.
-pub fn is_plain(request: &BindRequest) -> bool {
+pub fn is_node_only(request: &BindRequest) -> bool {
     let spec = &request.spec;
     spec.received_resource_type == received::REGULAR
         && spec.selected_gpu_groups.is_empty()
@@ -89,13 +89,13 @@ pub fn unpack(batch: &Value) -> Vec<Value> {
 }
 
 /// The batch that a request is in, and its annotation there; `None` for one that stands alone.
-pub fn place(request: &Key) -> Option<(Key, String)> {
+pub fn batch_of(request: &Key) -> Option<(Key, String)> {
     let (batch, number) = request.name.split_once('/')?;
     Some((Key::new(&request.namespace, batch), format!("{}{number}", annotation::BIND_BATCH_PREFIX)))
 }
 
 /// A merge patch that takes a request out of its batch.
-pub fn without(annotation: &str) -> Value {
+pub fn removal_patch(annotation: &str) -> Value {
     let annotations = BTreeMap::from([(annotation, Value::Null)]);
     json!({"metadata": {"annotations": annotations}})
 }
@@ -163,13 +163,13 @@ mod tests {
     fn a_request_is_taken_out_by_its_place() {
         let mut batch = batch();
         let taken = Key::new("lab", "batch-1/0");
-        let (carrier, annotation) = place(&taken).unwrap();
+        let (carrier, annotation) = batch_of(&taken).unwrap();
         assert_eq!(carrier, Key::new("lab", "batch-1"));
         assert!(holds(&carrier, &taken) && !holds(&carrier, &Key::new("lab", "batch-10/0")));
-        assert_eq!(without(&annotation), json!({"metadata": {"annotations": {&annotation: null}}}));
+        assert_eq!(removal_patch(&annotation), json!({"metadata": {"annotations": {&annotation: null}}}));
         batch["metadata"]["annotations"].as_object_mut().unwrap().remove(&annotation);
         assert_eq!(unpack(&batch).len(), 1);
-        assert_eq!(place(&Key::new("lab", "alone")), None);
+        assert_eq!(batch_of(&Key::new("lab", "alone")), None);
     }
 
     #[test]
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn whoever_shares_a_gpu_asks_alone() {
         let mut shared = request("a", "n1");
-        assert!(is_plain(&shared));
+        assert!(is_node_only(&shared));
         shared.spec.selected_gpu_groups.push("g".to_owned());
-        assert!(!is_plain(&shared));
+        assert!(!is_node_only(&shared));
     }
 }

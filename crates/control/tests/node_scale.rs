@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use kai_control::node_scale::{Settings as ScalingPods, adjust};
-use kai_control::scheduler::{Effect, Reporter, Settings, Usage, Write, cycle};
+use kai_control::scheduler::{Effect, Settings, Usage, Write, WritePlanner, cycle};
 use kai_control::{Key, Object, World};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ struct Cluster {
     scaling_pods: BTreeMap<Key, Value>,
     removed: Option<Timestamp>,
     now: Timestamp,
-    reporter: Reporter,
+    planner: WritePlanner,
 }
 
 impl Cluster {
@@ -53,7 +53,7 @@ impl Cluster {
             scaling_pods: BTreeMap::new(),
             removed: None,
             now,
-            reporter: Reporter::default(),
+            planner: WritePlanner::default(),
         }
     }
 
@@ -69,7 +69,7 @@ impl Cluster {
     fn schedule(&mut self) {
         let (world, settings) = (self.world(), Settings::default());
         let done = cycle(&world, &settings, &Usage::default(), self.now);
-        for write in self.reporter.report(&world, &done, &settings, self.now) {
+        for write in self.planner.plan(&world, &done, &settings, self.now) {
             if let Write::SetUnschedulable { pod, reason, message, .. } = write {
                 let condition =
                     json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message});

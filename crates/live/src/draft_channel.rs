@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kai_control::grouper::Draft;
+use kai_control::grouper::PlannedWrite;
 use tokio::sync::mpsc;
 
 /// The grouper's end.
 #[derive(Debug)]
 pub(crate) struct DraftSender {
-    drafts: mpsc::UnboundedSender<Draft>,
+    drafts: mpsc::UnboundedSender<PlannedWrite>,
     received: Arc<AtomicBool>,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct DraftSender {
 #[derive(Debug)]
 pub(crate) struct DraftReceiver {
     /// None once the grouper has ended. Unbounded: there are no more drafts than writes, and writes wait for slots.
-    drafts: Option<mpsc::UnboundedReceiver<Draft>>,
+    drafts: Option<mpsc::UnboundedReceiver<PlannedWrite>>,
     received: Arc<AtomicBool>,
 }
 
@@ -33,7 +33,7 @@ impl DraftSender {
         self.received.load(Ordering::Acquire)
     }
 
-    pub(crate) fn send(&self, draft: Draft) {
+    pub(crate) fn send(&self, draft: PlannedWrite) {
         // The scheduler may have ended.
         let _ = self.drafts.send(draft);
     }
@@ -46,14 +46,14 @@ impl DraftReceiver {
     }
 
     /// Waits for the next draft.
-    pub(crate) async fn next(&mut self) -> Draft {
+    pub(crate) async fn next(&mut self) -> PlannedWrite {
         let Some(drafts) = &mut self.drafts else { return std::future::pending().await };
         let draft = drafts.recv().await;
         draft.unwrap_or_else(|| self.sender_dropped())
     }
 
     /// A draft that was sent already.
-    pub(crate) fn try_next(&mut self) -> Option<Draft> {
+    pub(crate) fn try_next(&mut self) -> Option<PlannedWrite> {
         match self.drafts.as_mut()?.try_recv() {
             Ok(draft) => Some(draft),
             Err(mpsc::error::TryRecvError::Empty) => None,
@@ -61,9 +61,9 @@ impl DraftReceiver {
         }
     }
 
-    fn sender_dropped(&mut self) -> Draft {
+    fn sender_dropped(&mut self) -> PlannedWrite {
         self.drafts = None;
-        Draft::Nothing
+        PlannedWrite::CancelAll
     }
 }
 
@@ -92,12 +92,12 @@ mod tests {
     #[test]
     fn all_drafts_are_withdrawn_once_when_the_grouper_has_ended() {
         let (sender, mut receiver) = draft_channel();
-        let draft = Draft::NoLink(Key::new("n", "p"));
+        let draft = PlannedWrite::CancelLink(Key::new("n", "p"));
         sender.send(draft.clone());
         drop(sender);
         assert_eq!(
             [receiver.try_next(), receiver.try_next(), receiver.try_next()],
-            [Some(draft), Some(Draft::Nothing), None]
+            [Some(draft), Some(PlannedWrite::CancelAll), None]
         );
     }
 }

@@ -194,7 +194,7 @@ impl Shell {
                 });
             }
             // Before it is written: whatever a watch shows of it comes later.
-            Step::Draft(draft) => {
+            Step::PlannedWrite(draft) => {
                 if let Some(drafts) = &self.drafts {
                     drafts.send(draft);
                 }

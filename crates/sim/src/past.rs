@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kai_control::World;
 use kai_control::scheduler::usage::{History, Sample, UsageRule};
-use kai_control::scheduler::{Cycle, Settings, Usage};
+use kai_control::scheduler::{CycleResult, Settings, Usage};
 use kai_engine::units::{GPU, Span, Timestamp, Triple};
 
 use crate::checkers::Evidence;
@@ -77,7 +77,7 @@ fn capacity(world: &World) -> Triple {
 
 /// What pods hold, by queue at every level.
 fn allocated(world: &World, settings: &Settings, now: Timestamp) -> BTreeMap<String, Triple> {
-    let (cycle, performed) = (Cycle::default(), Performed::default());
+    let (cycle, performed) = (CycleResult::default(), Performed::default());
     let evidence = Evidence { world, settings, cycle: &cycle, performed: &performed, now };
     evidence.allocated(|_| true).into_iter().map(|(queue, held)| (queue.to_owned(), held)).collect()
 }

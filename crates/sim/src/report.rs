@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::key::Key;
 use kai_control::objects::{Node, Phase, Pod, Sharing};
-use kai_control::scheduler::{Cycle, Effect, PendingJob, QueueView, Settings};
+use kai_control::scheduler::{CycleResult, Effect, PendingJob, QueueView, Settings};
 use kai_engine::units::{Ceiling, GPU, Span, compat};
 use serde::{Serialize, Serializer};
 
@@ -193,7 +193,7 @@ impl std::fmt::Display for Amount {
 }
 
 /// Draws everything up from the cluster as it stands and the last look of the scheduler at it.
-pub(crate) fn report(cluster: &Cluster, cycle: &Cycle, settings: &Settings, end: End) -> Report {
+pub(crate) fn report(cluster: &Cluster, cycle: &CycleResult, settings: &Settings, end: End) -> Report {
     Report {
         timeline: cluster.journal.entries().iter().map(timeline_row).collect(),
         nodes: nodes(cluster),
@@ -331,7 +331,7 @@ fn queue_row(view: &QueueView, depth: usize) -> QueueRow {
     }
 }
 
-fn pending(cluster: &Cluster, cycle: &Cycle, settings: &Settings) -> Vec<PendingRow> {
+fn pending(cluster: &Cluster, cycle: &CycleResult, settings: &Settings) -> Vec<PendingRow> {
     let mut placed: BTreeMap<Id, usize> = BTreeMap::new();
     for group in cluster.world().pods.values().filter(|pod| holds_node(pod)).filter_map(Pod::group) {
         *placed.entry(cluster.workload_of(&group)).or_default() += 1;
@@ -378,9 +378,9 @@ struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    fn new(cycle: &'a Cycle) -> Self {
+    fn new(cycle: &'a CycleResult) -> Self {
         let promised = cycle.effects.iter().filter_map(|effect| match effect {
-            Effect::Promise { job, node, .. } => Some((job, node.as_str())),
+            Effect::Pipeline { job, node, .. } => Some((job, node.as_str())),
             _ => None,
         });
         let pending = cycle.pending.iter().map(|pending| (&pending.job, pending.as_ref()));
@@ -392,7 +392,9 @@ impl<'a> Answers<'a> {
             return (vec![format!("gets its place on {node} as soon as others have left it")], vec!["Promised"]);
         }
         match self.pending.get(group) {
-            Some(pending) => pending.reasons.iter().map(|reason| (reason.message.clone(), reason.code)).unzip(),
+            Some(pending) => {
+                pending.reasons.iter().map(|explanation| (explanation.message.clone(), explanation.reason)).unzip()
+            }
             None => (vec!["the next scheduling cycle looks at it".to_owned()], vec!["NotConsideredYet"]),
         }
     }

@@ -2,7 +2,7 @@
 
 use kai_control::World;
 use kai_control::key::GroupKey;
-use kai_control::scheduler::{Cycle, Effect, Settings, cycle};
+use kai_control::scheduler::{CycleResult, Effect, Settings, cycle};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -60,7 +60,7 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
         cluster: Cluster::new(plan, settings.grouper, options.seed, start),
         past: settings.scheduler.usage.clone().map(|rule| Past::new(rule, start)),
         settings: settings.scheduler,
-        last: Cycle::default(),
+        last: CycleResult::default(),
         seen: 0,
         last_cycle: None,
         cycles: 0,
@@ -100,7 +100,7 @@ struct Run {
     /// What the queues have used, if it counts.
     past: Option<Past>,
     /// The last look of the scheduler.
-    last: Cycle,
+    last: CycleResult,
     /// State of the store that it has seen.
     seen: u64,
     last_cycle: Option<Timestamp>,
@@ -118,7 +118,7 @@ impl Run {
             Due::Cycle => performed = self.schedule(),
             other => self.cluster.due(other),
         }
-        let idle = Cycle::default();
+        let idle = CycleResult::default();
         let evidence = Evidence {
             world: self.cluster.world(),
             settings: &self.settings,
@@ -175,7 +175,7 @@ impl Run {
         let soon = tick(self.start, PERIOD, now.max(earliest));
         let acted = self.last_cycle == Some(now)
             && self.last.effects.iter().any(|effect| {
-                !matches!(effect, Effect::NoteJob { .. } | Effect::MarkPod { .. } | Effect::Nominate { .. })
+                !matches!(effect, Effect::SetGroupTimestamps { .. } | Effect::MarkPod { .. } | Effect::Nominate { .. })
             });
         if self.cluster.store.version() != self.seen || acted {
             self.cluster.agenda.add_cycle(soon);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kai_control::key::PodKey;
 use kai_control::objects::{Phase, Pod};
-use kai_control::scheduler::{Cycle, Effect, Moment, Scheduler, Settings, Usage};
+use kai_control::scheduler::{CycleResult, Effect, Moment, Scheduler, Settings, Usage};
 use kai_control::{Object, World};
 use kai_engine::units::{Span, Timestamp};
 use kai_generate::{Cluster, objects};
@@ -60,14 +60,14 @@ struct Story {
 impl Story {
     fn pace(&mut self, what: &'static str, rounds: usize, changes: usize) -> Pace {
         let mut best = [Duration::MAX; 3];
-        let mut last = Cycle::default();
+        let mut last = CycleResult::default();
         for _ in 0..rounds {
             for _ in 0..changes {
                 self.one_ends_and_one_arrives();
             }
             self.now = self.now.plus(Span::seconds(1));
             let mut times = [meter::cpu_time(); 4];
-            last = self.scheduler.watched_cycle(&mut self.world, &Usage::default(), self.now, |moment| {
+            last = self.scheduler.cycle_with_progress(&mut self.world, &Usage::default(), self.now, |moment| {
                 let end = if moment == Moment::Opened { 1 } else { 2 };
                 times[end] = meter::cpu_time();
             });
@@ -119,7 +119,7 @@ impl Story {
                 pod.set_gpu_groups(&[]);
             }),
             Effect::Nominate { pod, node } => self.change_pod(pod, |pod| pod.nominated_node.clone_from(node)),
-            Effect::NoteJob { job, last_start, stale_since, last_eviction } => {
+            Effect::SetGroupTimestamps { job, last_start, stale_since, last_eviction } => {
                 if let Some(mut group) = self.world.pod_groups.get(job).cloned() {
                     (group.last_start, group.stale_since, group.last_eviction) =
                         (*last_start, *stale_since, *last_eviction);

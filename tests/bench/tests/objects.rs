@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bench::snapshot::{self, NOW};
-use kai_control::scheduler::{Configured, Cycle, Effect, Usage, cycle};
+use kai_control::scheduler::{Configured, CycleResult, Effect, Usage, cycle};
 use kai_control::{Object, World};
 use kai_engine::Policy;
 use kai_engine::outcome::Decision;
@@ -19,13 +19,13 @@ fn decided_from_objects(cluster: &mut Cluster) -> Vec<String> {
     }
     let Configured { settings, warnings } = Configured::read(&config::file()).expect("the configuration is KAI's own");
     assert_eq!(warnings, Vec::<String>::new());
-    let Cycle { effects, problems, .. } = cycle(&world, &settings, &Usage::default(), NOW);
+    let CycleResult { effects, problems, .. } = cycle(&world, &settings, &Usage::default(), NOW);
     assert_eq!(problems, []);
     effects
         .iter()
         .filter_map(|effect| match effect {
             Effect::Bind { pod, node, .. } => Some(format!("bind {pod} {node}")),
-            Effect::Promise { pod, node, .. } => Some(format!("promise {pod} {node}")),
+            Effect::Pipeline { pod, node, .. } => Some(format!("promise {pod} {node}")),
             Effect::Evict { pod, .. } => Some(format!("evict {pod}")),
             _ => None,
         })

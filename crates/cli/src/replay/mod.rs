@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kai_control::World;
 use kai_control::scheduler::config::{action_name, action_named};
-use kai_control::scheduler::{Configured, Cycle, Moment, Settings, watched_cycle};
+use kai_control::scheduler::{Configured, CycleResult, Moment, Settings, cycle_with_progress};
 use kai_engine::units::Timestamp;
 use kai_record::Recording;
 use serde_json::Value;
@@ -93,7 +93,7 @@ fn measure(
     settings: &Settings,
     now: Timestamp,
     repeat: u32,
-) -> Result<(Cycle, Cost), Complaint> {
+) -> Result<(CycleResult, Cost), Complaint> {
     kai_meter::forget_peak();
     let (cycle, mut best) = once(world, recording, settings, now);
     for _ in 1..repeat {
@@ -109,7 +109,7 @@ fn measure(
     Ok((cycle, best))
 }
 
-fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestamp) -> (Cycle, Cost) {
+fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestamp) -> (CycleResult, Cost) {
     let mut cost = Cost { open: Duration::ZERO, actions: Vec::new(), close: Duration::ZERO, peak_bytes: 0 };
     let mut watch = kai_meter::cpu_time();
     let mut lap = || {
@@ -117,7 +117,7 @@ fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestam
         watch += passed;
         passed
     };
-    let cycle = watched_cycle(world, settings, &recording.usage, now, |moment| match moment {
+    let cycle = cycle_with_progress(world, settings, &recording.usage, now, |moment| match moment {
         Moment::Opened => cost.open += lap(),
         Moment::Acted(action, _) => cost.actions.push((action_name(action), lap())),
     });

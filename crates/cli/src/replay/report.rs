@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kai_control::World;
-use kai_control::scheduler::{Cycle, Effect, GpuGroup, PendingJob};
+use kai_control::scheduler::{CycleResult, Effect, GpuGroup, PendingJob};
 use kai_sim::report::{QueueRow, queue_rows};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -72,7 +72,7 @@ impl Serialize for Actions {
 }
 
 impl Report {
-    pub(super) fn new(cycle: &Cycle, cost: &Cost, read: Duration, world: &World) -> Self {
+    pub(super) fn new(cycle: &CycleResult, cost: &Cost, read: Duration, world: &World) -> Self {
         let decisions: Vec<Decision> = cycle.effects.iter().filter_map(decision).collect();
         let count = |kind: &str| decisions.iter().filter(|decision| decision.kind == kind).count();
         Self {
@@ -88,7 +88,7 @@ impl Report {
             decisions,
             pending: cycle.pending.iter().map(|job| pending(job)).collect(),
             shares: queue_rows(&cycle.queues),
-            problems: cycle.problems.iter().map(|it| format!("{}: {}", it.object, it.words.message)).collect(),
+            problems: cycle.problems.iter().map(|it| format!("{}: {}", it.object, it.explanation.message)).collect(),
             read_ms: ms(read),
             close_ms: ms(cost.close),
         }
@@ -110,7 +110,7 @@ fn decision(effect: &Effect) -> Option<Decision> {
             beneficiary: None,
             why: why.clone(),
         },
-        Effect::Promise { pod, node, gpu_groups, why, .. } => Decision {
+        Effect::Pipeline { pod, node, gpu_groups, why, .. } => Decision {
             pod: pod.to_string(),
             kind: PROMISE,
             node: Some(node.clone()),
@@ -131,7 +131,10 @@ fn decision(effect: &Effect) -> Option<Decision> {
 }
 
 fn pending(job: &PendingJob) -> Pending {
-    Pending { job: job.name.clone(), reasons: job.reasons.iter().map(|words| words.message.clone()).collect() }
+    Pending {
+        job: job.name.clone(),
+        reasons: job.reasons.iter().map(|explanation| explanation.message.clone()).collect(),
+    }
 }
 
 fn ms(time: Duration) -> f64 {

@@ -4,7 +4,7 @@ use kai_api::keys::{annotation, name, resource};
 use serde_json::{Map, Value, json};
 
 use super::Answer;
-use crate::gpu_wiring::{self, NUM_OF_GPUS, PORTION, VISIBLE_DEVICES};
+use crate::gpu_config_maps::{self, NUM_OF_GPUS, PORTION, VISIBLE_DEVICES};
 use crate::objects::Malformed;
 use crate::objects::reader::Reader;
 use crate::objects::request::has_gpu_limit;
@@ -53,7 +53,7 @@ pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) 
     }
     let mut pod = pod.clone();
     let target = if shares_gpu(&pod) && !list(&pod, "containers").is_empty() {
-        Some(gpu_wiring::target(&pod).map_err(|problem| {
+        Some(gpu_config_maps::target(&pod).map_err(|problem| {
             Answer::refuse(format!(
                 "failed to get fraction container ref: {problem}; set the annotation {} to the name of a container",
                 annotation::GPU_FRACTION_CONTAINER_NAME
@@ -187,19 +187,19 @@ fn positive(text: &str) -> bool {
 }
 
 /// Lets the container read its GPUs from config maps that the binder makes.
-fn wire(pod: &mut Value, target: gpu_wiring::Target, suffix: &str, hami_core: bool) {
-    if gpu_wiring::prefix(pod).is_none() {
+fn wire(pod: &mut Value, target: gpu_config_maps::Target, suffix: &str, hami_core: bool) {
+    if gpu_config_maps::prefix(pod).is_none() {
         let base = pod["metadata"]["ownerReferences"][0]["name"].as_str().or_else(|| pod["metadata"]["name"].as_str());
-        let prefix = gpu_wiring::new_prefix(base.unwrap_or_default(), target, suffix);
+        let prefix = gpu_config_maps::new_prefix(base.unwrap_or_default(), target, suffix);
         object(&mut pod["metadata"], "annotations").insert(annotation::SHARED_GPU_CONFIG_MAP.to_owned(), json!(prefix));
     }
-    let maps = gpu_wiring::maps(pod, target).expect("the prefix was just written");
+    let maps = gpu_config_maps::maps(pod, target).expect("the prefix was just written");
     let container = &mut pod["spec"][target.list()][target.index];
     for key in [VISIBLE_DEVICES, NUM_OF_GPUS, PORTION] {
         set_env(container, key, json!({"valueFrom": {"configMapKeyRef": {"name": maps.capabilities, "key": key}}}));
     }
     if hami_core {
-        let key = gpu_wiring::MEMORY_LIMIT;
+        let key = gpu_config_maps::MEMORY_LIMIT;
         let source = json!({"name": maps.capabilities, "key": key, "optional": true});
         set_env(container, key, json!({"valueFrom": {"configMapKeyRef": source}}));
     }
@@ -216,8 +216,8 @@ fn wire(pod: &mut Value, target: gpu_wiring::Target, suffix: &str, hami_core: bo
 }
 
 /// Containers that ask for no GPU see none.
-fn blindfold(pod: &mut Value, target: Option<gpu_wiring::Target>) {
-    for list in gpu_wiring::LISTS {
+fn blindfold(pod: &mut Value, target: Option<gpu_config_maps::Target>) {
+    for list in gpu_config_maps::LISTS {
         for index in 0..pod["spec"][list].as_array().map_or(0, Vec::len) {
             if target.is_some_and(|target| target.list() == list && target.index == index) {
                 continue;
@@ -237,8 +237,8 @@ fn blindfold(pod: &mut Value, target: Option<gpu_wiring::Target>) {
 
 /// A container that claims devices behind the scheduler's back.
 fn seen_devices(pod: &Value) -> Option<String> {
-    let target = shares_gpu(pod).then(|| gpu_wiring::target(pod).ok()).flatten();
-    for list in gpu_wiring::LISTS {
+    let target = shares_gpu(pod).then(|| gpu_config_maps::target(pod).ok()).flatten();
+    for list in gpu_config_maps::LISTS {
         for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate() {
             if target.is_some_and(|target| target.list() == list && target.index == index) {
                 continue;

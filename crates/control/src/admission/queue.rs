@@ -6,8 +6,8 @@ use kai_engine::units::Ceiling;
 use serde_json::Value;
 
 use super::Answer;
+use crate::did_you_mean::closest_match;
 use crate::key::GroupKey;
-use crate::nearest::nearest;
 use crate::objects::{Phase, Pod, Queue};
 use crate::world::World;
 
@@ -29,7 +29,7 @@ pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Answer
         ));
     }
     if !world.queues.contains_key(parent) {
-        let guess = nearest(parent, world.queues.keys().map(String::as_str))
+        let guess = closest_match(parent, world.queues.keys().map(String::as_str))
             .map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
         return Answer::refuse(format!(
             "queue {}: its parent {parent} does not exist{guess}; create the parent first, or correct \

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::rows::{BindInputs, PodRow, RequestRow};
 use super::{BindEffect, Binder, Plan};
-use crate::gpu_wiring;
+use crate::gpu_config_maps;
 use crate::key::{Key, PodKey};
 
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
@@ -204,7 +204,7 @@ impl Binder {
         };
         let devices = devices.iter().map(named).collect::<Vec<_>>().join(",");
         let limit = if self.settings.hami_core { self.memory_limit(request) } else { None };
-        let [capabilities, env] = gpu_wiring::contents(&devices, &request.portion, wiring.by_key, limit);
+        let [capabilities, env] = gpu_config_maps::contents(&devices, &request.portion, wiring.by_key, limit);
         let map = |name: &str, data: &BTreeMap<String, String>| {
             BindEffect::WriteConfigMap(Box::new(json!({
                 "apiVersion": "v1",

@@ -7,7 +7,7 @@ use kai_engine::units::Timestamp;
 use serde_json::Value;
 
 use super::Settings;
-use crate::gpu_wiring::{self, Maps};
+use crate::gpu_config_maps::{self, Maps};
 use crate::key::{Key, PodKey};
 use crate::objects::pod::gpu_groups;
 use crate::objects::reader::{Reader, parse_time};
@@ -115,9 +115,9 @@ impl PodRow {
         let unbound = node.is_none().then(|| {
             Box::new(BindInputs {
                 tolerations: spec["tolerations"].clone(),
-                wiring: gpu_wiring::target(pod).map(|target| GpuEnvSource {
-                    maps: gpu_wiring::maps(pod, target),
-                    by_key: gpu_wiring::reads_devices_by_key(pod, target),
+                wiring: gpu_config_maps::target(pod).map(|target| GpuEnvSource {
+                    maps: gpu_config_maps::maps(pod, target),
+                    by_key: gpu_config_maps::reads_devices_by_key(pod, target),
                 }),
                 volumes: volumes(pod, &key),
                 claims: claims(pod),

@@ -81,7 +81,7 @@ impl std::fmt::Display for Origin {
 
 impl ClaimFault {
     /// What is wrong and what to do about it.
-    pub fn words(&self) -> String {
+    pub fn explain(&self) -> String {
         match self {
             Self::NotMade { name } => format!(
                 "its claim {name} has not been made from its template yet; it is made soon after the pod, if the \

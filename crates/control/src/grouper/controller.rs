@@ -10,7 +10,7 @@ use kai_workloads::{DeclaredKinds, GroupError, Note, ObjectRef, Settings};
 use serde_json::Value;
 
 use super::cache::{CacheView, CachedPod, GrouperCache};
-use super::{Draft, GroupEffect, ReconcileOutput, reconcile};
+use super::{GroupEffect, PlannedWrite, ReconcileOutput, reconcile};
 use crate::controller::WorkQueue;
 use crate::key::{Key, PodKey};
 
@@ -30,7 +30,7 @@ pub enum Followed {
 pub enum Step {
     Read(ObjectRef),
     /// Tell whoever takes drafts.
-    Draft(Draft),
+    PlannedWrite(PlannedWrite),
     Write(Job),
     /// Tell the owner of a pod why it has no group for now.
     Complain {
@@ -99,7 +99,7 @@ pub struct GrouperController {
     /// Whether somebody takes drafts, and need not wait until they are written.
     drafts: bool,
     /// What takes back the drafts of jobs under way, by the pod.
-    planned_by_pod: BTreeMap<PodKey, Vec<Draft>>,
+    planned_by_pod: BTreeMap<PodKey, Vec<PlannedWrite>>,
     /// What is to be said: complaints, and drafts taken back.
     said: Vec<Step>,
 }
@@ -174,7 +174,7 @@ impl GrouperController {
                 self.rechecks.remove(key);
                 self.awaiting_link.remove(key);
                 if self.drafts {
-                    self.said.push(Step::Draft(Draft::NoLink(key.clone())));
+                    self.said.push(Step::PlannedWrite(PlannedWrite::CancelLink(key.clone())));
                 }
             }
             Followed::Groups => {
@@ -213,7 +213,7 @@ impl GrouperController {
         self.queue.done(&pod);
         let drafted = self.planned_by_pod.remove(&pod).unwrap_or_default();
         if matches!(written, Written::NotCreated | Written::Failed(_)) {
-            self.said.extend(drafted.iter().cloned().map(Step::Draft));
+            self.said.extend(drafted.iter().cloned().map(Step::PlannedWrite));
         }
         match written {
             Written::Done if self.awaiting_link.remove(&pod) => self.queue.schedule_at(pod, now),
@@ -308,8 +308,8 @@ impl GrouperController {
         }
         if !patient && let Some(drafts) = self.draft(&pod, uid, &effects, now) {
             patient = true;
-            self.planned_by_pod.insert(pod.clone(), drafts.iter().map(Draft::withdrawal).collect());
-            steps.extend(drafts.into_iter().map(Step::Draft));
+            self.planned_by_pod.insert(pod.clone(), drafts.iter().map(PlannedWrite::cancellation).collect());
+            steps.extend(drafts.into_iter().map(Step::PlannedWrite));
         }
         for effect in &effects {
             if let GroupEffect::CreatePodGroup(group) = effect {
@@ -322,7 +322,7 @@ impl GrouperController {
     }
 
     /// All that is to be written, as drafts, if they are any good.
-    fn draft(&self, pod: &PodKey, uid: &str, effects: &[GroupEffect], now: Timestamp) -> Option<Vec<Draft>> {
+    fn draft(&self, pod: &PodKey, uid: &str, effects: &[GroupEffect], now: Timestamp) -> Option<Vec<PlannedWrite>> {
         // Others see to pods of node pools.
         let elsewhere = |known: &CachedPod| known.carries(&self.settings.node_pool_label_key);
         if !self.drafts || self.cache.pods.get(pod).is_none_or(elsewhere) {
@@ -333,7 +333,7 @@ impl GrouperController {
         if failed.is_some_and(|(failed, _)| failed.namespace == pod.namespace) {
             return None;
         }
-        effects.iter().map(|effect| Draft::of(effect, uid, now)).collect()
+        effects.iter().map(|effect| PlannedWrite::of(effect, uid, now)).collect()
     }
 
     /// Its group is as it should be, for now.
@@ -416,9 +416,9 @@ mod tests {
         };
         let step = |step: Step| match step {
             Step::Read(object) => format!("read {}", object.name),
-            Step::Draft(Draft::Group(group)) => format!("draft {}", group.key.name),
-            Step::Draft(Draft::Link(link)) => format!("draft link to {}", link.group.unwrap_or_default()),
-            Step::Draft(other) => format!("{other:?}"),
+            Step::PlannedWrite(PlannedWrite::Group(group)) => format!("draft {}", group.key.name),
+            Step::PlannedWrite(PlannedWrite::Link(link)) => format!("draft link to {}", link.group.unwrap_or_default()),
+            Step::PlannedWrite(other) => format!("{other:?}"),
             Step::Write(job) => {
                 let effects: Vec<&str> = job.effects.iter().map(effect).collect();
                 format!("{}{}", effects.join(" "), if job.patient { " some time" } else { "" })
@@ -503,7 +503,7 @@ mod tests {
         agenda.ended(key(), Written::Done, NOW);
         assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
         agenda.lose(Followed::Pods, &key(), NOW);
-        assert_eq!(drawn(&mut agenda, NOW), [r#"NoLink(Key { namespace: "lab", name: "p" })"#]);
+        assert_eq!(drawn(&mut agenda, NOW), [r#"CancelLink(Key { namespace: "lab", name: "p" })"#]);
     }
 
     #[test]
@@ -520,7 +520,7 @@ mod tests {
         let mut agenda = following(&pod(&json!([])));
         agenda.drafts(true);
         let steps = agenda.steps(NOW.plus(Span(700_000)));
-        let [Step::Draft(Draft::Group(draft)), Step::Write(Job { effects, .. })] = &steps[..] else {
+        let [Step::PlannedWrite(PlannedWrite::Group(draft)), Step::Write(Job { effects, .. })] = &steps[..] else {
             panic!("{steps:?}")
         };
         let [GroupEffect::CreatePodGroup(group)] = &effects[..] else { panic!("{effects:?}") };
@@ -536,7 +536,7 @@ mod tests {
         agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
         let taken_back = [
             r#"NoGroup(Key { namespace: "lab", name: "pg-j-o" })"#,
-            r#"NoLink(Key { namespace: "lab", name: "p" })"#,
+            r#"CancelLink(Key { namespace: "lab", name: "p" })"#,
             "no",
         ];
         assert_eq!(drawn(&mut agenda, NOW), taken_back);

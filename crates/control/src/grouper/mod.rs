@@ -8,7 +8,7 @@ mod controller;
 mod planned;
 
 pub use controller::{Followed, GrouperController, Job, Reading, Step, Written};
-pub use planned::{Draft, Link};
+pub use planned::{Link, PlannedWrite};
 
 use std::collections::BTreeMap;
 

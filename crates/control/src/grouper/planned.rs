@@ -1,4 +1,4 @@
-//! What the grouper is about to write, for a scheduler in the same process that need not wait for it.
+//! Writes that the grouper plans, for a scheduler in the same process that need not wait for them.
 
 use kai_api::keys::{annotation, label};
 use kai_engine::units::Timestamp;
@@ -7,20 +7,20 @@ use super::GroupEffect;
 use crate::key::{GroupKey, PodKey};
 use crate::objects::{Pod, PodGroup};
 
-/// To be counted as written until a watch shows it.
+/// Counts as written until a watch shows it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Draft {
+pub enum PlannedWrite {
     /// A group that is created, or takes the place of the stored one.
     Group(Box<PodGroup>),
     Link(Link),
-    /// It was not written after all.
-    NoGroup(GroupKey),
-    NoLink(PodKey),
-    /// Whoever made the drafts is gone: nobody knows what becomes of any of them.
-    Nothing,
+    /// The group will not be written after all.
+    CancelGroup(GroupKey),
+    CancelLink(PodKey),
+    /// The grouper stopped or lost its lease: cancel every planned write.
+    CancelAll,
 }
 
-/// What a pod is to say of its group; nothing where it stays as it is.
+/// Group and leaf that a pod will name; `None` leaves the field as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub pod: PodKey,
@@ -29,8 +29,8 @@ pub struct Link {
     pub sub_group: Option<String>,
 }
 
-impl Draft {
-    /// As the API server would show it; `None` if nobody could read that.
+impl PlannedWrite {
+    /// The object as the API server would store it; `None` if it cannot be parsed.
     pub(super) fn of(effect: &GroupEffect, uid: &str, now: Timestamp) -> Option<Self> {
         match effect {
             GroupEffect::CreatePodGroup(group) | GroupEffect::ReplacePodGroup(group) => {
@@ -50,11 +50,11 @@ impl Draft {
         }
     }
 
-    /// What takes it back.
-    pub(super) fn withdrawal(&self) -> Self {
+    /// The write that cancels it.
+    pub(super) fn cancellation(&self) -> Self {
         match self {
-            Self::Group(group) => Self::NoGroup(group.key.clone()),
-            Self::Link(link) => Self::NoLink(link.pod.clone()),
+            Self::Group(group) => Self::CancelGroup(group.key.clone()),
+            Self::Link(link) => Self::CancelLink(link.pod.clone()),
             other => other.clone(),
         }
     }
@@ -70,9 +70,9 @@ impl Link {
         }
     }
 
-    pub(crate) fn shown_by(&self, pod: &Pod) -> bool {
+    pub(crate) fn matches(&self, pod: &Pod) -> bool {
         let same =
-            |wanted: &Option<String>, said: Option<&str>| wanted.as_deref().is_none_or(|name| said == Some(name));
+            |wanted: &Option<String>, found: Option<&str>| wanted.as_deref().is_none_or(|name| found == Some(name));
         same(&self.group, pod.group_name()) && same(&self.sub_group, pod.sub_group())
     }
 }

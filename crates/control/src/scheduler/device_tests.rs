@@ -3,9 +3,9 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::effect::{Cycle, Effect};
-use super::picture::{NOW, draw, world};
+use super::effect::{CycleResult, Effect};
 use super::settings::{NumaSettings, Settings, Usage};
+use super::test_cluster::{NOW, render, world};
 use crate::kinds::Object;
 use crate::world::World;
 
@@ -18,12 +18,12 @@ fn cluster(drawing: &str, objects: &[Value]) -> World {
     world
 }
 
-fn cycle(world: &World) -> Cycle {
+fn cycle(world: &World) -> CycleResult {
     super::cycle(world, &Settings::default(), &Usage::default(), NOW)
 }
 
 fn check(world: &World, want: &Expect) {
-    want.assert_eq(&draw(&cycle(world)));
+    want.assert_eq(&render(&cycle(world)));
 }
 
 const DRIVER: &str = "gpu.example.com";
@@ -84,7 +84,7 @@ fn a_selector_picks_the_device_and_thereby_the_node() {
     let mut world = cluster("node a\nnode b\nqueue team\njob train queue=team", &objects);
     with_claims(&mut world, "train", |_| "c".to_owned());
     let cycle = cycle(&world);
-    let Some(Effect::Bind { given, .. }) = cycle.effects.first() else { panic!("{cycle:?}") };
+    let Some(Effect::Bind { extras, .. }) = cycle.effects.first() else { panic!("{cycle:?}") };
     expect![[r#"
         {
           "devices": {
@@ -119,7 +119,7 @@ fn a_selector_picks_the_device_and_thereby_the_node() {
             ]
           }
         }"#]]
-    .assert_eq(&serde_json::to_string_pretty(&given.claims[0].allocation).unwrap());
+    .assert_eq(&serde_json::to_string_pretty(&extras.claims[0].allocation).unwrap());
     let team = &cycle.queues[0];
     assert_eq!(team.allocated.0[2], 2 * kai_engine::units::GPU);
 }
@@ -133,11 +133,11 @@ fn pods_that_share_a_claim_go_to_its_node_and_count_once() {
     check(
         &world,
         &expect![[r"
-        bind train-0 a: fits together with 2 more pods; queue team now holds 1 GPU of a fair share of 1
-        bind train-1 a: fits together with 2 more pods; queue team now holds 1 GPU of a fair share of 1
-        bind train-2 a: fits together with 2 more pods; queue team now holds 1 GPU of a fair share of 1
-        note train: started yes, stale no
-    "]],
+            bind train-0 a: fits together with 2 more pods; queue team now holds 1 GPU of a fair share of 1
+            bind train-1 a: fits together with 2 more pods; queue team now holds 1 GPU of a fair share of 1
+            bind train-2 a: fits together with 2 more pods; queue team now holds 1 GPU of a fair share of 1
+            timestamps train: started yes, stale no
+        "]],
     );
 }
 
@@ -153,9 +153,9 @@ fn devices_must_agree_where_a_constraint_says_so() {
     check(
         &world,
         &expect![[r"
-        bind train-0 b: fits; queue team now holds 2 GPUs of a fair share of 2
-        note train: started yes, stale no
-    "]],
+            bind train-0 b: fits; queue team now holds 2 GPUs of a fair share of 2
+            timestamps train: started yes, stale no
+        "]],
     );
 }
 
@@ -170,8 +170,8 @@ fn the_first_alternative_that_can_be_met_counts() {
     let mut world = cluster("node a\nnode b\nqueue team\njob train queue=team", &objects);
     with_claims(&mut world, "train", |_| "c".to_owned());
     let cycle = cycle(&world);
-    let Some(Effect::Bind { given, .. }) = cycle.effects.first() else { panic!("{cycle:?}") };
-    let result = &given.claims[0].allocation["devices"]["results"][0];
+    let Some(Effect::Bind { extras, .. }) = cycle.effects.first() else { panic!("{cycle:?}") };
+    let result = &extras.claims[0].allocation["devices"]["results"][0];
     assert_eq!((&result["request"], &result["device"]), (&json!("gpus/few"), &json!("a0")));
 }
 
@@ -234,14 +234,14 @@ fn a_victim_gives_its_devices_back() {
     check(
         &world,
         &expect![[r"
-        evict old-1: makes room for job lab/urgent of higher priority, 60 over 40
-        evict old-0: makes room for job lab/urgent of higher priority, 60 over 40
-        promise old-0 a: moves here once its pod on the other node has ended
-        promise urgent-0 b: gets the room here once the pods that hold it have ended
-        note old: started no, stale no
-        nominate urgent-0 b
-        urgent waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
-    "]],
+            evict old-1: makes room for job lab/urgent of higher priority, 60 over 40
+            evict old-0: makes room for job lab/urgent of higher priority, 60 over 40
+            pipeline old-0 a: pipelined: moves here when its pod on the other node has terminated
+            pipeline urgent-0 b: pipelined: starts here when terminating pods release the resources
+            timestamps old: started no, stale no
+            nominate urgent-0 b
+            urgent waits: Pipelined: Its pods are pipelined and start when terminating pods release their nodes.
+        "]],
     );
 }
 
@@ -253,15 +253,15 @@ fn a_plain_request_is_served_by_a_device_class() {
     let devices = slice("a", &[("a0", "small", "p0"), ("a1", "big", "p1")]);
     let cycle_of = |class: Value| cycle(&cluster(drawing, &[class, devices.clone()]));
     let bound = cycle_of(backing);
-    let Some(Effect::Bind { given, .. }) = bound.effects.first() else { panic!("{bound:?}") };
-    let extended = given.extended.as_ref().expect("a claim is to be made");
+    let Some(Effect::Bind { extras, .. }) = bound.effects.first() else { panic!("{bound:?}") };
+    let extended = extras.extended.as_ref().expect("a claim is to be made");
     assert_eq!(extended.requests[0]["exactly"]["count"], json!(2));
     assert_eq!(extended.requests[0]["name"], json!("container-0-request-0"));
     assert_eq!(extended.mappings[0].1, "nvidia.com/gpu");
     assert_eq!(extended.allocation["devices"]["results"].as_array().map(Vec::len), Some(2));
     // Nothing says that these devices may stand for plain GPUs.
     let refused = cycle_of(class(DRIVER, &[]));
-    expect!["No node takes pod lab/train-0: 1 node has GPUs that only resource claims are given."]
+    expect!["No node takes pod lab/train-0: 1 node has GPUs that only ResourceClaims can use."]
         .assert_eq(&refused.pending[0].reasons[0].message);
 }
 
@@ -285,7 +285,7 @@ fn zones_are_predicted_and_charged() {
         .effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Bind { pod, given, .. } => Some((pod.name.as_str(), given.numa_zones.clone())),
+            Effect::Bind { pod, extras, .. } => Some((pod.name.as_str(), extras.numa_zones.clone())),
             _ => None,
         })
         .collect();

@@ -1,4 +1,4 @@
-//! What a cycle asks the shell to do and to say: plain data.
+//! What a cycle decides and explains: plain data for the shell.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::key::{GroupKey, Key, PodKey};
 
-/// Everything a cycle has to say.
+/// Effects and explanations of a cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cycle {
+pub struct CycleResult {
     /// What to do, in order; effects of one gang are neighbours.
     pub effects: Vec<Effect>,
     /// Jobs that still wait, by name, and why.
@@ -32,11 +32,12 @@ pub enum Effect {
         node: String,
         received: Received,
         gpu_groups: Vec<GpuGroup>,
-        given: Given,
+        extras: BindExtras,
         why: String,
     },
-    /// The pod will get this node once room is free there. Beyond the cycle only [`Effect::Nominate`] keeps it.
-    Promise { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: String },
+    /// The pod is pipelined: it will get this node once terminating pods release the resources. Beyond the cycle only
+    /// [`Effect::Nominate`] keeps the node for it.
+    Pipeline { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: String },
     /// Delete the pod.
     Evict {
         pod: PodKey,
@@ -48,23 +49,23 @@ pub enum Effect {
         batch: u32,
         why: String,
     },
-    /// Write the times of a job, all three, onto its pod group; `None` removes one.
-    NoteJob {
+    /// Store the three times of a job on its pod group; `None` removes one.
+    SetGroupTimestamps {
         job: GroupKey,
         last_start: Option<Timestamp>,
         stale_since: Option<Timestamp>,
         last_eviction: Option<Timestamp>,
     },
-    /// Write `status.nominatedNodeName` of a waiting pod, or remove it: room was made for the pod on this node, and in
-    /// the next cycle it comes first there.
+    /// Set or remove `status.nominatedNodeName` of a pending pod: pods are evicted for it on this node, where it comes
+    /// first in the next cycle.
     Nominate { pod: PodKey, node: Option<String> },
     /// Delete a bind request that failed for good or names a node that is gone.
     DeleteBindRequest { request: Key, why: String },
     /// Tell the owner of a pod that the scheduler ignores it, and why.
-    MarkPod { pod: PodKey, words: Words },
+    MarkPod { pod: PodKey, explanation: Explanation },
 }
 
-/// A shared GPU, named for as long as somebody shares it.
+/// A shared GPU, which has its name as long as pods share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuGroup {
     pub name: String,
@@ -74,7 +75,7 @@ pub struct GpuGroup {
 
 /// What a bound pod gets beyond its node and GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct BindExtras {
     /// NUMA zones that its resources are expected to come from.
     pub numa_zones: Vec<NumaZone>,
     /// Devices of its resource claims.
@@ -128,14 +129,14 @@ pub enum ResourceType {
     MigInstance,
 }
 
-/// A code for programs and a sentence for people.
+/// A reason for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
-    pub code: &'static str,
+pub struct Explanation {
+    pub reason: &'static str,
     pub message: String,
 }
 
-/// A job that waits.
+/// A pending job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingJob {
     pub job: GroupKey,
@@ -143,7 +144,7 @@ pub struct PendingJob {
     pub name: String,
     /// As its owner wrote it, existing or not.
     pub queue: String,
-    pub reasons: Vec<Words>,
+    pub reasons: Vec<Explanation>,
     pub blocked: Option<Blocked>,
 }
 
@@ -179,5 +180,5 @@ pub struct QueueView {
 pub struct Problem {
     /// Such as `queue research`.
     pub object: String,
-    pub words: Words,
+    pub explanation: Explanation,
 }

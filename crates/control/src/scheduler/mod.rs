@@ -1,125 +1,117 @@
-//! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, raises the outcome.
+//! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, decodes the outcome.
 
-mod amounts;
-mod bursts;
+pub mod cache;
 pub mod config;
 mod effect;
+mod explain;
 mod gpu_groups;
 mod lower;
-mod obstacles;
-mod queue_details;
-mod raise;
-mod recent;
-mod relations;
-mod said;
+mod outcome;
 mod settings;
 pub mod usage;
-mod victims;
-mod volumes;
-mod words;
 mod writes;
 
 #[cfg(test)]
 mod device_tests;
 #[cfg(test)]
-mod picture;
+mod test_cluster;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod volume_tests;
 
-pub use config::Configured;
+pub use config::{Configured, action_name};
 pub use effect::{
-    Blocked, ClaimedDevices, Cycle, Effect, ExtendedDevices, Given, GpuGroup, NumaZone, PendingJob, Problem, QueueView,
-    Received, ResourceType, Words,
+    BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, Explanation, ExtendedDevices, GpuGroup, NumaZone,
+    PendingJob, Problem, QueueView, Received, ResourceType,
 };
 pub use settings::{NumaSettings, Settings, TaskOrder, Usage};
-pub use writes::{About, Event, Reporter, Write, action_name};
+pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};
 
 pub use kai_engine::Moment;
 
 use kai_engine::units::Timestamp;
 
-use self::said::Said;
+use self::explain::cache::ExplanationCache;
 use crate::world::World;
 
-/// Runs one scheduling cycle over everything known of the cluster.
-pub fn cycle(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) -> Cycle {
-    watched_cycle(world, settings, usage, now, |_| ())
+/// Runs one scheduling cycle.
+pub fn cycle(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) -> CycleResult {
+    cycle_with_progress(world, settings, usage, now, |_| ())
 }
 
-/// Runs one scheduling cycle and says how far it is; lowering is over when it says [`Moment::Opened`].
-pub fn watched_cycle(
+/// Runs one scheduling cycle and reports progress to `passed`; lowering is over at [`Moment::Opened`].
+pub fn cycle_with_progress(
     world: &World,
     settings: &Settings,
     usage: &Usage,
     now: Timestamp,
     passed: impl FnMut(Moment),
-) -> Cycle {
+) -> CycleResult {
     run(world, &lower::lower(world, settings, usage, now), settings, now, passed, None).0
 }
 
-/// Also returns what was said of waiting jobs; `said` is what was said before, if nothing has changed since.
+/// Also returns the explanations of pending jobs; `last` are those of the last cycle, if nothing has changed since.
 fn run(
     world: &World,
     lowered: &lower::Lowered<'_>,
     settings: &Settings,
     now: Timestamp,
     passed: impl FnMut(Moment),
-    said: Option<&Said>,
-) -> (Cycle, Said) {
+    last: Option<&ExplanationCache>,
+) -> (CycleResult, ExplanationCache) {
     let outcome = kai_engine::watched_cycle(&lowered.snapshot, &settings.policy, now, passed);
-    let (cycle, words) = raise::raise(world, lowered, &outcome, now, said);
-    (cycle, Said::new(outcome.verdicts, words))
+    let (cycle, explained) = outcome::decode(world, lowered, &outcome, now, last);
+    (cycle, ExplanationCache::new(outcome.verdicts, explained))
 }
 
-/// A scheduler that remembers the last cycle, so that the next one costs what changed. It decides as [`cycle`] does.
+/// A scheduler that lowers incrementally, so that a cycle costs what changed since the last one. It decides as [`cycle`]
+/// does.
 ///
-/// It must see the same world each time: what changed is what that world noted since.
+/// It must be given the same world each time: what changed is in the change log of that world.
 #[derive(Debug)]
 pub struct Scheduler {
     settings: Settings,
     memory: Option<lower::Memory>,
-    said: Option<Said>,
+    explanations: Option<ExplanationCache>,
 }
 
 impl Scheduler {
-    /// A scheduler that has seen nothing yet.
+    /// A scheduler before its first cycle.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, memory: None, said: None }
+        Self { settings, memory: None, explanations: None }
     }
 
-    /// What it was told at start.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Runs one scheduling cycle over everything known of the cluster.
-    pub fn cycle(&mut self, world: &mut World, usage: &Usage, now: Timestamp) -> Cycle {
-        self.watched_cycle(world, usage, now, |_| ())
+    /// Runs one scheduling cycle.
+    pub fn cycle(&mut self, world: &mut World, usage: &Usage, now: Timestamp) -> CycleResult {
+        self.cycle_with_progress(world, usage, now, |_| ())
     }
 
-    /// The same, and says how far it is.
-    pub fn watched_cycle(
+    /// The same, with progress reported to `passed`.
+    pub fn cycle_with_progress(
         &mut self,
         world: &mut World,
         usage: &Usage,
         now: Timestamp,
         passed: impl FnMut(Moment),
-    ) -> Cycle {
+    ) -> CycleResult {
         let changes = world.take_changes();
         let settings = &self.settings;
-        let said = self.said.take().filter(|_| changes.is_none());
+        let last = self.explanations.take().filter(|_| changes.is_none());
         let updated = self.memory.take().and_then(|memory| memory.updated(world, settings, usage, now, &changes));
         let memory = match updated {
             Some(memory) => memory,
             None if lower::Memory::cannot_hold(world, settings) => {
-                return watched_cycle(world, settings, usage, now, passed);
+                return cycle_with_progress(world, settings, usage, now, passed);
             }
             None => lower::remember(world, settings, usage, now),
         };
-        let (cycle, said) = run(world, &memory.lowered(world, settings), settings, now, passed, said.as_ref());
-        (self.memory, self.said) = (Some(memory), Some(said));
+        let (cycle, explanations) = run(world, &memory.lowered(world, settings), settings, now, passed, last.as_ref());
+        (self.memory, self.explanations) = (Some(memory), Some(explanations));
         cycle
     }
 }

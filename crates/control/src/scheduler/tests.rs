@@ -4,13 +4,13 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::picture::{NOW, draw, objects, play, world};
 use super::settings::{Settings, Usage};
+use super::test_cluster::{NOW, objects, render, run_and_render, world};
 use crate::kinds::Object;
 use crate::world::World;
 
 fn check(text: &str, want: &Expect) {
-    want.assert_eq(&play(text, &Settings::default()));
+    want.assert_eq(&run_and_render(text, &Settings::default()));
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn a_gang_is_bound_together() {
         &expect![[r"
             bind train-0 a: fits together with 1 more pod; queue team now holds 4 GPUs of a fair share of 4
             bind train-1 b: fits together with 1 more pod; queue team now holds 4 GPUs of a fair share of 4
-            note train: started yes, stale no
+            timestamps train: started yes, stale no
         "]],
     );
 }
@@ -38,8 +38,8 @@ fn half_gpu_pods_share_one_device() {
         &expect![[r"
             bind left-0 a [a-ba55636071 new]: fits; queue team now holds 1 GPU of a fair share of 1
             bind right-0 a [a-ba55636071 new]: fits; queue team now holds 1 GPU of a fair share of 1
-            note left: started yes, stale no
-            note right: started yes, stale no
+            timestamps left: started yes, stale no
+            timestamps right: started yes, stale no
         "]],
     );
 }
@@ -53,7 +53,7 @@ fn a_pod_joins_a_device_that_is_shared_already() {
          job new queue=team device-memory=8000",
         &expect![[r"
             bind new-0 a [g1]: fits; queue team now holds 1 GPU of a fair share of 1
-            note new: started yes, stale no
+            timestamps new: started yes, stale no
         "]],
     );
 }
@@ -68,9 +68,9 @@ fn pods_outside_of_jobs_hold_their_part_of_a_device() {
          job small queue=team fraction=0.25",
         &expect![[r"
             bind small-0 a [g1]: fits; queue team now holds 0.25 GPUs of a fair share of 0.75
-            note small: started yes, stale no
+            timestamps small: started yes, stale no
             new waits: PodSchedulingErrors: No node takes pod lab/new-0: 1 node lacks 1 GPU with a free share of 0.5.
-            new waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 0.5 GPUs and all that is free together is 0; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            new waits: Unschedulable: No capacity can be freed. Consolidation: the job requests 0.5 GPUs, only 0 are free in the whole cluster. Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
         "]],
     );
 }
@@ -86,8 +86,8 @@ fn what_is_missing_is_named_for_the_best_node() {
          job big queue=team gpu=6 on=b
          job gang queue=team pods=3 gpu=4",
         &expect![[r"
-            gang waits: PodSchedulingErrors: Only 1 of the 3 pods that must start together found room. No node takes pod lab/gang-1: 2 nodes lack GPUs (the best is short of 2 GPUs); 1 node has a taint that the pod does not tolerate; 1 node is cordoned. A toleration would open the tainted nodes.
-            gang waits: Unschedulable: No room is made for it: 4 ways of moving pods were tried, the best for 1 of 3 pods: 2 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            gang waits: PodSchedulingErrors: Only 1 of the 3 pods that must start together found room. No node takes pod lab/gang-1: 2 nodes lack GPUs (the best is short of 2 GPUs); 1 node has a taint that the pod does not tolerate; 1 node is cordoned. Add a toleration to use the tainted nodes.
+            gang waits: Unschedulable: No capacity can be freed. Consolidation: tried 4 scenarios, best placed 1 of 3 pods (2 lack resources). Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
         "]],
     );
 }
@@ -100,7 +100,7 @@ fn a_request_that_no_node_can_serve_is_told_so() {
          job huge queue=team gpu=16",
         &expect![[r"
             huge waits: PodSchedulingErrors: No node takes pod lab/huge-0: 1 node lacks GPUs (short of 8 GPUs). The pod asks for 16 GPUs, but no node has more than 8 GPUs, even when empty.
-            huge waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 16 GPUs and all that is free together is 8; queue team may not reclaim, it holds 0 GPUs of a fair share of 8 and the job asks for 16 more; no job of lower priority in its queue may be evicted.
+            huge waits: Unschedulable: No capacity can be freed. Consolidation: the job requests 16 GPUs, only 8 are free in the whole cluster. Reclaim: queue team may not reclaim, it holds 0 GPUs of a fair share of 8 and the job requests 16 more. Preemption: no lower-priority job in the queue is eligible.
         "]],
     );
 }
@@ -149,9 +149,9 @@ fn limits_and_quotas_are_named_with_amounts() {
          job fixed queue=team gpu=3 non-preemptible",
         &expect![[r"
             fixed waits: OverLimit: Queue Research may use at most 4 GPUs, it holds 2 and the job asks for 3 more. Wait for jobs of the queue to end, or raise its limit.
-            fixed waits: Unschedulable: No room is made for it: queue team may not reclaim, it holds 2 GPUs of a fair share of 4 and the job asks for 3 more; preempting cannot help, queue team has a quota of 2 GPUs, 0 are held by work that cannot be preempted and the job asks for 3 more.
+            fixed waits: Unschedulable: No capacity can be freed. Reclaim: queue team may not reclaim, it holds 2 GPUs of a fair share of 4 and the job requests 3 more. Preemption: queue team has a quota of 2 GPUs, non-preemptible jobs hold 0 and the job requests 3 more.
             more waits: OverLimit: Queue Research may use at most 4 GPUs, it holds 2 and the job asks for 4 more. Wait for jobs of the queue to end, or raise its limit.
-            more waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 1 of 2 pods: 1 would still leave too little room; queue team may not reclaim, it holds 2 GPUs of a fair share of 4 and the job asks for 4 more; no job of lower priority in its queue may be evicted.
+            more waits: Unschedulable: No capacity can be freed. Consolidation: tried 3 scenarios, best placed 1 of 2 pods (1 lacks resources). Reclaim: queue team may not reclaim, it holds 2 GPUs of a fair share of 4 and the job requests 4 more. Preemption: no lower-priority job in the queue is eligible.
         "]],
     );
 }
@@ -185,9 +185,9 @@ fn the_rest_of_a_gang_does_not_wait_for_pods_that_are_done() {
          job elastic queue=team pods=4 done=1 min=2 gpu=4",
         &expect![[r"
             bind partly-2 a: fits; queue team now holds 1 GPU of a fair share of 8
-            note partly: started yes, stale no
+            timestamps partly: started yes, stale no
             elastic waits: PodSchedulingErrors: Only 1 of the 2 pods that must start together found room. No node takes pod lab/elastic-2: 1 node lacks GPUs (short of 1 GPU).
-            elastic waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 8 GPUs and all that is free together is 7; queue team may not reclaim, it holds 1 GPU of a fair share of 8 and the job asks for 8 more; no job of lower priority in its queue may be evicted.
+            elastic waits: Unschedulable: No capacity can be freed. Consolidation: the job requests 8 GPUs, only 7 are free in the whole cluster. Reclaim: queue team may not reclaim, it holds 1 GPU of a fair share of 8 and the job requests 8 more. Preemption: no lower-priority job in the queue is eligible.
             lacking waits: NotReady: Not all pods that must start together are there: 4 pods are required, there are 2.
         "]],
     );
@@ -201,8 +201,8 @@ fn room_that_is_being_freed_is_promised() {
          job old queue=team gpu=2 on=a ending
          job new queue=team gpu=2",
         &expect![[r"
-            promise new-0 a: gets the room here once the pods that hold it have ended
-            new waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+            pipeline new-0 a: pipelined: starts here when terminating pods release the resources
+            new waits: Pipelined: Its pods are pipelined and start when terminating pods release their nodes.
         "]],
     );
 }
@@ -219,11 +219,11 @@ fn topologies_are_named() {
          job level queue=team topology=fabric required=rack",
         &expect![[r"
             level waits: PodSchedulingErrors: Topology fabric has no level rack, which is required. Its levels: zone.
-            level waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+            level waits: Unschedulable: No capacity can be freed. No running job may be moved or evicted for it.
             typo waits: PodSchedulingErrors: Topology fabrik does not exist. Did you mean fabric?
-            typo waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+            typo waits: Unschedulable: No capacity can be freed. No running job may be moved or evicted for it.
             wide waits: Not enough resources for the workload: 2 pods must stay together in one zone of topology fabric; the best, east, has room for 1.
-            wide waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+            wide waits: Unschedulable: No capacity can be freed. No running job may be moved or evicted for it.
         "]],
     );
 }
@@ -241,9 +241,9 @@ fn a_shard_sees_its_own_nodes_only() {
     expect![[r"
         astray waits: QueueDoesNotExist: Queue other belongs to another node pool: correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload.
         mine waits: PodSchedulingErrors: No node takes pod lab/mine-0: 1 node lacks GPUs (short of 2 GPUs). The pod asks for 4 GPUs, but no node has more than 2 GPUs, even when empty.
-        mine waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 4 GPUs and all that is free together is 2; queue team may not reclaim, it holds 0 GPUs of a fair share of 2 and the job asks for 4 more; no job of lower priority in its queue may be evicted.
+        mine waits: Unschedulable: No capacity can be freed. Consolidation: the job requests 4 GPUs, only 2 are free in the whole cluster. Reclaim: queue team may not reclaim, it holds 0 GPUs of a fair share of 2 and the job requests 4 more. Preemption: no lower-priority job in the queue is eligible.
         pod lab/theirs-0: PodGroupDoesNotExist: Pod group lab/theirs does not exist in this node pool, so that the pod waits. Create it, or correct the annotation pod-group-name.
-    "]].assert_eq(&play(text, &settings));
+    "]].assert_eq(&run_and_render(text, &settings));
 }
 
 #[test]
@@ -256,10 +256,10 @@ fn victims_are_told_for_whom_they_leave() {
          job starved queue=east gpu=2",
         &expect![[r"
             evict greedy-0: makes room for job lab/starved: queue west held 4 GPUs of a fair share of 2, quota 2, priority 100; queue east held 0 GPUs of a fair share of 2, quota 2, priority 100
-            promise starved-0 a: gets the room here once the pods that hold it have ended
-            note greedy: started no, stale no
+            pipeline starved-0 a: pipelined: starts here when terminating pods release the resources
+            timestamps greedy: started no, stale no
             nominate starved-0 a
-            starved waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+            starved waits: Pipelined: Its pods are pipelined and start when terminating pods release their nodes.
         "]],
     );
     check(
@@ -270,10 +270,10 @@ fn victims_are_told_for_whom_they_leave() {
          job high queue=team gpu=2 priority=build",
         &expect![[r"
             evict low-0: makes room for job lab/high of higher priority, 100 over 50
-            promise high-0 a: gets the room here once the pods that hold it have ended
-            note low: started no, stale no
+            pipeline high-0 a: pipelined: starts here when terminating pods release the resources
+            timestamps low: started no, stale no
             nominate high-0 a
-            high waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+            high waits: Pipelined: Its pods are pipelined and start when terminating pods release their nodes.
         "]],
     );
 }
@@ -289,11 +289,11 @@ fn pods_are_moved_to_make_room() {
          job wide queue=team gpu=2",
         &expect![[r"
             evict right-0: moves to another node to make room for job lab/wide
-            promise right-0 a: moves here once its pod on the other node has ended
-            promise wide-0 b: gets the room here once the pods that hold it have ended
-            note right: started no, stale no
+            pipeline right-0 a: pipelined: moves here when its pod on the other node has terminated
+            pipeline wide-0 b: pipelined: starts here when terminating pods release the resources
+            timestamps right: started no, stale no
             nominate wide-0 b
-            wide waits: Pipelined: Its pods will start when pods that are ending have left their nodes.
+            wide waits: Pipelined: Its pods are pipelined and start when terminating pods release their nodes.
         "]],
     );
 }
@@ -308,9 +308,9 @@ fn foreign_pods_take_room_and_capacity() {
          job small queue=team gpu=1",
         &expect![[r"
             bind small-0 a: fits; queue team now holds 1 GPU of a fair share of 1
-            note small: started yes, stale no
+            timestamps small: started yes, stale no
             big waits: PodSchedulingErrors: No node takes pod lab/big-0: 1 node lacks GPUs (short of 1 GPU).
-            big waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 2 GPUs and all that is free together is 0; queue team may not reclaim, it holds 1 GPU of a fair share of 1 and the job asks for 2 more; no job of lower priority in its queue may be evicted.
+            big waits: Unschedulable: No capacity can be freed. Consolidation: the job requests 2 GPUs, only 0 are free in the whole cluster. Reclaim: queue team may not reclaim, it holds 1 GPU of a fair share of 1 and the job requests 2 more. Preemption: no lower-priority job in the queue is eligible.
         "]],
     );
 }
@@ -325,9 +325,9 @@ fn mig_profiles_are_resources() {
          job many queue=team asks:nvidia.com/mig-1g.5gb=3",
         &expect![[r"
             bind slice-0 a: fits; queue team now holds 1 GPU of a fair share of 4
-            note slice: started yes, stale no
+            timestamps slice: started yes, stale no
             many waits: PodSchedulingErrors: No node takes pod lab/many-0: 2 nodes lack nvidia.com/mig-1g.5gb (the best is short of 2 nvidia.com/mig-1g.5gb). The pod asks for 3 nvidia.com/mig-1g.5gb, but no node has more than 2 nvidia.com/mig-1g.5gb, even when empty.
-            many waits: Unschedulable: No room is made for it: moving pods cannot free enough; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            many waits: Unschedulable: No capacity can be freed. Consolidation: cannot free enough. Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
         "]],
     );
 }
@@ -343,11 +343,11 @@ fn memory_that_no_device_has_is_told() {
          job pair queue=team device-memory=1000 devices=2",
         &expect![[r"
             bind fits-0 a [a-0df34d41d7 new]: fits; queue team now holds 1 GPU of a fair share of 2
-            note fits: started yes, stale no
+            timestamps fits: started yes, stale no
             large waits: PodSchedulingErrors: No node takes pod lab/large-0: 2 nodes have GPUs with too little memory (16000 MiB at most). Ask for at most 16000 MiB of each GPU, or for whole GPUs.
-            large waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 20000 MiB of GPU memory and all that is free together is 100; queue team may not reclaim, it holds 1 GPU of a fair share of 2 and the job asks for 1.25 more; no job of lower priority in its queue may be evicted.
+            large waits: Unschedulable: No capacity can be freed. Consolidation: the job requests 20000 MiB of GPU memory, only 100 MiB are free in the whole cluster. Reclaim: queue team may not reclaim, it holds 1 GPU of a fair share of 2 and the job requests 1.25 more. Preemption: no lower-priority job in the queue is eligible.
             pair waits: PodSchedulingErrors: No node takes pod lab/pair-0: 1 node has GPUs of unknown memory; 1 node lacks 2 GPUs with 1000 MiB free. Label nodes with nvidia.com/gpu.memory, or ask with gpu-fraction.
-            pair waits: Unschedulable: No room is made for it: moving pods cannot help, the job asks for 2000 MiB of GPU memory and all that is free together is 100; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+            pair waits: Unschedulable: No capacity can be freed. Consolidation: the job requests 2000 MiB of GPU memory, only 100 MiB are free in the whole cluster. Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
         "]],
     );
 }
@@ -372,7 +372,7 @@ fn a_bound_pod_shares_the_gpu_it_was_bound_with_whatever_a_request_says() {
     let request = json!({"kind": "BindRequest", "metadata": {"name": "train-0", "namespace": "lab"},
         "spec": {"podName": "train-0", "selectedNode": "a", "selectedGPUGroups": ["g2"]}, "status": {"phase": "Succeeded"}});
     world.apply(Object::parse(&request).unwrap().unwrap());
-    let played = draw(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW));
+    let played = render(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW));
     assert!(!played.contains("bind new-0"), "{played}");
 }
 
@@ -385,7 +385,7 @@ fn a_pod_under_way_holds_its_node_until_the_bind_is_given_up() {
              job train queue=team gpu=2",
         );
         world.apply(request);
-        want.assert_eq(&draw(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW)));
+        want.assert_eq(&render(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW)));
     };
     check(bind_request("a", None, &json!({})), &expect![""]);
     check(bind_request("a", Some("lab/train-0"), &json!({})), &expect![""]);
@@ -394,7 +394,7 @@ fn a_pod_under_way_holds_its_node_until_the_bind_is_given_up() {
         &expect![[r"
             delete bind request train-0: it was made for an earlier pod of this name
             bind train-0 a: fits; queue team now holds 2 GPUs of a fair share of 2
-            note train: started yes, stale no
+            timestamps train: started yes, stale no
         "]],
     );
     check(
@@ -402,16 +402,16 @@ fn a_pod_under_way_holds_its_node_until_the_bind_is_given_up() {
         &expect![[r"
             delete bind request train-0: the pod could not be bound to node a
             bind train-0 a: fits; queue team now holds 2 GPUs of a fair share of 2
-            note train: started yes, stale no
+            timestamps train: started yes, stale no
         "]],
     );
     check(
         bind_request("gone", None, &json!({})),
         &expect![[r"
-        delete bind request train-0: node gone no longer exists
-        bind train-0 a: fits; queue team now holds 2 GPUs of a fair share of 2
-        note train: started yes, stale no
-    "]],
+            delete bind request train-0: node gone no longer exists
+            bind train-0 a: fits; queue team now holds 2 GPUs of a fair share of 2
+            timestamps train: started yes, stale no
+        "]],
     );
 }
 

@@ -3,8 +3,8 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::picture::{NOW, draw, world};
 use super::settings::{Settings, Usage};
+use super::test_cluster::{NOW, render, world};
 use crate::kinds::Object;
 
 const DRIVER: &str = "csi.example.com";
@@ -35,16 +35,16 @@ fn class(name: &str, provisioner: &str, mode: &str) -> Value {
     json!({"kind": "StorageClass", "metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode})
 }
 
-/// A cycle over the picture and the objects, without what is said of searches for victims.
+/// A cycle over the test cluster and the objects, without the explanations of searches for victims.
 fn check(text: &str, objects: &[Value], want: &Expect) {
     let mut world = world(text);
     for object in objects {
         world.apply(Object::parse(object).unwrap().unwrap());
     }
     let cycle = super::cycle(&world, &Settings::default(), &Usage::default(), NOW);
-    let told = |line: &&str| !line.contains("No room is made for it") && !line.starts_with("note ");
+    let told = |line: &&str| !line.contains("No capacity can be freed") && !line.starts_with("timestamps ");
     let lines: Vec<String> =
-        draw(&cycle).lines().filter(told).map(|line| line.replace("; queue team now holds", " |")).collect();
+        render(&cycle).lines().filter(told).map(|line| line.replace("; queue team now holds", " |")).collect();
     want.assert_eq(&lines.join("\n"));
 }
 
@@ -78,7 +78,7 @@ fn a_bound_volume_ties_its_pod_to_nodes_and_zones() {
             bind two-0 b: fits | 3 GPUs of a fair share of 5
             bind three-0 b: fits | 3 GPUs of a fair share of 5
             five waits: PodSchedulingErrors: No node takes pod lab/five-0: 2 nodes are in another zone than a volume of the pod. Volume pv-far of claim lab/far is labelled topology.kubernetes.io/zone=w.
-            four waits: PodSchedulingErrors: No node takes pod lab/four-0: 2 nodes cannot reach a volume of the pod. Volume pv-away of claim lab/away is reached from the nodes of its spec.nodeAffinity only."]],
+            four waits: PodSchedulingErrors: No node takes pod lab/four-0: 2 nodes cannot reach a volume of the pod. Volume pv-away of claim lab/away is only accessible from nodes that match its spec.nodeAffinity."]],
     );
 }
 
@@ -131,7 +131,7 @@ fn what_is_missing_is_said_whatever_the_node() {
             five waits: PodSchedulingErrors: Pod lab/five-0 cannot run anywhere yet: ConfigMap lab/settings does not exist: create it, or make the reference to it optional.
             four waits: PodSchedulingErrors: Pod lab/four-0 cannot run anywhere yet: ConfigMap lab/settings does not exist: create it, or make the reference to it optional.
             one waits: PodSchedulingErrors: Pod lab/one-0 cannot run anywhere yet: PersistentVolumeClaim lab/absent does not exist: create it; PersistentVolumeClaim lab/immediate is not bound yet: StorageClass now binds claims at once, whatever the node.
-            three waits: PodSchedulingErrors: Pod lab/three-0 cannot run anywhere yet: PersistentVolumeClaim lab/asks is not bound yet: it asks for PersistentVolume pv in spec.volumeName; PersistentVolume nowhere of claim lab/dangling does not exist; PersistentVolumeClaim lab/leaving is being deleted; PersistentVolumeClaim lab/lost has lost its volume: make another claim.
+            three waits: PodSchedulingErrors: Pod lab/three-0 cannot run anywhere yet: PersistentVolumeClaim lab/asks is not bound yet: it asks for PersistentVolume pv in spec.volumeName; PersistentVolume nowhere of claim lab/dangling does not exist; PersistentVolumeClaim lab/leaving is being deleted; PersistentVolumeClaim lab/lost has lost its volume: create another claim.
             two waits: PodSchedulingErrors: Pod lab/two-0 cannot run anywhere yet: PersistentVolumeClaim lab/plain is not bound yet: it names no spec.storageClassName, so that it takes a volume without one; PersistentVolumeClaim lab/typo is not bound yet: its StorageClass nwo does not exist."]],
     );
 }
@@ -171,8 +171,8 @@ fn the_last_free_volume_of_a_node_goes_to_one_pod() {
             bind one-0 a: fits | 3 GPUs of a fair share of 5
             bind two-0 b: fits | 3 GPUs of a fair share of 5
             bind four-0 c: fits | 3 GPUs of a fair share of 5
-            five waits: PodSchedulingErrors: No node takes pod lab/five-0: 3 nodes have no free volume for a claim of the pod, and none can be made there. StorageClass local makes no volumes itself: create a PersistentVolume that claim lab/large can have.
-            three waits: PodSchedulingErrors: No node takes pod lab/three-0: 2 nodes have too little left of storage class local, beside what other pods were given; 1 node has no free volume for a claim of the pod, and none can be made there. StorageClass local makes no volumes itself: create a PersistentVolume that claim lab/three can have."]],
+            five waits: PodSchedulingErrors: No node takes pod lab/five-0: 3 nodes have no free volume for a claim of the pod, and none can be provisioned there. StorageClass local does not provision: create a PersistentVolume that fits claim lab/large.
+            three waits: PodSchedulingErrors: No node takes pod lab/three-0: 2 nodes have insufficient capacity of StorageClass local after other pods' claims; 1 node has no free volume for a claim of the pod, and none can be provisioned there. StorageClass local does not provision: create a PersistentVolume that fits claim lab/three."]],
     );
 }
 
@@ -207,8 +207,8 @@ fn volumes_are_made_where_the_class_allows_and_space_is_left() {
         &objects,
         &expect![[r"
             bind one-0 c: fits | 1 GPU of a fair share of 3
-            three waits: PodSchedulingErrors: No node takes pod lab/three-0: 3 nodes have no free volume for a claim of the pod, and none can be made there. A volume for claim lab/three is being made for node a.
-            two waits: PodSchedulingErrors: No node takes pod lab/two-0: 1 node has no free volume for a claim of the pod, and none can be made there; 1 node has too little left of storage class fast, beside what other pods were given; 1 node has too little space for a claim of the pod. CSI driver csi.example.com tells of too little space for claim lab/two, see CSIStorageCapacity of class fast. StorageClass fast of claim lab/two makes volumes where its allowedTopologies say only."]],
+            three waits: PodSchedulingErrors: No node takes pod lab/three-0: 3 nodes have no free volume for a claim of the pod, and none can be provisioned there. A volume for claim lab/three is being provisioned for node a.
+            two waits: PodSchedulingErrors: No node takes pod lab/two-0: 1 node has insufficient capacity of StorageClass fast after other pods' claims; 1 node has insufficient storage capacity for a claim; 1 node has no free volume for a claim of the pod, and none can be provisioned there. CSI driver csi.example.com reports too little capacity for claim lab/two, see CSIStorageCapacity of class fast. StorageClass fast of claim lab/two only provisions in its allowedTopologies."]],
     );
 }
 
@@ -267,14 +267,14 @@ fn a_claim_that_a_pod_brings_along_must_be_its_own() {
         text,
         std::slice::from_ref(&pod),
         &expect![
-            "one waits: PodSchedulingErrors: Pod lab/one-0 cannot run anywhere yet: PersistentVolumeClaim lab/one-0-scratch has not been made for it yet."
+            "one waits: PodSchedulingErrors: Pod lab/one-0 cannot run anywhere yet: PersistentVolumeClaim lab/one-0-scratch has not been created for it yet."
         ],
     );
     check(
         text,
         &[pod.clone(), scratch.clone(), pv.clone()],
         &expect![
-            "one waits: PodSchedulingErrors: Pod lab/one-0 cannot run anywhere yet: PersistentVolumeClaim lab/one-0-scratch was not made for it: delete the claim, or rename the pod or its volume."
+            "one waits: PodSchedulingErrors: Pod lab/one-0 cannot run anywhere yet: PersistentVolumeClaim lab/one-0-scratch was not created for it: delete the claim, or rename the pod or its volume."
         ],
     );
     scratch["metadata"]["ownerReferences"] = json!([{"uid": "7", "controller": true}]);

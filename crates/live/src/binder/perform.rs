@@ -99,11 +99,11 @@ impl Performer {
                 self.claim_devices(claim, pod, uid, allocation).await
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.bind(pod, uid, node, annotations).await,
-            BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::place(request) => {
+            BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::batch_of(request) => {
                 if *phase == phase::SUCCEEDED {
                     return Ok(());
                 }
-                ignore_not_found(self.merge::<BindRequest>(&batch, &bind_batch::without(&place)).await)
+                ignore_not_found(self.merge::<BindRequest>(&batch, &bind_batch::removal_patch(&place)).await)
             }
             BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {
                 // What there is not is left out, as KAI does.

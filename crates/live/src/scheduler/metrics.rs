@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use kai_control::key::GroupKey;
-use kai_control::scheduler::{Cycle, Effect, QueueView, Settings, Usage, action_name};
+use kai_control::scheduler::{CycleResult, Effect, QueueView, Settings, Usage, action_name};
 use kai_control::world::World;
 use kai_engine::Moment;
 use kai_engine::units::{GPU, Timestamp};
@@ -143,7 +143,7 @@ impl Metrics {
     pub(super) fn cycle(
         &mut self,
         watch: &Stopwatch,
-        cycle: &Cycle,
+        cycle: &CycleResult,
         (world, settings): (&World, &Settings),
         usage: &Usage,
         now: Timestamp,

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kai_control::Object;
-use kai_control::grouper::Draft;
-use kai_control::in_flight::{Asked, InFlight};
+use kai_control::grouper::PlannedWrite;
 use kai_control::kinds::Presence;
-use kai_control::scheduler::{Cycle, Problem, Reporter, Scheduler, Settings, Usage, Write};
+use kai_control::scheduler::cache::SchedulerCache;
+use kai_control::scheduler::{Assumption, CycleResult, Problem, Scheduler, Settings, Usage, Write, WritePlanner};
 use kai_control::{Key, Kind, ObjectId};
 use kai_engine::units::Span;
 use kube::Client;
@@ -57,7 +57,7 @@ const ECHO_PATIENCE: Span = Span::seconds(30);
 enum Input {
     Update(Kind, WatchUpdate),
     /// What was asked for was not done.
-    Refused(Asked),
+    Refused(Assumption),
 }
 
 /// Schedules until stopped.
@@ -94,14 +94,14 @@ pub(crate) async fn run(
 struct Shell {
     client: Client,
     options: SchedulerOptions,
-    known: InFlight,
+    known: SchedulerCache,
     /// From the grouper of this process, if it has one.
     drafts: Option<DraftReceiver>,
     scheduler: Scheduler,
     /// Kinds that no watch has shown yet.
     unseen: BTreeSet<Kind>,
     performer: Performer,
-    reporter: Reporter,
+    planner: WritePlanner,
     /// Complaints about objects, to log each of them once.
     complaints: BTreeSet<String>,
     readiness: ReadinessHandle,
@@ -111,7 +111,7 @@ struct Shell {
     usage: Usage,
     /// Something changed since the last cycle.
     news: bool,
-    last: Cycle,
+    last: CycleResult,
 }
 
 /// Pods of other schedulers, too: they take up room. Those that have failed are as good as gone.
@@ -149,17 +149,17 @@ impl Shell {
             scheduler: Scheduler::new(options.settings.clone()),
             client,
             options,
-            known: InFlight::default(),
+            known: SchedulerCache::default(),
             drafts: None,
             unseen: BTreeSet::new(),
-            reporter: Reporter::default(),
+            planner: WritePlanner::default(),
             complaints: BTreeSet::new(),
             readiness,
             metrics,
             past,
             usage: Usage::default(),
             news: false,
-            last: Cycle::default(),
+            last: CycleResult::default(),
         }
     }
 
@@ -205,8 +205,8 @@ impl Shell {
         self.performer.writer.drain().await;
     }
 
-    fn take_draft(&mut self, draft: Draft) {
-        self.known.draft(draft);
+    fn take_draft(&mut self, draft: PlannedWrite) {
+        self.known.assume_planned(draft);
         self.news = true;
     }
 
@@ -231,20 +231,20 @@ impl Shell {
                     self.readiness.ready();
                 }
             }
-            Input::Refused(asked) => self.known.refused(&asked),
+            Input::Refused(asked) => self.known.forget(&asked),
         }
         self.news = true;
     }
 
     fn see(&mut self, kind: Kind, value: &Value) {
         match read(value) {
-            Some(object) => self.known.see(object),
+            Some(object) => self.known.on_apply(object),
             None => self.forget(kind, Key::of(value)),
         }
     }
 
     fn forget(&mut self, kind: Kind, key: Key) {
-        self.known.lose(&ObjectId::new(kind, key));
+        self.known.on_delete(&ObjectId::new(kind, key));
     }
 
     fn cycle(&mut self, refuse: &mpsc::UnboundedSender<Input>) {
@@ -262,7 +262,7 @@ impl Shell {
         let mut watch = metrics::Stopwatch::start();
         let (scheduler, world) = (&mut self.scheduler, self.known.world_mut());
         let passed = |moment| watch.pass(moment);
-        let run = || catch_unwind(AssertUnwindSafe(|| scheduler.watched_cycle(world, &usage, now, passed)));
+        let run = || catch_unwind(AssertUnwindSafe(|| scheduler.cycle_with_progress(world, &usage, now, passed)));
         // Others go on meanwhile: watches are read, writes are finished.
         let Ok(done) = tokio::task::block_in_place(run) else {
             // What it was about was printed where it happened. Nothing of this cycle leaves.
@@ -273,12 +273,12 @@ impl Shell {
         };
         tracing::debug!(ms = watch.milliseconds(), effects = done.effects.len(), waiting = done.pending.len(), "cycle");
         self.complain(&done);
-        let writes = self.reporter.report(self.known.world(), &done, &self.options.settings, now);
+        let writes = self.planner.plan(self.known.world(), &done, &self.options.settings, now);
         self.metrics.cycle(&watch, &done, (self.known.world(), &self.options.settings), &usage, now);
         for effect in &done.effects {
             self.known.assume(effect, now);
         }
-        let writes = self.known.hold(writes, now);
+        let writes = self.known.defer_until_created(writes, now);
         self.write(writes, refuse);
         self.last = done;
         self.usage = usage;
@@ -293,8 +293,8 @@ impl Shell {
             || self.known.world().pod_groups.values().any(|group| group.stale_since.is_some())
     }
 
-    fn complain(&mut self, done: &Cycle) {
-        let line = |problem: &Problem| format!("{}: {}", problem.object, problem.words.message);
+    fn complain(&mut self, done: &CycleResult) {
+        let line = |problem: &Problem| format!("{}: {}", problem.object, problem.explanation.message);
         let complaints: BTreeSet<String> = done.problems.iter().map(line).collect();
         for new in complaints.difference(&self.complaints) {
             tracing::warn!("{new}");
@@ -314,7 +314,7 @@ impl Shell {
             }
         }
         for unsaid in deeds.values().flatten().flat_map(|deed| self.performer.withdraw(deed)) {
-            unsaid.asked().iter().for_each(|asked| self.known.refused(asked));
+            unsaid.assumptions().iter().for_each(|asked| self.known.forget(asked));
         }
         for (about, words) in words {
             self.performer.post(about, words, refuse);
@@ -326,7 +326,7 @@ impl Shell {
     }
 }
 
-async fn next_draft(drafts: &mut Option<DraftReceiver>) -> Draft {
+async fn next_draft(drafts: &mut Option<DraftReceiver>) -> PlannedWrite {
     match drafts {
         Some(drafts) => drafts.next().await,
         None => std::future::pending().await,

@@ -9,7 +9,7 @@ use kai_api::keys::reason;
 use kai_api::{BindRequest, PodGroup};
 use kai_control::bind_batch;
 use kai_control::key::Key;
-use kai_control::scheduler::{About, Event, Write};
+use kai_control::scheduler::{Event, InvolvedObject, Write};
 use kube::api::{Api, DeleteParams, EvictParams, Patch, Preconditions};
 use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
@@ -61,21 +61,27 @@ pub(super) fn target(write: &Write) -> Target {
         | Write::Evict { pod, .. }
         | Write::Nominate { pod, .. }
         | Write::SetUnschedulable { pod, .. } => Target::Pod(pod.clone()),
-        Write::NoteGroup { group, .. } => Target::Times(group.clone()),
+        Write::PatchGroupTimestamps { group, .. } => Target::Times(group.clone()),
         Write::SetGroupConditions { group, .. } => Target::Group(group.clone()),
-        Write::Emit(Event { about: About::Pod(key, _), .. }) => Target::Pod(key.clone()),
-        Write::Emit(Event { about: About::PodGroup(key, _), .. }) => Target::Group(key.clone()),
+        Write::Emit(Event { about: InvolvedObject::Pod(key, _), .. }) => Target::Pod(key.clone()),
+        Write::Emit(Event { about: InvolvedObject::PodGroup(key, _), .. }) => Target::Group(key.clone()),
     }
 }
 
 /// Whether it only says or notes something: nobody waits for it, and the next cycle would say it again.
 pub(super) fn is_word(write: &Write) -> bool {
-    matches!(write, Write::NoteGroup { .. } | Write::SetGroupConditions { .. } | Write::SetUnschedulable { .. })
+    matches!(
+        write,
+        Write::PatchGroupTimestamps { .. } | Write::SetGroupConditions { .. } | Write::SetUnschedulable { .. }
+    )
 }
 
 /// Whether somebody waits for it who knows of no reason to wait.
 fn explains(word: &Write) -> bool {
-    matches!(word, Write::SetGroupConditions { again: false, .. } | Write::SetUnschedulable { again: false, .. })
+    matches!(
+        word,
+        Write::SetGroupConditions { is_update: false, .. } | Write::SetUnschedulable { is_update: false, .. }
+    )
 }
 
 impl Performer {
@@ -120,7 +126,7 @@ impl Performer {
                     tracing::warn!(?write, why, "not done");
                 }
                 // Nor is what was to follow. The loop may have ended.
-                for asked in std::iter::once(write).chain(writes).flat_map(|undone| undone.asked()) {
+                for asked in std::iter::once(write).chain(writes).flat_map(|undone| undone.assumptions()) {
                     let _ = refuse.send(Input::Refused(asked));
                 }
                 break;
@@ -146,8 +152,8 @@ impl Performer {
     pub(super) fn emit(&self, event: Event) {
         let Event { about, warning, reason, message, annotations } = event;
         let about = match about {
-            About::Pod(key, uid) => reference("v1", "Pod", &key, &uid),
-            About::PodGroup(key, uid) => reference("scheduling.run.ai/v2alpha2", "PodGroup", &key, &uid),
+            InvolvedObject::Pod(key, uid) => reference("v1", "Pod", &key, &uid),
+            InvolvedObject::PodGroup(key, uid) => reference("scheduling.run.ai/v2alpha2", "PodGroup", &key, &uid),
         };
         self.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
     }
@@ -157,8 +163,8 @@ impl Performer {
         let done = match write {
             Write::CreateBindRequest(request) => return self.bind(request).await,
             Write::CreateBindBatch { batch, pods } => return self.bind_all(batch, pods).await,
-            Write::DeleteBindRequest(request) if let Some((batch, annotation)) = bind_batch::place(request) => {
-                self.patch::<BindRequest>(&self.writer, &batch, &bind_batch::without(&annotation)).await
+            Write::DeleteBindRequest(request) if let Some((batch, annotation)) = bind_batch::batch_of(request) => {
+                self.patch::<BindRequest>(&self.writer, &batch, &bind_batch::removal_patch(&annotation)).await
             }
             Write::DeleteBindRequest(request) => {
                 tracing::info!(%request, "deleting a bind request that failed");
@@ -176,7 +182,7 @@ impl Performer {
             Write::Nominate { pod, node } => {
                 self.patch_pod_status(&self.writer, pod, json!({"nominatedNodeName": node})).await
             }
-            Write::NoteGroup { group, annotations } => {
+            Write::PatchGroupTimestamps { group, annotations } => {
                 self.patch::<PodGroup>(&self.notes, group, &json!({"metadata": {"annotations": annotations}})).await
             }
             Write::SetGroupConditions { group, conditions, .. } => {

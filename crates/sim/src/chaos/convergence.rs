@@ -6,10 +6,10 @@ use kai_api::keys::{annotation, label, name, reason};
 use kai_api::{PodGroupResources, QueueStatus};
 use kai_control::World;
 use kai_control::admission::validate_pod_group;
-use kai_control::gpu_wiring::{self, VISIBLE_DEVICES};
+use kai_control::gpu_config_maps::{self, VISIBLE_DEVICES};
 use kai_control::key::{GroupKey, Key, PodKey};
 use kai_control::objects::{BindPhase, Phase, Pod, PodGroup, PriorityClass, Queue};
-use kai_control::scheduler::{Cycle, Effect, Settings, Usage, cycle};
+use kai_control::scheduler::{CycleResult, Effect, Settings, Usage, cycle};
 use kai_control::status::pod_group::{self, ClaimedGpus, PodUsage, PodUsageInputs};
 use kai_control::status::queue;
 use kai_engine::units::Span;
@@ -26,7 +26,7 @@ struct ConvergedState<'a> {
     world: &'a World,
     settings: &'a Settings,
     /// What a scheduler would do now that sees every object as it is.
-    cycle: Cycle,
+    cycle: CycleResult,
 }
 
 type Checker = fn(&ConvergedState<'_>) -> Vec<String>;
@@ -124,7 +124,8 @@ fn wiring(rest: &ConvergedState<'_>) -> Vec<String> {
     let users = rest.world.pods.values().filter(|pod| pod.scheduler == rest.settings.scheduler_name && holds_node(pod));
     for pod in users.filter(|pod| !pod.gpu_groups().is_empty()) {
         let Some(value) = store.get(&pod_id(&pod.key)) else { continue };
-        let Some(maps) = gpu_wiring::target(value).ok().and_then(|target| gpu_wiring::maps(value, target)) else {
+        let Some(maps) = gpu_config_maps::target(value).ok().and_then(|target| gpu_config_maps::maps(value, target))
+        else {
             wrong.push(format!("{} was not prepared", pod.key));
             continue;
         };
@@ -199,7 +200,7 @@ fn explanations(rest: &ConvergedState<'_>) -> Vec<String> {
     // Gangs that lack pods altogether are told by an event only.
     let unready = |group: &GroupKey| {
         let reasons = rest.cycle.pending.iter().filter(|job| job.job == *group).flat_map(|job| &job.reasons);
-        reasons.into_iter().any(|words| words.code == reason::NOT_READY)
+        reasons.into_iter().any(|explanation| explanation.reason == reason::NOT_READY)
     };
     let told = |pod: &Pod| {
         if pod.group().is_some_and(|group| unready(&group)) {

@@ -19,7 +19,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use kai_control::grouper::Draft;
+use kai_control::grouper::PlannedWrite;
 use kai_control::scheduler::Settings;
 use kai_engine::units::{Span, Timestamp};
 
@@ -364,7 +364,7 @@ impl<'t> ChaosRun<'t> {
     }
 
     /// Shows drafts to the other controller of the process.
-    fn deliver_planned(&mut self, process: usize, drafts: Vec<Draft>) {
+    fn deliver_planned(&mut self, process: usize, drafts: Vec<PlannedWrite>) {
         let Some(colocated_with) = self.processes[process].colocated_with.filter(|_| !drafts.is_empty()) else {
             return;
         };

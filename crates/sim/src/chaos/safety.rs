@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_control::key::PodKey;
-use kai_control::scheduler::{Cycle, Settings};
+use kai_control::scheduler::{CycleResult, Settings};
 use kai_engine::units::Span;
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ impl SafetyMonitor {
             }
         }
         self.seen = log.len();
-        let (world, cycle) = (cluster.world(), &Cycle::default());
+        let (world, cycle) = (cluster.world(), &CycleResult::default());
         checkers::check_room(&Evidence { world, settings, cycle, performed: &performed, now: cluster.now }, at)
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let mut expected: BTreeMap<&str, Triple> = evidence.allocated(|_| true);
     for effect in &evidence.cycle.effects {
         // A promise counts for the queue until the end of its cycle, though nothing is written down.
-        let Effect::Promise { pod, job, node, .. } = effect else { continue };
+        let Effect::Pipeline { pod, job, node, .. } = effect else { continue };
         let (Some(pod), Some(group)) = (evidence.world.pods.get(pod), evidence.world.pod_groups.get(job)) else {
             continue;
         };

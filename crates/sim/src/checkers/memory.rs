@@ -67,7 +67,7 @@ impl Memory {
             }
         }
         for effect in effects {
-            if let Effect::Promise { pod, job, .. } = effect
+            if let Effect::Pipeline { pod, job, .. } = effect
                 && winners.contains(job)
                 && seen.world.pods.get(pod).is_some_and(|pod| pod.node.is_none())
             {
@@ -96,7 +96,7 @@ impl Memory {
                 Effect::Bind { pod, .. } => {
                     self.owed.remove(pod);
                 }
-                Effect::Promise { pod, .. } => {
+                Effect::Pipeline { pod, .. } => {
                     promised.insert(pod);
                 }
                 _ => {}
@@ -191,14 +191,14 @@ mod tests {
     }
 
     fn bind(name: &str, group: &str) -> Effect {
-        let Effect::Promise { pod, job, node, gpu_groups, why } = promise(name, group) else { unreachable!() };
+        let Effect::Pipeline { pod, job, node, gpu_groups, why } = promise(name, group) else { unreachable!() };
         let received = kai_control::scheduler::Received {
             kind: kai_control::scheduler::ResourceType::Regular,
             devices: 1,
             portion: 1,
         };
-        let given = kai_control::scheduler::Given::default();
-        Effect::Bind { pod, job, node, received, gpu_groups, given, why }
+        let extras = kai_control::scheduler::BindExtras::default();
+        Effect::Bind { pod, job, node, received, gpu_groups, extras, why }
     }
 
     fn preempt(victim: &str, winner: &str) -> Effect {

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_control::World;
 use kai_control::key::{GroupKey, PodKey};
 use kai_control::objects::{Pod, PodGroup};
-use kai_control::scheduler::{Cycle, Effect, Settings};
+use kai_control::scheduler::{CycleResult, Effect, Settings};
 use kai_engine::policy::Action;
 use kai_engine::units::{Span, Timestamp, Triple};
 use thiserror::Error;
@@ -40,7 +40,7 @@ pub(crate) use memory::{Memory, Seen};
 pub(crate) struct Evidence<'a> {
     pub(crate) world: &'a World,
     pub(crate) settings: &'a Settings,
-    pub(crate) cycle: &'a Cycle,
+    pub(crate) cycle: &'a CycleResult,
     pub(crate) performed: &'a Performed,
     pub(crate) now: Timestamp,
 }

@@ -13,7 +13,7 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     let mut served: BTreeSet<&GroupKey> = BTreeSet::new();
     let mut placed: BTreeSet<&PodKey> = BTreeSet::new();
     for effect in &evidence.cycle.effects {
-        if let Effect::Bind { pod, job, .. } | Effect::Promise { pod, job, .. } = effect {
+        if let Effect::Bind { pod, job, .. } | Effect::Pipeline { pod, job, .. } = effect {
             served.insert(job);
             placed.insert(pod);
         }

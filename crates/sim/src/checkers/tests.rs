@@ -16,13 +16,13 @@ const NOW: Timestamp = Timestamp(1_767_225_600_000_000);
 struct Case {
     world: World,
     performed: Performed,
-    cycle: Cycle,
+    cycle: CycleResult,
 }
 
 impl Case {
     /// One node with two GPUs of 10,000 MiB, 4 CPUs and 10 pod slots; one queue inside another.
     fn new() -> Self {
-        let mut case = Self { world: World::default(), performed: Performed::default(), cycle: Cycle::default() };
+        let mut case = Self { world: World::default(), performed: Performed::default(), cycle: CycleResult::default() };
         case.add(&json!({"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/gpu.memory": "10000"}},
             "status": {"allocatable": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 2, "pods": 10}}}));
         case.add(&json!({"kind": "PriorityClass", "metadata": {"name": "build"}, "value": 100}));
@@ -127,7 +127,7 @@ pub(super) fn eviction(name: &str, group: &str, action: Action, for_whom: Option
 }
 
 pub(super) fn promise(name: &str, group: &str) -> Effect {
-    Effect::Promise {
+    Effect::Pipeline {
         pod: PodKey::new("t", name),
         job: GroupKey::new("t", group),
         node: "n".to_owned(),

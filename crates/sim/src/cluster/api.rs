@@ -105,9 +105,11 @@ impl Cluster {
                     self.create(id, value);
                 }
             }
-            Write::DeleteBindRequest(request) => match bind_batch::place(request) {
+            Write::DeleteBindRequest(request) => match bind_batch::batch_of(request) {
                 Some((batch, place)) => {
-                    self.edit(&request_id(&batch), |value| json_patch::merge(value, &bind_batch::without(&place)));
+                    self.edit(&request_id(&batch), |value| {
+                        json_patch::merge(value, &bind_batch::removal_patch(&place))
+                    });
                 }
                 None => self.remove(&request_id(request)),
             },
@@ -119,7 +121,7 @@ impl Cluster {
                 Some(node) => set(pod, &["status"], "nominatedNodeName", json!(node)),
                 None => unset(pod, &["status"], "nominatedNodeName"),
             }),
-            Write::NoteGroup { group, annotations } => self.edit(&group_id(group), |group| {
+            Write::PatchGroupTimestamps { group, annotations } => self.edit(&group_id(group), |group| {
                 for (key, text) in annotations {
                     match text {
                         Some(text) => set(group, &["metadata", "annotations"], key, json!(text)),
@@ -208,9 +210,11 @@ impl Cluster {
                 self.reserve(&claim, allocation, &json!({"resource": "pods", "name": pod.name, "uid": uid}));
             }
             BindEffect::Bind { pod, uid, node, annotations } => self.assign(pod, uid, node, annotations)?,
-            BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::place(request) => {
+            BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::batch_of(request) => {
                 if *phase != phase::SUCCEEDED {
-                    self.edit(&request_id(&batch), |value| json_patch::merge(value, &bind_batch::without(&place)));
+                    self.edit(&request_id(&batch), |value| {
+                        json_patch::merge(value, &bind_batch::removal_patch(&place))
+                    });
                 }
             }
             BindEffect::SetPhase { request, version, phase, reason, failed_attempts } => {

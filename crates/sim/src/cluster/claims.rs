@@ -1,7 +1,7 @@
 //! Resource claims: made from templates beside pods, reserved when a pod is bound, free again once nobody uses them.
 
 use kai_control::key::PodKey;
-use kai_control::scheduler::Given;
+use kai_control::scheduler::BindExtras;
 use serde_json::{Value, json};
 
 use super::Cluster;
@@ -54,7 +54,7 @@ impl Cluster {
     }
 
     /// Does what the binder does: devices are written into claims that have none, and claims reserved for the pod.
-    pub(super) fn give_devices(&mut self, pod: &PodKey, given: &Given) {
+    pub(super) fn give_devices(&mut self, pod: &PodKey, given: &BindExtras) {
         let id = pod_id(pod);
         let Some(value) = self.store.get(&id).cloned() else { return };
         let user = json!({"resource": "pods", "name": pod.name, "uid": uid(&value)});

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, label};
 use kai_control::key::{Key, PodKey};
-use kai_control::scheduler::{Cycle, Effect, Given, GpuGroup, ResourceType};
+use kai_control::scheduler::{BindExtras, CycleResult, Effect, GpuGroup, ResourceType};
 use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub(crate) struct Performed {
 
 impl Cluster {
     /// Performs the effects of a cycle in order.
-    pub(crate) fn perform(&mut self, cycle: &Cycle) -> Performed {
+    pub(crate) fn perform(&mut self, cycle: &CycleResult) -> Performed {
         let mut performed = Performed::default();
         let destinations: BTreeMap<&PodKey, &str> = cycle.effects.iter().filter_map(destination).collect();
         for effect in &cycle.effects {
@@ -41,8 +41,8 @@ impl Cluster {
                     Event::Warn,
                     &id,
                     None,
-                    problem.words.code,
-                    problem.words.message.clone(),
+                    problem.explanation.reason,
+                    problem.explanation.message.clone(),
                 );
             }
         }
@@ -57,13 +57,13 @@ impl Cluster {
         performed: &mut Performed,
     ) -> Result<(), String> {
         match effect {
-            Effect::Bind { pod, node, received, gpu_groups, given, why, .. } => {
-                self.bind(pod, node, received.kind, gpu_groups, given)?;
-                self.give_devices(pod, given);
+            Effect::Bind { pod, node, received, gpu_groups, extras, why, .. } => {
+                self.bind(pod, node, received.kind, gpu_groups, extras)?;
+                self.give_devices(pod, extras);
                 self.note(Event::Bind, &pod_id(pod), Some(node), self.in_plain_names(why));
                 performed.bound.insert(pod.clone());
             }
-            Effect::Promise { pod, node, why, .. } => {
+            Effect::Pipeline { pod, node, why, .. } => {
                 let id = pod_id(pod);
                 if self.store.get(&id).is_none() {
                     return Err(format!("{id} was promised {node}, but does not exist"));
@@ -93,7 +93,7 @@ impl Cluster {
                 self.stop_pod(&id);
                 performed.evicted.insert(pod.clone());
             }
-            Effect::NoteJob { job, last_start, stale_since, last_eviction } => {
+            Effect::SetGroupTimestamps { job, last_start, stale_since, last_eviction } => {
                 let times = [
                     (annotation::LAST_START_TIMESTAMP, last_start),
                     (annotation::STALE_POD_GROUP_TIMESTAMP, stale_since),
@@ -101,9 +101,16 @@ impl Cluster {
                 ];
                 self.store.change(&group_id(job), |group| write_times(group, &times));
             }
-            Effect::MarkPod { pod, words } => {
+            Effect::MarkPod { pod, explanation } => {
                 let id = pod_id(pod);
-                self.journal.add_standing(self.now, Event::Warn, &id, None, words.code, words.message.clone());
+                self.journal.add_standing(
+                    self.now,
+                    Event::Warn,
+                    &id,
+                    None,
+                    explanation.reason,
+                    explanation.message.clone(),
+                );
             }
             Effect::Nominate { pod, node } => {
                 let id = pod_id(pod);
@@ -125,7 +132,7 @@ impl Cluster {
         node: &str,
         kind: ResourceType,
         gpu_groups: &[GpuGroup],
-        given: &Given,
+        extras: &BindExtras,
     ) -> Result<(), String> {
         let id = pod_id(pod);
         let value = self.store.get(&id).ok_or_else(|| format!("{id} was bound, but does not exist"))?;
@@ -151,8 +158,8 @@ impl Cluster {
             }
             if let Some(annotations) = object_at(value, &["metadata", "annotations"]) {
                 annotations.insert(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), json!(received));
-                if !given.numa_zones.is_empty() {
-                    let zones = given.numa_zones.iter().map(|zone| json!({"zone": zone.zone, "amount": zone.amount}));
+                if !extras.numa_zones.is_empty() {
+                    let zones = extras.numa_zones.iter().map(|zone| json!({"zone": zone.zone, "amount": zone.amount}));
                     let zones = Value::Array(zones.collect()).to_string();
                     annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), json!(zones));
                 }
@@ -164,7 +171,7 @@ impl Cluster {
     }
 
     /// Says of each waiting job why it waits, once, and again when the reasons change in kind.
-    fn note_waiting(&mut self, cycle: &Cycle, performed: &Performed) {
+    fn note_waiting(&mut self, cycle: &CycleResult, performed: &Performed) {
         let promised_jobs: BTreeSet<Key> = performed
             .promised
             .iter()
@@ -180,7 +187,7 @@ impl Cluster {
                 // Replicas of a Deployment are jobs of their own, but one is enough to tell.
                 continue;
             }
-            let gist: Vec<&str> = pending.reasons.iter().map(|reason| reason.code).collect();
+            let gist: Vec<&str> = pending.reasons.iter().map(|explanation| explanation.reason).collect();
             let gist = gist.join(" ");
             if self.journal.is_news(Event::Wait, &id, &gist) {
                 // The first obstacle is the one that was met first; the report at the end has all of them.
@@ -219,7 +226,7 @@ impl Cluster {
 /// Where a promise sends its pod.
 fn destination(effect: &Effect) -> Option<(&PodKey, &str)> {
     match effect {
-        Effect::Promise { pod, node, .. } => Some((pod, node)),
+        Effect::Pipeline { pod, node, .. } => Some((pod, node)),
         _ => None,
     }
 }

@@ -27,7 +27,7 @@ use kai_engine::policy::{Action, Depth, Policy};
 use serde_json::Value;
 
 use super::settings::Settings;
-use crate::nearest::nearest;
+use crate::did_you_mean::closest_match;
 use crate::objects::Malformed;
 use crate::objects::reader::Reader;
 
@@ -155,7 +155,7 @@ fn warn_of_idle_actions(policy: &Policy, warnings: &mut Vec<String>) {
 
 /// `; did you mean x?`, or nothing.
 fn suggestion<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
-    nearest(name, known).map_or_else(String::new, |other| format!("; did you mean {other}?"))
+    closest_match(name, known).map_or_else(String::new, |other| format!("; did you mean {other}?"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use kai_api::keys::resource;
 use kai_engine::builder::Builder;
 
 use super::nodes::Selected;
-use super::roster::{Member, Roster};
+use super::pod_partition::{Member, Roster};
 use super::status;
 use crate::devices::{ClaimBook, ClaimFault, ClaimRef, Consumed, Consumer, Extended, Inventory, NodeView, Written};
 use crate::key::{Key, PodKey};

@@ -13,14 +13,14 @@ use kai_engine::units::{Span, Timestamp};
 
 use super::claims::Devices;
 use super::classes::{ClaimRule, ClassTable, Classes};
+use super::inter_pod::Relations;
 use super::numa::Zones;
-use super::relations::Relations;
-use super::roster::{Charge, Member, Members, Roster};
+use super::pod_partition::{Charge, Member, Members, Roster};
 use super::shapes::{ExtraColumn, Shapes};
 use super::signatures::{Alike, Signatures};
 use super::status::is_placed;
+use super::sub_group_tree::{Branch, Limb};
 use super::topologies::Topologies;
-use super::tree::{Branch, Limb};
 use super::volumes::{RuleTable, Volumes};
 use super::{Names, TreeFault, nodes};
 use crate::objects::{Pod, PriorityClass, TopologyConstraint};

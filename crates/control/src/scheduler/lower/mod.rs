@@ -10,25 +10,25 @@
 
 mod claims;
 mod classes;
+mod incremental;
+mod inter_pod;
 mod jobs;
 mod lookup;
-mod memory;
 mod nodes;
 mod numa;
+mod pod_partition;
 mod queues;
-mod relations;
-mod roster;
 mod shapes;
 mod signatures;
 mod status;
+mod sub_group_tree;
 mod topologies;
-mod tree;
 mod volumes;
 
 pub(crate) use claims::Devices;
-pub(crate) use memory::Memory;
-pub(crate) use relations::CrowdName;
-pub(crate) use tree::TreeFault;
+pub(crate) use incremental::Memory;
+pub(crate) use inter_pod::CrowdName;
+pub(crate) use sub_group_tree::TreeFault;
 pub(crate) use volumes::zones_of;
 
 use std::borrow::Cow;
@@ -142,7 +142,7 @@ fn lower_into<'w>(
 ) -> (Lowered<'w>, Vec<u32>) {
     let queues = queues::select(world, settings);
     let mut nodes = nodes::select(world, settings);
-    let roster = roster::call(world, settings, &nodes, now);
+    let roster = pod_partition::call(world, settings, &nodes, now);
     let inventory = claims::inventory(world, &nodes, &roster);
     if let Some(inventory) = &inventory {
         nodes.count_devices(inventory);
@@ -179,7 +179,7 @@ fn lower_into<'w>(
     );
     for (job, fault) in &added.faults {
         let key = names.jobs[*job].expect("only real groups have trees");
-        problems.push(Problem { object: format!("pod group {key}"), words: fault.words() });
+        problems.push(Problem { object: format!("pod group {key}"), explanation: fault.explain() });
     }
     problems.sort_by(|left, right| left.object.cmp(&right.object));
     let snapshot = Cow::Owned(builder.finish());

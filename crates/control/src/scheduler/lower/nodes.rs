@@ -8,7 +8,7 @@ use kai_engine::units::{GPU, Triple};
 
 use super::in_shard;
 use super::lookup::Lookup;
-use super::roster::{Charge, Loose, Roster};
+use super::pod_partition::{Charge, Loose, Roster};
 use super::shapes::{ExtraColumn, quota_gpu, vector};
 use crate::devices::Inventory;
 use crate::objects::{Node, PRESSURES};

@@ -10,7 +10,7 @@ use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{Alignment, CPU, GPUS, MEMORY, NumaAsk, NumaNode, NumaScope, NumaUnit, NumaZone, ZoneShare};
 
 use super::nodes::Selected;
-use super::roster::{Member, Roster};
+use super::pod_partition::{Member, Roster};
 use super::shapes::{ExtraColumn, vector};
 use super::status;
 use crate::objects::{BindRequest, NumaPolicy, NumaScope as Scope, Pod, Request, Resources, ZoneAmount};

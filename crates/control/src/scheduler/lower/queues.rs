@@ -9,7 +9,7 @@ use kai_engine::units::{Ceiling, ONE, Timestamp};
 
 use super::{Names, QueueName, SYNTHETIC_QUEUE, in_shard};
 use crate::objects::Queue;
-use crate::scheduler::effect::{Problem, Words};
+use crate::scheduler::effect::{Explanation, Problem};
 use crate::scheduler::settings::{Settings, Usage};
 use crate::world::World;
 
@@ -44,7 +44,7 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> 
             None => {
                 rows.insert(name, (QueueName::Real(queue), queue.parent.as_deref()));
             }
-            Some(flaw) => problems.push(Problem { object: format!("queue {name}"), words: flaw.words() }),
+            Some(flaw) => problems.push(Problem { object: format!("queue {name}"), explanation: flaw.explain() }),
         }
     }
     if !settings.full_hierarchy_fairness {
@@ -70,8 +70,8 @@ fn flaw<'w>(queue: &'w Queue, shard: &BTreeMap<&str, &'w Queue>) -> Option<Flaw<
 }
 
 impl Flaw<'_> {
-    fn words(&self) -> Words {
-        let (code, message) = match self {
+    fn explain(&self) -> Explanation {
+        let (reason, message) = match self {
             Self::ParentMissing(parent) => (
                 "OrphanQueue",
                 format!(
@@ -92,7 +92,7 @@ impl Flaw<'_> {
                 ),
             ),
         };
-        Words { code, message }
+        Explanation { reason, message }
     }
 }
 
@@ -182,7 +182,9 @@ mod tests {
                 parent.map_or_else(|| (*name).to_owned(), |parent| format!("{name} below {parent}"))
             })
             .collect();
-        text.extend(selected.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.words.code)));
+        text.extend(
+            selected.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.explanation.reason)),
+        );
         want.assert_eq(&text.join("\n"));
     }
 

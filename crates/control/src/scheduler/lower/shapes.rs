@@ -11,7 +11,7 @@ use kai_engine::units::compat::share_of_gpu;
 
 use super::nodes::{self, fixed_columns};
 use super::numa::Zones;
-use super::roster::Roster;
+use super::pod_partition::Roster;
 use crate::devices::{Consumed, Inventory};
 use crate::objects::resources::mig_profile;
 use crate::objects::{Request, Resources, Sharing};

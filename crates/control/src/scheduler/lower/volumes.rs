@@ -14,7 +14,7 @@ use super::nodes;
 use crate::objects::{
     LabelSelector, Mounts, NodeTerm, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, VolumeMode,
 };
-use crate::scheduler::volumes::{claims, missing, volume_of, waits_for};
+use crate::scheduler::explain::volumes::{claims, missing, volume_of, waits_for};
 use crate::world::World;
 
 /// Node labels that say where a volume is. Those of the first pair are called like those of the second nowadays.

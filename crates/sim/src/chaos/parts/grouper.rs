@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kai_control::grouper::{Draft, Followed, GrouperController, Job, Reading, Step, Written};
+use kai_control::grouper::{Followed, GrouperController, Job, PlannedWrite, Reading, Step, Written};
 use kai_engine::units::Timestamp;
 use kai_workloads::{Related as _, Settings};
 use serde_json::Value;
@@ -15,7 +15,7 @@ const KINDS: [Kind; 3] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass];
 
 pub(in crate::chaos) struct GrouperPart {
     agenda: GrouperController,
-    drafts: Vec<Draft>,
+    drafts: Vec<PlannedWrite>,
 }
 
 impl GrouperPart {
@@ -75,7 +75,7 @@ impl Part for GrouperPart {
                         self.agenda.was_read(object, reading, clock.wall);
                         read = true;
                     }
-                    Step::Draft(draft) => self.drafts.push(draft),
+                    Step::PlannedWrite(draft) => self.drafts.push(draft),
                     Step::Write(Job { pod, effects, patient, .. }) => tasks.push(Task {
                         about: pod,
                         calls: effects.into_iter().map(Call::Group).collect(),
@@ -101,7 +101,7 @@ impl Part for GrouperPart {
         self.agenda.ended(end.task.about, written, clock.wall);
     }
 
-    fn drafts(&mut self) -> Vec<Draft> {
+    fn drafts(&mut self) -> Vec<PlannedWrite> {
         std::mem::take(&mut self.drafts)
     }
 

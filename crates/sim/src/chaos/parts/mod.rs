@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use kai_control::grouper::Draft;
+use kai_control::grouper::PlannedWrite;
 use kai_control::key::Key;
 use kai_engine::units::Timestamp;
 use serde_json::Value;
@@ -91,12 +91,12 @@ pub(super) trait Part {
     fn next(&self, clock: Clock) -> Option<Timestamp>;
 
     /// What it has for the other controller of its process since this was last asked.
-    fn drafts(&mut self) -> Vec<Draft> {
+    fn drafts(&mut self) -> Vec<PlannedWrite> {
         Vec::new()
     }
 
     /// The other controller of its process has drafts.
-    fn take(&mut self, _: Vec<Draft>) {}
+    fn take(&mut self, _: Vec<PlannedWrite>) {}
 }
 
 fn key_of(id: &Id) -> Key {

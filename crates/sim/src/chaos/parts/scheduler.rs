@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kai_control::Object;
-use kai_control::grouper::Draft;
-use kai_control::in_flight::InFlight;
+use kai_control::grouper::PlannedWrite;
 use kai_control::key::Key;
-use kai_control::scheduler::{About, Cycle, Event, Reporter, Scheduler, Settings, Usage, Write};
+use kai_control::scheduler::cache::SchedulerCache;
+use kai_control::scheduler::{CycleResult, Event, InvolvedObject, Scheduler, Settings, Usage, Write, WritePlanner};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
@@ -24,9 +24,9 @@ const KINDS: [Kind; 7] =
 
 pub(in crate::chaos) struct SchedulerPart {
     scheduler: Scheduler,
-    known: InFlight,
-    reporter: Reporter,
-    last: Cycle,
+    known: SchedulerCache,
+    planner: WritePlanner,
+    last: CycleResult,
     /// When it last looked, by its timers and by its clock.
     looked: Option<Clock>,
     news: bool,
@@ -36,9 +36,9 @@ impl SchedulerPart {
     pub(in crate::chaos) fn new(settings: Settings) -> Self {
         Self {
             scheduler: Scheduler::new(settings),
-            known: InFlight::default(),
-            reporter: Reporter::default(),
-            last: Cycle::default(),
+            known: SchedulerCache::default(),
+            planner: WritePlanner::default(),
+            last: CycleResult::default(),
             looked: None,
             news: true,
         }
@@ -57,7 +57,7 @@ impl Part for SchedulerPart {
 
     fn applied(&mut self, id: &Id, value: &Rc<Value>, clock: Clock) {
         match read(value) {
-            Some(object) => self.known.see(object),
+            Some(object) => self.known.on_apply(object),
             None => self.deleted(id, clock),
         }
         self.news = true;
@@ -65,7 +65,7 @@ impl Part for SchedulerPart {
 
     fn deleted(&mut self, id: &Id, _: Clock) {
         if let Some(which) = reference(id) {
-            self.known.lose(&which);
+            self.known.on_delete(&which);
         }
         self.news = true;
     }
@@ -79,11 +79,11 @@ impl Part for SchedulerPart {
         let now = clock.wall;
         self.known.expire(now, ECHO_PATIENCE);
         let done = self.scheduler.cycle(self.known.world_mut(), &Usage::default(), now);
-        let writes = self.reporter.report(self.known.world(), &done, self.scheduler.settings(), now);
+        let writes = self.planner.plan(self.known.world(), &done, self.scheduler.settings(), now);
         for effect in &done.effects {
             self.known.assume(effect, now);
         }
-        let writes = self.known.hold(writes, now);
+        let writes = self.known.defer_until_created(writes, now);
         self.last = done;
         let mut tasks: BTreeMap<(bool, Key), Vec<Call>> = BTreeMap::new();
         // Events are sent beside everything else, and nobody waits for them.
@@ -98,16 +98,16 @@ impl Part for SchedulerPart {
             // As of those behind it in the row, nothing is known to have been done.
             for call in &end.task.calls[end.done..] {
                 if let Call::Schedule(write) = call {
-                    write.asked().iter().for_each(|asked| self.known.refused(asked));
+                    write.assumptions().iter().for_each(|asked| self.known.forget(asked));
                 }
             }
             self.news = true;
         }
     }
 
-    fn take(&mut self, drafts: Vec<Draft>) {
+    fn take(&mut self, drafts: Vec<PlannedWrite>) {
         for draft in drafts {
-            self.known.draft(draft);
+            self.known.assume_planned(draft);
         }
         self.news = true;
     }
@@ -138,10 +138,10 @@ fn target(write: &Write) -> (bool, Key) {
         | Write::Evict { pod, .. }
         | Write::Nominate { pod, .. }
         | Write::SetUnschedulable { pod, .. }
-        | Write::Emit(Event { about: About::Pod(pod, _), .. }) => (false, pod.clone()),
-        Write::NoteGroup { group, .. }
+        | Write::Emit(Event { about: InvolvedObject::Pod(pod, _), .. }) => (false, pod.clone()),
+        Write::PatchGroupTimestamps { group, .. }
         | Write::SetGroupConditions { group, .. }
-        | Write::Emit(Event { about: About::PodGroup(group, _), .. }) => (true, group.clone()),
+        | Write::Emit(Event { about: InvolvedObject::PodGroup(group, _), .. }) => (true, group.clone()),
     }
 }
 

@@ -5,30 +5,30 @@ use std::collections::BTreeMap;
 use kai_api::BindRequest;
 use kai_engine::units::Timestamp;
 
-use super::settings::Settings;
-use super::writes::Write;
+use super::Write;
 use crate::bind_batch;
 use crate::key::Key;
+use crate::scheduler::settings::Settings;
 use crate::world::World;
 
 /// Puts many binds of a namespace into few objects. KAI makes one object each, and so do we while there are few.
 pub(super) fn batched(writes: Vec<Write>, world: &World, settings: &Settings, now: Timestamp) -> Vec<Write> {
     let namespace = |write: &Write| match write {
-        Write::CreateBindRequest(request) if is_easy(request, world) => request.metadata.namespace.clone(),
+        Write::CreateBindRequest(request) if can_batch(request, world) => request.metadata.namespace.clone(),
         _ => None,
     };
-    let mut bursts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut batching: BTreeMap<String, usize> = BTreeMap::new();
     for namespace in writes.iter().filter_map(namespace) {
-        *bursts.entry(namespace).or_default() += 1;
+        *batching.entry(namespace).or_default() += 1;
     }
-    bursts.retain(|_, binds| settings.batch_binds > 0 && *binds >= settings.batch_binds);
-    if bursts.is_empty() {
+    batching.retain(|_, binds| settings.batch_binds > 0 && *binds >= settings.batch_binds);
+    if batching.is_empty() {
         return writes;
     }
     let mut alone = Vec::new();
     let mut together: BTreeMap<String, Vec<BindRequest>> = BTreeMap::new();
     for write in writes {
-        match (namespace(&write).filter(|namespace| bursts.contains_key(namespace)), write) {
+        match (namespace(&write).filter(|namespace| batching.contains_key(namespace)), write) {
             (Some(namespace), Write::CreateBindRequest(request)) => {
                 together.entry(namespace).or_default().push(*request);
             }
@@ -47,9 +47,9 @@ pub(super) fn batched(writes: Vec<Write>, world: &World, settings: &Settings, no
 }
 
 /// Whether a request is likely to be carried out at once. One that fails tells more if it stands alone.
-fn is_easy(request: &BindRequest, world: &World) -> bool {
+fn can_batch(request: &BindRequest, world: &World) -> bool {
     let pod = request_key(request).and_then(|key| world.pods.get(&key));
-    bind_batch::is_plain(request) && pod.is_some_and(|pod| !pod.bind_failed)
+    bind_batch::is_node_only(request) && pod.is_some_and(|pod| !pod.bind_failed)
 }
 
 pub(super) fn request_key(request: &BindRequest) -> Option<Key> {
@@ -59,8 +59,8 @@ pub(super) fn request_key(request: &BindRequest) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::picture::{NOW, world};
-    use crate::scheduler::{Reporter, Usage, cycle};
+    use crate::scheduler::test_cluster::{NOW, world};
+    use crate::scheduler::{Usage, WritePlanner, cycle};
 
     const CLUSTER: &str = "node a gpu=8 gpu-memory=16000
         queue team quota=8
@@ -73,7 +73,7 @@ mod tests {
     fn asked(text: &str, settings: &Settings) -> Vec<String> {
         let world = world(text);
         let done = cycle(&world, settings, &Usage::default(), NOW);
-        let writes = Reporter::default().report(&world, &done, settings, NOW);
+        let writes = WritePlanner::default().plan(&world, &done, settings, NOW);
         let asked = writes.iter().filter_map(|write| match write {
             Write::CreateBindRequest(request) => request_key(request).map(|key| key.name),
             Write::CreateBindBatch { batch, pods } => {

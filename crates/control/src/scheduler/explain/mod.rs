@@ -1,7 +1,15 @@
-//! Why a job waits, in a sentence that its owner can act on.
+//! Why a job is pending, in sentences that its owner can act on.
 //!
-//! Each reason of the engine becomes a code, spelled as KAI spells it, and a message: what is in the way, how
-//! much is missing, what would help.
+//! Each reason of the engine becomes a reason as KAI spells it and a message: the obstacle, how much is missing, what
+//! would help.
+
+pub(super) mod amounts;
+pub(super) mod cache;
+mod inter_pod;
+mod nodes;
+pub(super) mod queue_details;
+mod searches;
+pub(super) mod volumes;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,64 +19,63 @@ use kai_engine::ids::{ShapeId, TaskId};
 use kai_engine::outcome::{DomainFit, ObstacleCounts, PodSetShortage, QueueBlock, Reason};
 use kai_engine::units::QueueResource;
 
-use super::amounts::{amount, called, count, number};
-use super::effect::Words;
+use self::amounts::{amount, called, count, number};
+use self::cache::RecentCache;
+use super::effect::Explanation;
 use super::lower::Lowered;
-use super::recent::Recent;
-use super::{obstacles, victims, volumes};
+use crate::did_you_mean::closest_match;
 use crate::duration;
-use crate::nearest::nearest;
 use crate::objects::reader::write_time;
 use crate::objects::{PodGroup, TopologyConstraint};
 use crate::world::World;
 
-/// KAI's code for a topology domain that is too small.
+/// KAI's reason for a topology domain that is too small.
 const DOMAIN_TOO_SMALL: &str = "Not enough resources for the workload";
 
 /// A job in a queue that holds queues.
 const QUEUE_NOT_LEAF: &str = "QueueIsNotLeaf";
 
-/// What words are made from.
-pub(super) struct Speaker<'a, 'w> {
+/// Explains the reasons of a cycle's outcome.
+pub(super) struct Explainer<'a, 'w> {
     world: &'w World,
     lowered: &'a Lowered<'w>,
     /// The most that any one node has, by column.
     largest: Vec<i64>,
-    /// What was said lately about searches for victims.
-    searches: RefCell<Recent<Vec<victims::Search>, String>>,
-    /// What was said lately about nodes, to pods of which shape.
-    nodes: RefCell<Recent<(Arc<ObstacleCounts>, ShapeId), String>>,
+    /// Recent sentences about searches for victims.
+    searches: RefCell<RecentCache<Vec<searches::Search>, String>>,
+    /// Recent sentences about nodes, by shape of the pod.
+    nodes: RefCell<RecentCache<(Arc<ObstacleCounts>, ShapeId), String>>,
 }
 
-impl<'a, 'w> Speaker<'a, 'w> {
+impl<'a, 'w> Explainer<'a, 'w> {
     pub(super) fn new(world: &'w World, lowered: &'a Lowered<'w>) -> Self {
         Self {
             world,
             lowered,
-            largest: obstacles::largest(&lowered.snapshot),
+            largest: nodes::largest(&lowered.snapshot),
             searches: RefCell::default(),
             nodes: RefCell::default(),
         }
     }
 
-    /// The words for everything in the way of a job, each said once; searches for victims are said last, together.
-    pub(super) fn reasons(&self, group: &PodGroup, reasons: &[Reason]) -> Vec<Words> {
-        let mut said: Vec<Words> = Vec::new();
-        let victims = victims::sentence(self.lowered, reasons, &mut self.searches.borrow_mut());
-        let victims = victims.map(|message| words(reason::UNSCHEDULABLE, message));
-        for words in reasons.iter().filter_map(|reason| self.reason(group, reason)).chain(victims) {
-            if !said.contains(&words) {
-                said.push(words);
+    /// Explains each reason once; searches for victims come last, in one sentence.
+    pub(super) fn reasons(&self, group: &PodGroup, reasons: &[Reason]) -> Vec<Explanation> {
+        let mut explanations: Vec<Explanation> = Vec::new();
+        let victims = searches::explain(self.lowered, reasons, &mut self.searches.borrow_mut());
+        let victims = victims.map(|message| explanation(reason::UNSCHEDULABLE, message));
+        for explanation in reasons.iter().filter_map(|reason| self.reason(group, reason)).chain(victims) {
+            if !explanations.contains(&explanation) {
+                explanations.push(explanation);
             }
         }
-        said
+        explanations
     }
 
-    fn reason(&self, group: &PodGroup, reason: &Reason) -> Option<Words> {
+    fn reason(&self, group: &PodGroup, reason: &Reason) -> Option<Explanation> {
         Some(match reason {
             Reason::QueueMissing => self.queue_missing(&group.queue),
             Reason::QueueNotLeaf { queue } => self.queue_not_leaf(queue.index()),
-            Reason::NotReady { short } => words(reason::NOT_READY, self.not_ready(group, short)),
+            Reason::NotReady { short } => explanation(reason::NOT_READY, self.not_ready(group, short)),
             Reason::OverLimit(block) => self.over_limit(block),
             Reason::NonPreemptibleOverQuota(block) => self.over_quota(block),
             Reason::NoRoom { task, placed, wanted, nodes } => {
@@ -77,7 +84,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
                 let missing = object.map_or_else(Vec::new, |object| volumes::missing(self.world, object));
                 if !missing.is_empty() {
                     let message = format!("Pod {pod} cannot run anywhere yet: {}.", missing.join("; "));
-                    return Some(words(reason::POD_SCHEDULING_ERRORS, message));
+                    return Some(explanation(reason::POD_SCHEDULING_ERRORS, message));
                 }
                 let mut why = self.obstacles(*task, nodes);
                 for advice in object.iter().flat_map(|object| volumes::advice(self.world, object, nodes)) {
@@ -90,15 +97,15 @@ impl<'a, 'w> Speaker<'a, 'w> {
                 } else {
                     String::new()
                 };
-                words(reason::POD_SCHEDULING_ERRORS, format!("{gang}No node takes pod {pod}: {why}"))
+                explanation(reason::POD_SCHEDULING_ERRORS, format!("{gang}No node takes pod {pod}: {why}"))
             }
             Reason::NoDomain { constraint, wanted, domains } => {
-                words(DOMAIN_TOO_SMALL, self.no_domain(group, *constraint, *wanted, domains))
+                explanation(DOMAIN_TOO_SMALL, self.no_domain(group, *constraint, *wanted, domains))
             }
             Reason::UnknownTopology { constraint } => {
-                words(reason::POD_SCHEDULING_ERRORS, self.unknown_topology(group, *constraint))
+                explanation(reason::POD_SCHEDULING_ERRORS, self.unknown_topology(group, *constraint))
             }
-            Reason::PreemptionDelay { delay, until } => words(
+            Reason::PreemptionDelay { delay, until } => explanation(
                 reason::PREEMPTION_DELAY_NOT_ELAPSED,
                 format!(
                     "Nothing may be evicted for the job during its preemption delay of {}, which ends at {}.",
@@ -106,15 +113,13 @@ impl<'a, 'w> Speaker<'a, 'w> {
                     write_time(*until)
                 ),
             ),
-            Reason::GaveWay => words(
+            Reason::GaveWay => explanation(
                 reason::POD_SCHEDULING_ERRORS,
-                "The job had a place in this cycle, which then went to a job that comes before it.".to_owned(),
+                "Its placement of this cycle was given to a job with precedence.".to_owned(),
             ),
-            Reason::NotReached => words(
+            Reason::NotReached => explanation(
                 reason::POD_SCHEDULING_ERRORS,
-                "The job's turn did not come: only the first jobs of each queue are looked at in a cycle. Raise \
-                 queueDepthPerAction, or wait."
-                    .to_owned(),
+                "Not attempted: queueDepthPerAction limits the jobs per queue and cycle. Raise it, or wait.".to_owned(),
             ),
             Reason::NoVictims { .. } => return None,
         })
@@ -122,14 +127,14 @@ impl<'a, 'w> Speaker<'a, 'w> {
 
     fn obstacles(&self, task: TaskId, nodes: &Arc<ObstacleCounts>) -> String {
         let row = self.lowered.snapshot.task(task);
-        let make = || obstacles::sentence(self.lowered, &self.largest, task, nodes);
+        let make = || nodes::sentence(self.lowered, &self.largest, task, nodes);
         if row.inter_pod.is_some() {
             return make();
         }
-        self.nodes.borrow_mut().answer((Arc::clone(nodes), row.shape), |_| make())
+        self.nodes.borrow_mut().get_or_compute((Arc::clone(nodes), row.shape), |_| make())
     }
 
-    fn queue_missing(&self, name: &str) -> Words {
+    fn queue_missing(&self, name: &str) -> Explanation {
         let hint = "correct spec.queue of the pod group, or the label kai.scheduler/queue of the workload";
         let message = if name.is_empty() {
             format!("The job names no queue: {hint}.")
@@ -137,22 +142,22 @@ impl<'a, 'w> Speaker<'a, 'w> {
             let object = format!("queue {name}");
             let flaw = self.lowered.problems.iter().find(|problem| problem.object == object);
             match flaw {
-                Some(problem) => format!("Queue {name} cannot be used. {}", problem.words.message),
+                Some(problem) => format!("Queue {name} cannot be used. {}", problem.explanation.message),
                 None => format!("Queue {name} belongs to another node pool: {hint}."),
             }
         } else {
             let known = self.lowered.names.queues.iter().map(|queue| queue.name());
-            match nearest(name, known) {
+            match closest_match(name, known) {
                 Some(other) => {
                     format!("Queue {name} does not exist. Did you mean {other}? Then {hint}; or create queue {name}.")
                 }
                 None => format!("Queue {name} does not exist. Create it, or {hint}."),
             }
         };
-        words(reason::QUEUE_DOES_NOT_EXIST, message)
+        explanation(reason::QUEUE_DOES_NOT_EXIST, message)
     }
 
-    fn queue_not_leaf(&self, queue: usize) -> Words {
+    fn queue_not_leaf(&self, queue: usize) -> Explanation {
         let (names, rows) = (&self.lowered.names.queues, &self.lowered.snapshot.queues);
         let below: Vec<&str> = names
             .iter()
@@ -165,7 +170,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
             names[queue].shown(),
             listed(&below)
         );
-        words(QUEUE_NOT_LEAF, message)
+        explanation(QUEUE_NOT_LEAF, message)
     }
 
     fn not_ready(&self, group: &PodGroup, short: &[PodSetShortage]) -> String {
@@ -192,7 +197,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
         format!("Not all pods that must start together are there: {}.", parts.join("; "))
     }
 
-    fn over_limit(&self, block: &QueueBlock) -> Words {
+    fn over_limit(&self, block: &QueueBlock) -> Explanation {
         let queue = self.lowered.names.queues[block.queue.index()].shown();
         let QueueBlock { resource, .. } = *block;
         let message = if block.bound == 0 {
@@ -212,10 +217,10 @@ impl<'a, 'w> Speaker<'a, 'w> {
                 number(resource, block.requested())
             )
         };
-        words(reason::OVER_LIMIT, message)
+        explanation(reason::OVER_LIMIT, message)
     }
 
-    fn over_quota(&self, block: &QueueBlock) -> Words {
+    fn over_quota(&self, block: &QueueBlock) -> Explanation {
         let queue = self.lowered.names.queues[block.queue.index()].shown();
         let QueueBlock { resource, .. } = *block;
         let message = format!(
@@ -226,7 +231,7 @@ impl<'a, 'w> Speaker<'a, 'w> {
             number(resource, block.allocated),
             number(resource, block.requested())
         );
-        words(reason::NON_PREEMPTIBLE_OVER_QUOTA, message)
+        explanation(reason::NON_PREEMPTIBLE_OVER_QUOTA, message)
     }
 
     fn no_domain(&self, group: &PodGroup, constraint: u32, wanted: u32, domains: &[DomainFit]) -> String {
@@ -260,8 +265,8 @@ impl<'a, 'w> Speaker<'a, 'w> {
         };
         let Some(topology) = self.world.topologies.get(&written.topology) else {
             let known = self.world.topologies.keys().map(String::as_str);
-            let hint =
-                nearest(&written.topology, known).map_or_else(String::new, |name| format!(" Did you mean {name}?"));
+            let hint = closest_match(&written.topology, known)
+                .map_or_else(String::new, |name| format!(" Did you mean {name}?"));
             return format!("Topology {} does not exist.{hint}", written.topology);
         };
         let named = [("required", &written.required), ("preferred", &written.preferred)];
@@ -318,8 +323,8 @@ fn field(resource: QueueResource) -> &'static str {
     }
 }
 
-fn words(code: &'static str, message: String) -> Words {
-    Words { code, message }
+fn explanation(reason: &'static str, message: String) -> Explanation {
+    Explanation { reason, message }
 }
 
 /// Names with commas; past a handful only how many more.

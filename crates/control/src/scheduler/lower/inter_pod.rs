@@ -15,7 +15,7 @@ use kai_engine::ids::{PodMatcherId, TopologyKeyId};
 use kai_engine::inter_pod::{InterPodRules, SpreadConstraint};
 
 use super::classes::{tolerated, wanted};
-use super::roster::Roster;
+use super::pod_partition::Roster;
 use super::{Names, nodes};
 use crate::key::{Key, PodKey};
 use crate::objects::{LabelSelector, Namespace, NodeTerm, Pod, PodTerm, SpreadRule, Toleration};

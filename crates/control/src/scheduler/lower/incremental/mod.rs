@@ -27,7 +27,7 @@ use super::nodes::{self, Traits};
 use super::numa::Zones;
 use super::shapes::{ExtraColumn, FIXED_NAMES};
 use super::topologies::{DomainNames, Topologies};
-use super::{Lowered, Names, TreeFault, queues, roster};
+use super::{Lowered, Names, TreeFault, pod_partition, queues};
 use crate::key::{GroupKey, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;
@@ -180,7 +180,7 @@ impl Memory {
         let nodes = nodes::Selected::again(world, &self.traits);
         let groups_here = groups.iter().filter_map(|key| world.pod_groups.get(key));
         let pods_here = pods.iter().filter_map(|key| world.pods.get(key));
-        let roster = roster::call_some(world, groups_here, pods_here, settings, &nodes, now);
+        let roster = pod_partition::call_some(world, groups_here, pods_here, settings, &nodes, now);
         if !roster.sharing.is_empty() || roster.loose.iter().any(|loose| !loose.is_empty()) {
             return Err(Unknown);
         }
@@ -261,7 +261,7 @@ impl Memory {
     fn complain(&mut self) {
         for (job, fault) in &self.faults {
             let key = self.jobs[*job].as_ref().expect("only real groups have trees");
-            self.problems.push(Problem { object: format!("pod group {key}"), words: fault.words() });
+            self.problems.push(Problem { object: format!("pod group {key}"), explanation: fault.explain() });
         }
         self.problems.sort_by(|left, right| left.object.cmp(&right.object));
     }
@@ -509,7 +509,7 @@ impl Memory {
 }
 
 fn claim(pod: &Pod, settings: &Settings) -> Option<GroupKey> {
-    let group = roster::claim(pod, settings)?;
+    let group = pod_partition::claim(pod, settings)?;
     Some(GroupKey::new(pod.key.namespace.clone(), group))
 }
 

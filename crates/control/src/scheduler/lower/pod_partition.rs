@@ -7,11 +7,11 @@ use kai_engine::ids::NodeId;
 use kai_engine::snapshot::Status;
 use kai_engine::units::Timestamp;
 
-use super::tree::Plan;
+use super::sub_group_tree::Plan;
 use super::{in_shard, nodes, status};
 use crate::key::PodKey;
 use crate::objects::{BindRequest, Pod, PodGroup, Request};
-use crate::scheduler::effect::{Effect, Problem, Words};
+use crate::scheduler::effect::{Effect, Explanation, Problem};
 use crate::scheduler::settings::Settings;
 use crate::world::World;
 
@@ -246,15 +246,15 @@ fn seat(
                  the annotation pod-group-name.",
                 pod.key.namespace
             );
-            let words = Words { code: "PodGroupDoesNotExist", message };
-            roster.problems.push(Problem { object: format!("pod {}", pod.key), words });
+            let explanation = Explanation { reason: "PodGroupDoesNotExist", message };
+            roster.problems.push(Problem { object: format!("pod {}", pod.key), explanation });
         }
         return None;
     };
     let leaf = roster.jobs[job].plan.leaf_of(pod);
     if leaf.is_none() && waits {
         let plan = &roster.jobs[job].plan;
-        roster.effects.push(Effect::MarkPod { pod: pod.key.clone(), words: plan.no_leaf(pod, group) });
+        roster.effects.push(Effect::MarkPod { pod: pod.key.clone(), explanation: plan.no_leaf(pod, group) });
     }
     leaf.map(|leaf| (job, leaf))
 }

@@ -1,55 +1,61 @@
-//! What volumes and config maps mean for a pod, in words: what is missing everywhere, and why a node will not do.
+//! Explains volumes and ConfigMaps: what a pod lacks on every node, and why a node is refused.
 
 use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
 use kai_engine::snapshot::NodeRule;
 use kai_engine::volumes::Overfull;
 
 use super::amounts::count;
-use super::lower::{Lowered, zones_of};
 use crate::key::Key;
 use crate::objects::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
+use crate::scheduler::lower::{Lowered, zones_of};
 use crate::world::World;
 
 /// The claims of a pod that exist.
-pub(super) fn claims<'w>(world: &'w World, pod: &'w Pod) -> impl Iterator<Item = &'w PersistentVolumeClaim> {
+pub(in crate::scheduler) fn claims<'w>(
+    world: &'w World,
+    pod: &'w Pod,
+) -> impl Iterator<Item = &'w PersistentVolumeClaim> {
     let names = pod.mounts.iter().flat_map(|mounts| mounts.all_claims());
     names.filter_map(|name| world.volume_claims.get(&Key::new(&*pod.key.namespace, name)))
 }
 
 /// The volume that a claim has.
-pub(super) fn volume_of<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w PersistentVolume> {
+pub(in crate::scheduler) fn volume_of<'w>(
+    world: &'w World,
+    claim: &PersistentVolumeClaim,
+) -> Option<&'w PersistentVolume> {
     world.volumes.get(claim.volume.as_ref()?).filter(|_| claim.bound)
 }
 
 /// The class of a claim that gets its volume when its pod has a node.
-pub(super) fn waits_for<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w StorageClass> {
+pub(in crate::scheduler) fn waits_for<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w StorageClass> {
     let class = world.storage_classes.get(&claim.class);
     class.filter(|class| class.waits && claim.volume.is_none())
 }
 
-/// What keeps the pod from running on whichever node.
-pub(super) fn missing(world: &World, pod: &Pod) -> Vec<String> {
+/// What the pod lacks on every node.
+pub(in crate::scheduler) fn missing(world: &World, pod: &Pod) -> Vec<String> {
     let Some(mounts) = pod.mounts.as_deref() else { return Vec::new() };
     let namespace = pod.key.namespace.as_str();
-    let mut words = Vec::new();
+    let mut problems = Vec::new();
     for name in &mounts.config_maps {
         let key = Key::new(namespace, name);
         if !world.config_maps.contains_key(&key) {
-            words.push(format!("ConfigMap {key} does not exist: create it, or make the reference to it optional"));
+            problems.push(format!("ConfigMap {key} does not exist: create it, or make the reference to it optional"));
         }
     }
     for name in mounts.all_claims() {
         let (key, own) = (Key::new(namespace, name), mounts.own_claims.contains(name));
         match world.volume_claims.get(&key) {
-            None if own => words.push(format!("PersistentVolumeClaim {key} has not been made for it yet")),
-            None => words.push(format!("PersistentVolumeClaim {key} does not exist: create it")),
-            Some(claim) if own && claim.controller.as_ref() != Some(&pod.uid) => words.push(format!(
-                "PersistentVolumeClaim {key} was not made for it: delete the claim, or rename the pod or its volume"
+            None if own => problems.push(format!("PersistentVolumeClaim {key} has not been created for it yet")),
+            None => problems.push(format!("PersistentVolumeClaim {key} does not exist: create it")),
+            Some(claim) if own && claim.controller.as_ref() != Some(&pod.uid) => problems.push(format!(
+                "PersistentVolumeClaim {key} was not created for it: delete the claim, or rename the pod or its volume"
             )),
-            Some(claim) => words.extend(unusable(world, claim)),
+            Some(claim) => problems.extend(unusable(world, claim)),
         }
     }
-    words
+    problems
 }
 
 fn unusable(world: &World, claim: &PersistentVolumeClaim) -> Option<String> {
@@ -58,7 +64,7 @@ fn unusable(world: &World, claim: &PersistentVolumeClaim) -> Option<String> {
         return Some(format!("PersistentVolumeClaim {key} is being deleted"));
     }
     if claim.lost {
-        return Some(format!("PersistentVolumeClaim {key} has lost its volume: make another claim"));
+        return Some(format!("PersistentVolumeClaim {key} has lost its volume: create another claim"));
     }
     if let Some(volume) = claim.volume.as_ref().filter(|_| claim.bound) {
         let gone = !world.volumes.contains_key(volume);
@@ -78,61 +84,60 @@ fn unusable(world: &World, claim: &PersistentVolumeClaim) -> Option<String> {
     Some(format!("PersistentVolumeClaim {key} is not bound yet: {why}"))
 }
 
-/// What the claims of the pod have to do with nodes that were refused.
-pub(super) fn advice(world: &World, pod: &Pod, tally: &ObstacleCounts) -> Vec<String> {
+/// How the claims of the pod explain the nodes that were refused.
+pub(in crate::scheduler) fn advice(world: &World, pod: &Pod, tally: &ObstacleCounts) -> Vec<String> {
     let refused = |rule: NodeRule| tally.counts.iter().any(|(obstacle, _)| *obstacle == NodeObstacle::Rule(rule));
     let (far, other_zone) = (refused(NodeRule::VolumeUnreachable), refused(NodeRule::VolumeZone));
     let (none, full) = (refused(NodeRule::NoVolume), refused(NodeRule::StorageFull));
-    let mut words = Vec::new();
+    let mut advice = Vec::new();
     for claim in claims(world, pod) {
         let key = &claim.key;
         if let Some(PersistentVolume { name, nodes, labels, .. }) = volume_of(world, claim) {
             if far && nodes.is_some() {
-                words.push(format!(
-                    "Volume {name} of claim {key} is reached from the nodes of its spec.nodeAffinity only."
+                advice.push(format!(
+                    "Volume {name} of claim {key} is only accessible from nodes that match its spec.nodeAffinity."
                 ));
             }
             if other_zone && let Some((label, zone)) = zones_of(labels).next() {
-                words.push(format!("Volume {name} of claim {key} is labelled {label}={zone}."));
+                advice.push(format!("Volume {name} of claim {key} is labelled {label}={zone}."));
             }
         } else if let Some(class) = waits_for(world, claim) {
             let name = &class.name;
             if full {
-                words.push(format!(
-                    "CSI driver {} tells of too little space for claim {key}, see CSIStorageCapacity of class {name}.",
+                advice.push(format!(
+                    "CSI driver {} reports too little capacity for claim {key}, see CSIStorageCapacity of class {name}.",
                     class.provisioner
                 ));
             }
             match &claim.selected_node {
                 _ if !none => {}
                 Some(node) => {
-                    words.push(format!("A volume for claim {key} is being made for node {node}."));
+                    advice.push(format!("A volume for claim {key} is being provisioned for node {node}."));
                 }
-                None if class.makes_volumes() => words.push(format!(
-                    "StorageClass {name} of claim {key} makes volumes where its allowedTopologies say only."
-                )),
-                None => words.push(format!(
-                    "StorageClass {name} makes no volumes itself: create a PersistentVolume that claim {key} can have."
+                None if class.makes_volumes() => {
+                    advice.push(format!("StorageClass {name} of claim {key} only provisions in its allowedTopologies."))
+                }
+                None => advice.push(format!(
+                    "StorageClass {name} does not provision: create a PersistentVolume that fits claim {key}."
                 )),
             }
         }
     }
-    words
+    advice
 }
 
-/// What a number of nodes have too many or too little of.
-pub(super) fn phrase(lowered: &Lowered<'_>, overfull: Overfull, number: u32) -> String {
+/// Which volumes or storage a number of nodes lack.
+pub(in crate::scheduler) fn phrase(lowered: &Lowered<'_>, overfull: Overfull, number: u32) -> String {
     let nodes = count(number, "node", "nodes");
+    let have = if number == 1 { "has" } else { "have" };
     match overfull {
         Overfull::Driver(driver) => {
             let driver = lowered.names.volume_drivers[driver as usize];
-            let have = if number == 1 { "has as many volumes" } else { "have as many volumes" };
-            format!("{nodes} {have} of driver {driver} as CSINode allows")
+            format!("{nodes} {have} as many volumes of driver {driver} as CSINode allows")
         }
         Overfull::Storage(kind) => {
             let class = lowered.names.storage_kinds[kind as usize];
-            let have = if number == 1 { "has" } else { "have" };
-            format!("{nodes} {have} too little left of storage class {class}, beside what other pods were given")
+            format!("{nodes} {have} insufficient capacity of StorageClass {class} after other pods' claims")
         }
     }
 }

@@ -4,8 +4,8 @@ use kai_engine::ids::{PodMatcherId, TaskId};
 use kai_engine::inter_pod::InterPodObstacle;
 
 use super::amounts::count;
-use super::lower::{CrowdName, Lowered};
 use crate::key::PodKey;
+use crate::scheduler::lower::{CrowdName, Lowered};
 
 /// What stands in the way on a number of nodes.
 pub(super) fn phrase(lowered: &Lowered<'_>, obstacle: InterPodObstacle, number: u32) -> String {
@@ -107,11 +107,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::kinds::Object;
-    use crate::scheduler::picture::{NOW, draw, play, world};
     use crate::scheduler::settings::{Settings, Usage};
+    use crate::scheduler::test_cluster::{NOW, render, run_and_render, world};
 
     fn check(text: &str, want: &Expect) {
-        want.assert_eq(&play(text, &Settings::default()));
+        want.assert_eq(&run_and_render(text, &Settings::default()));
     }
 
     #[test]
@@ -126,9 +126,9 @@ mod tests {
              job late queue=team gpu=1 app=late",
             &expect![[r"
                 late waits: PodSchedulingErrors: No node takes pod lab/late-0: 2 nodes are in the same zone as pod lab/shy-0, whose pod anti-affinity keeps it away.
-                late waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods: 3 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+                late waits: Unschedulable: No capacity can be freed. Consolidation: tried 3 scenarios, best placed 0 of 1 pods (3 lack resources). Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
                 other waits: PodSchedulingErrors: No node takes pod lab/other-0: 2 nodes are in the same zone as pod lab/web-0, from which its pod anti-affinity keeps it apart.
-                other waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods: 3 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+                other waits: Unschedulable: No capacity can be freed. Consolidation: tried 3 scenarios, best placed 0 of 1 pods (3 lack resources). Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
             "]],
         );
     }
@@ -146,10 +146,10 @@ mod tests {
             &expect![[r"
                 bind web-0 b: fits; queue team now holds 2 GPUs of a fair share of 3
                 bind apart-0 a: fits; queue team now holds 2 GPUs of a fair share of 3
-                note apart: started yes, stale no
-                note web: started yes, stale no
+                timestamps apart: started yes, stale no
+                timestamps web: started yes, stale no
                 lost waits: PodSchedulingErrors: No node takes pod lab/lost-0: 2 nodes have no pod with app=nobody in the same zone, as its pod affinity asks for. No pod that runs has app=nobody: compare spec.affinity.podAffinity with the labels of pods, and their namespaces.
-                lost waits: Unschedulable: No room is made for it: 3 ways of moving pods were tried, the best for 0 of 1 pods: 3 would still leave too little room; no job of another queue may be evicted; no job of lower priority in its queue may be evicted.
+                lost waits: Unschedulable: No capacity can be freed. Consolidation: tried 3 scenarios, best placed 0 of 1 pods (3 lack resources). Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
             "]],
         );
     }
@@ -166,9 +166,9 @@ mod tests {
                 bind web-0 a: fits together with 2 more pods; queue team now holds 3 GPUs of a fair share of 4
                 bind web-1 b: fits together with 2 more pods; queue team now holds 3 GPUs of a fair share of 4
                 bind web-2 b: fits together with 2 more pods; queue team now holds 3 GPUs of a fair share of 4
-                note web: started yes, stale no
+                timestamps web: started yes, stale no
                 web waits: PodSchedulingErrors: No node takes pod lab/web-3: 1 node has too many pods with app=web in the same zone already, by its topology spread constraint; 1 node lacks GPUs (short of 1 GPU); 1 node lacks the label zone, by which it is to be placed among other pods. Label the nodes with zone.
-                web waits: Unschedulable: No room is made for it: no running job may be moved or evicted on its behalf.
+                web waits: Unschedulable: No capacity can be freed. No running job may be moved or evicted for it.
             "]],
         );
     }
@@ -184,7 +184,7 @@ mod tests {
              job web queue=team gpu=1 likes=db@zone*10",
             &expect![[r"
                 bind web-0 b: fits; queue team now holds 5 GPUs of a fair share of 5
-                note web: started yes, stale no
+                timestamps web: started yes, stale no
             "]],
         );
     }
@@ -209,7 +209,7 @@ mod tests {
             world.apply(Object::parse(&object).unwrap().unwrap());
         }
         let cycle = crate::scheduler::cycle(&world, &Settings::default(), &Usage::default(), NOW);
-        want.assert_eq(draw(&cycle).lines().next().unwrap_or_default());
+        want.assert_eq(render(&cycle).lines().next().unwrap_or_default());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why no node takes a pod: how many nodes for which reason, what the best one lacks, what would help.
+//! Why no node takes a pod: the number of nodes by reason, what the best one lacks, what would help.
 
 use kai_engine::Snapshot;
 use kai_engine::claims::Refusal;
@@ -8,9 +8,9 @@ use kai_engine::snapshot::{GPUS, GpuAsk, NodeRule};
 use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 
 use super::amounts::{called, column_amount, count};
-use super::lower::Lowered;
-use super::{relations, volumes};
+use super::{inter_pod, volumes};
 use crate::devices::{ClaimFault, SelectorError, Written};
+use crate::scheduler::lower::Lowered;
 
 /// The most that any one node has, by column.
 pub(super) fn largest(snapshot: &Snapshot) -> Vec<i64> {
@@ -76,7 +76,7 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
         }
         NodeObstacle::Rule(NodeRule::Claim(fault)) => {
             let fault = lowered.devices.as_ref().and_then(|devices| devices.faults.get(*fault as usize));
-            fault.map_or_else(|| "a resource claim cannot be used".to_owned(), ClaimFault::words)
+            fault.map_or_else(|| "a resource claim cannot be used".to_owned(), ClaimFault::explain)
         }
         NodeObstacle::Rule(rule) => format!("{nodes} {}", rule_phrase(*rule, is, has)),
         NodeObstacle::Queue(queue, resource) => {
@@ -89,7 +89,7 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
         }
         NodeObstacle::Claim(refusal) => claim_phrase(lowered, *refusal, &nodes, has),
         NodeObstacle::Ports => format!("{nodes} {has} a host port of the pod in use"),
-        NodeObstacle::InterPod(obstacle) => relations::phrase(lowered, *obstacle, number),
+        NodeObstacle::InterPod(obstacle) => inter_pod::phrase(lowered, *obstacle, number),
         NodeObstacle::Volumes(overfull) => volumes::phrase(lowered, *overfull, number),
         NodeObstacle::OutsideDomain => format!("{nodes} {is} outside the topology domain"),
     }
@@ -104,7 +104,7 @@ fn claim_phrase(lowered: &Lowered<'_>, refusal: Refusal, nodes: &str, has: &str)
     match refusal {
         Refusal::Elsewhere(claim) => format!("from {nodes} the devices of {} cannot be used", name(claim)),
         Refusal::Devices(claim) => format!("{nodes} {has} too few free devices for {}", name(claim)),
-        Refusal::Steps(claim) => format!("on {nodes} the search for devices for {} was given up", name(claim)),
+        Refusal::Steps(claim) => format!("on {nodes} the search for devices for {} exceeded its limit", name(claim)),
         Refusal::Selector(selection) => match devices.inventory.error(selection) {
             Some(SelectorError { origin, expression, device, problem }) => {
                 format!("on {nodes} the selector `{expression}` of {origin} fails, as for device {device}: {problem}")
@@ -131,14 +131,14 @@ fn rule_phrase(rule: NodeRule, is: &str, has: &str) -> String {
         NodeRule::NetworkUnavailable => format!("{has} no network"),
         NodeRule::Taint => format!("{has} a taint that the pod does not tolerate"),
         NodeRule::Affinity => format!("{is} not among those that its node selector or affinity asks for"),
-        NodeRule::Prerequisite => "cannot have it before what it needs is there".to_owned(),
+        NodeRule::Prerequisite => "cannot run it until its claims and ConfigMaps exist".to_owned(),
         NodeRule::VolumeUnreachable => "cannot reach a volume of the pod".to_owned(),
         NodeRule::VolumeZone => format!("{is} in another zone than a volume of the pod"),
-        NodeRule::NoVolume => format!("{has} no free volume for a claim of the pod, and none can be made there"),
-        NodeRule::StorageFull => format!("{has} too little space for a claim of the pod"),
+        NodeRule::NoVolume => format!("{has} no free volume for a claim of the pod, and none can be provisioned there"),
+        NodeRule::StorageFull => format!("{has} insufficient storage capacity for a claim"),
         NodeRule::NotGpuWorker => format!("{is} not labelled as a GPU worker"),
         NodeRule::NotCpuWorker => format!("{is} not labelled as a CPU worker"),
-        NodeRule::ClaimsOnly => format!("{has} GPUs that only resource claims are given"),
+        NodeRule::ClaimsOnly => format!("{has} GPUs that only ResourceClaims can use"),
         NodeRule::Claim(_) => "cannot serve a resource claim of the pod".to_owned(),
     }
 }
@@ -154,11 +154,11 @@ fn hint(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, obstacle: &NodeObs
         NodeObstacle::DeviceTooSmall { largest } => {
             Some(format!("Ask for at most {largest} MiB of each GPU, or for whole GPUs."))
         }
-        NodeObstacle::Rule(NodeRule::Taint) => Some("A toleration would open the tainted nodes.".to_owned()),
+        NodeObstacle::Rule(NodeRule::Taint) => Some("Add a toleration to use the tainted nodes.".to_owned()),
         NodeObstacle::Rule(NodeRule::Affinity) => {
             Some("Compare spec.nodeSelector and spec.affinity of the pod with the labels of the nodes.".to_owned())
         }
-        NodeObstacle::InterPod(obstacle) => relations::hint(lowered, task, *obstacle),
+        NodeObstacle::InterPod(obstacle) => inter_pod::hint(lowered, task, *obstacle),
         NodeObstacle::Rule(NodeRule::LegacyMig) => {
             Some("Request the MIG profile as a resource of a container instead.".to_owned())
         }

@@ -1,5 +1,7 @@
 //! What each part may do in a cluster, and no more: namespaces, service accounts, roles.
 
+pub mod declared;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{name, webhook};

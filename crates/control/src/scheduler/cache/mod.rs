@@ -1,19 +1,19 @@
-//! What was asked of the API server and has not come back on a watch yet: counted as done, so that no cycle does it
-//! twice.
+//! The scheduler's view of the cluster: the informer cache with assumptions on top. What was sent to the API server and
+//! not yet observed on a watch counts as done, so that no cycle does it twice.
 //!
 //! ```text
-//!   watch: an object ─────────▶ see ────┐
-//!   watch: it is gone ────────▶ lose ───┤
-//!   a cycle's effect, sent ───▶ assume ─┼──▶ World: what was seen, with what is in flight on top
-//!   the API server refused ───▶ refused ┤
-//!   no echo for too long ─────▶ expire ─┤
-//!   the grouper will write ───▶ draft ──┘
+//!   watch: applied ──────────────▶ on_apply ───────┐
+//!   watch: deleted ──────────────▶ on_delete ──────┤
+//!   a cycle's effect, sent ──────▶ assume ─────────┼──▶ World: what was observed, with assumptions on top
+//!   the API server rejected it ──▶ forget ─────────┤
+//!   no watch event for too long ─▶ expire ─────────┤
+//!   the grouper plans a write ───▶ assume_planned ─┘
 //! ```
 //!
-//! An assumption ends when the watch shows it, when it was refused, or when it is too old. Then the watch is right.
+//! An assumption ends when the watch confirms it, when its write was rejected, or when it expires. Then the watch is right.
 
-mod drafts;
-mod words;
+mod planned;
+mod status_updates;
 
 use std::collections::BTreeMap;
 
@@ -23,24 +23,24 @@ use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;
 use crate::objects::{BindPhase, BindRequest, Pod, PodGroup};
-use crate::scheduler::Effect;
+use crate::scheduler::{Assumption, Effect};
 use crate::world::World;
-use drafts::Drafts;
-use words::Words;
+use planned::PlannedWrites;
+use status_updates::InFlightStatus;
 
-/// What is known of the cluster, with what is in flight counted as done.
+/// Objects as watches show them, with assumptions on top.
 #[derive(Clone, Debug, Default)]
-pub struct InFlight {
+pub struct SchedulerCache {
     world: World,
-    /// By pod, which is also the name of the request.
+    /// By pod; the request has the same name.
     binds: BTreeMap<Key, Assumed<Bind>>,
-    /// When the pods should be gone.
+    /// Uid of the pod, and when it should be gone.
     evictions: BTreeMap<PodKey, Assumed<(String, Timestamp)>>,
     /// Uid of the pod and its node.
     nominations: BTreeMap<PodKey, Assumed<(String, Option<String>)>>,
-    notes: BTreeMap<GroupKey, Assumed<Times>>,
-    words: Words,
-    drafts: Drafts,
+    group_timestamps: BTreeMap<GroupKey, Assumed<GroupTimestamps>>,
+    statuses: InFlightStatus,
+    planned: PlannedWrites,
 }
 
 #[derive(Clone, Debug)]
@@ -56,53 +56,46 @@ struct Bind {
     failed: Option<BindRequest>,
 }
 
-/// Times that the scheduler keeps on a pod group.
+/// Times that the scheduler stores on a pod group, as annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Times {
+struct GroupTimestamps {
     last_start: Option<Timestamp>,
     stale_since: Option<Timestamp>,
     last_eviction: Option<Timestamp>,
 }
 
-/// Something that is assumed until it is seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    Bind(PodKey),
-    Eviction(PodKey),
-    Nomination(PodKey),
-    Note(GroupKey),
-    /// What a pod is told of why it waits.
-    Mark(PodKey),
-    Conditions(GroupKey),
-}
+/// Status updates and timestamp patches are sent after binds and evictions, so their assumptions live this many times
+/// longer.
+const STATUS_TTL_FACTOR: i64 = 4;
 
-/// So many times as long as for deeds do echoes of words and notes take, which make way for deeds.
-const WORDS: i64 = 4;
+/// Grace period that most pods have; assumed until the watch shows the real one.
+const DEFAULT_GRACE_PERIOD: Span = Span::seconds(30);
 
-/// Grace period that most pods have; only until the watch shows the real one.
-const USUAL_GRACE: Span = Span::seconds(30);
-
-impl InFlight {
+impl SchedulerCache {
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// For a scheduler that looks only at what changed, and takes note of it.
+    /// For a scheduler that lowers incrementally: it takes the change log.
     pub fn world_mut(&mut self) -> &mut World {
         &mut self.world
     }
 
-    /// Whether anything that the next cycle rests on waits for its echo. Drafts do not: whoever made them sees to them.
+    /// True if no bind, eviction, nomination or timestamp patch awaits its watch event. Planned groups do not count; the
+    /// grouper retries those.
     pub fn is_empty(&self) -> bool {
-        self.binds.is_empty() && self.evictions.is_empty() && self.nominations.is_empty() && self.notes.is_empty()
+        self.binds.is_empty()
+            && self.evictions.is_empty()
+            && self.nominations.is_empty()
+            && self.group_timestamps.is_empty()
     }
 
-    /// A watch shows an object.
-    pub fn see(&mut self, mut object: Object) {
+    /// A watch shows an object: ends or overlays what is assumed of it.
+    pub fn on_apply(&mut self, mut object: Object) {
         match &mut object {
             Object::BindRequest(request) if request.batch.is_some() => {
                 for held in request.batch.iter().flatten() {
-                    self.shown(held);
+                    self.confirm_bind(held);
                 }
             }
             Object::BindRequest(request) => {
@@ -117,13 +110,13 @@ impl InFlight {
             Object::Pod(pod) => {
                 self.overlay_pod(pod);
                 self.overlay_nomination(pod);
-                self.overlay_link(pod);
-                self.overlay_pod_words(pod);
+                self.overlay_planned_link(pod);
+                self.overlay_pod_status(pod);
             }
             Object::PodGroup(group) => {
-                self.overlay_draft(group);
+                self.overlay_planned_group(group);
                 self.overlay_group(group);
-                self.overlay_group_words(group);
+                self.overlay_group_status(group);
             }
             _ => {}
         }
@@ -131,35 +124,35 @@ impl InFlight {
     }
 
     /// A watch shows that an object is gone.
-    pub fn lose(&mut self, which: &ObjectId) {
+    pub fn on_delete(&mut self, which: &ObjectId) {
         match which {
             ObjectId::Pod(key) => {
-                self.lose_drafts_of(key);
+                self.drop_planned_of(key);
                 self.evictions.remove(key);
                 self.nominations.remove(key);
-                self.words.pods.remove(key);
+                self.statuses.pods.remove(key);
                 if self.binds.remove(key).is_some() {
                     self.world.delete(&ObjectId::BindRequest(key.clone()));
                 }
             }
-            ObjectId::PodGroup(key) if self.keeps_draft(key) => return,
+            ObjectId::PodGroup(key) if self.ignores_delete(key) => return,
             ObjectId::PodGroup(key) => {
-                self.notes.remove(key);
-                self.words.groups.remove(key);
+                self.group_timestamps.remove(key);
+                self.statuses.groups.remove(key);
             }
             _ => {}
         }
         if let ObjectId::BindRequest(key) = which
             && let Some(assumed) = self.binds.get_mut(key)
         {
-            // That was the earlier one: ours has yet to appear.
+            // That was the earlier one: the assumed one has yet to appear.
             assumed.what.failed = None;
             return;
         }
         self.world.delete(which);
     }
 
-    /// An effect is on its way.
+    /// An effect is being sent.
     pub fn assume(&mut self, effect: &Effect, now: Timestamp) {
         match effect {
             Effect::Bind { pod, node, gpu_groups, .. } => {
@@ -178,13 +171,17 @@ impl InFlight {
             }
             Effect::Evict { pod, .. } => {
                 let Some(mut known) = self.world.pods.get(pod).cloned() else { return };
-                let due = *known.deletion.get_or_insert(now.plus(USUAL_GRACE));
+                let due = *known.deletion.get_or_insert(now.plus(DEFAULT_GRACE_PERIOD));
                 self.evictions.insert(pod.clone(), Assumed { what: (known.uid.clone(), due), since: now });
                 self.world.apply(Object::Pod(Box::new(known)));
             }
-            Effect::NoteJob { job, last_start, stale_since, last_eviction } => {
-                let times = Times { last_start: *last_start, stale_since: *stale_since, last_eviction: *last_eviction };
-                self.notes.insert(job.clone(), Assumed { what: times, since: now });
+            Effect::SetGroupTimestamps { job, last_start, stale_since, last_eviction } => {
+                let times = GroupTimestamps {
+                    last_start: *last_start,
+                    stale_since: *stale_since,
+                    last_eviction: *last_eviction,
+                };
+                self.group_timestamps.insert(job.clone(), Assumed { what: times, since: now });
                 if let Some(mut group) = self.world.pod_groups.get(job).cloned() {
                     times.write(&mut group);
                     self.world.apply(Object::PodGroup(Box::new(group)));
@@ -198,30 +195,31 @@ impl InFlight {
                 self.world.apply(Object::Pod(Box::new(known)));
             }
             // A request that has failed counts for nothing, there or not.
-            Effect::DeleteBindRequest { .. } | Effect::Promise { .. } | Effect::MarkPod { .. } => {}
+            Effect::DeleteBindRequest { .. } | Effect::Pipeline { .. } | Effect::MarkPod { .. } => {}
         }
     }
 
-    /// The API server did not do it: the watch is right.
-    pub fn refused(&mut self, asked: &Asked) {
+    /// The write was rejected: what the watch shows counts again.
+    pub fn forget(&mut self, asked: &Assumption) {
         match asked {
-            Asked::Bind(pod) => self.drop_bind(pod),
-            Asked::Eviction(pod) => self.drop_eviction(pod),
-            // These stay as we think they are until the object is seen again, and are sent again if they differ then.
-            Asked::Nomination(pod) => {
+            Assumption::Bind(pod) => self.drop_bind(pod),
+            Assumption::Eviction(pod) => self.drop_eviction(pod),
+            // Keep the assumed value. The next watch event replaces it, and the next cycle writes it again if it still
+            // differs.
+            Assumption::Nomination(pod) => {
                 self.nominations.remove(pod);
             }
-            Asked::Note(group) => {
-                self.notes.remove(group);
+            Assumption::GroupTimestamps(group) => {
+                self.group_timestamps.remove(group);
             }
-            Asked::Mark(pod) => self.unsay_pod(pod),
-            Asked::Conditions(group) => self.unsay_group(group),
+            Assumption::PodCondition(pod) => self.forget_pod_status(pod),
+            Assumption::GroupConditions(group) => self.forget_group_status(group),
         }
     }
 
-    /// Gives up on echoes that should have come long ago.
-    pub fn expire(&mut self, now: Timestamp, patience: Span) {
-        let late = |since: Timestamp| now.since(since) > patience;
+    /// Forgets assumptions older than `ttl` whose watch event never came.
+    pub fn expire(&mut self, now: Timestamp, ttl: Span) {
+        let late = |since: Timestamp| now.since(since) > ttl;
         for pod in keys_where(&self.binds, |assumed| late(assumed.since)) {
             self.drop_bind(&pod);
         }
@@ -229,15 +227,15 @@ impl InFlight {
             self.drop_eviction(&pod);
         }
         self.nominations.retain(|_, assumed| !late(assumed.since));
-        // Of what is only said, nothing is known to be lost before it can have had its turn.
-        let patience = Span(patience.0.saturating_mul(WORDS));
-        let late = |since: Timestamp| now.since(since) > patience;
-        self.notes.retain(|group, assumed| !late(assumed.since) || self.drafts.is_unwritten(group));
-        self.expire_words(now, patience);
+        // Status updates are queued behind other writes: do not expire one before it can have been sent.
+        let ttl = Span(ttl.0.saturating_mul(STATUS_TTL_FACTOR));
+        let late = |since: Timestamp| now.since(since) > ttl;
+        self.group_timestamps.retain(|group, assumed| !late(assumed.since) || self.planned.is_planned_only(group));
+        self.expire_status(now, ttl);
     }
 
-    /// What was assumed of the pod stands in a batch now.
-    fn shown(&mut self, request: &BindRequest) {
+    /// The watch shows a batch with the request that was assumed: ends the assumption.
+    fn confirm_bind(&mut self, request: &BindRequest) {
         let ours = |Assumed { what: Bind { request: assumed, .. }, .. }: &Assumed<Bind>| {
             assumed.pod_uid == request.pod_uid && assumed.node == request.node
         };
@@ -273,16 +271,16 @@ impl InFlight {
     }
 
     fn overlay_group(&mut self, group: &mut PodGroup) {
-        let Some(Assumed { what: times, .. }) = self.notes.get(&group.key) else { return };
-        if times.shown_by(group) {
-            self.notes.remove(&group.key);
+        let Some(Assumed { what: times, .. }) = self.group_timestamps.get(&group.key) else { return };
+        if times.matches(group) {
+            self.group_timestamps.remove(&group.key);
         } else {
             times.write(group);
         }
     }
 
     fn drop_bind(&mut self, pod: &PodKey) {
-        // Present only while no watch has shown our request: what the world has is the assumption.
+        // Present only while no watch has shown the request: what the world has is the assumption.
         if let Some(Assumed { what: Bind { failed, .. }, .. }) = self.binds.remove(pod) {
             self.world.delete(&ObjectId::BindRequest(pod.clone()));
             if let Some(failed) = failed {
@@ -292,7 +290,7 @@ impl InFlight {
     }
 
     fn drop_eviction(&mut self, pod: &PodKey) {
-        // Likewise: a deletion that was seen has ended the assumption.
+        // Likewise: a deletion that was observed has ended the assumption.
         if self.evictions.remove(pod).is_some()
             && let Some(mut known) = self.world.pods.get(pod).cloned()
         {
@@ -302,7 +300,7 @@ impl InFlight {
     }
 }
 
-impl Times {
+impl GroupTimestamps {
     fn write(self, group: &mut PodGroup) {
         group.last_start = self.last_start;
         group.stale_since = self.stale_since;
@@ -310,7 +308,7 @@ impl Times {
     }
 
     /// Times are stored in whole seconds.
-    fn shown_by(self, group: &PodGroup) -> bool {
+    fn matches(self, group: &PodGroup) -> bool {
         let second = |time: Option<Timestamp>| time.map(|time| time.0.div_euclid(1_000_000));
         second(self.last_start) == second(group.last_start)
             && second(self.stale_since) == second(group.stale_since)
@@ -331,7 +329,7 @@ mod tests {
     use crate::scheduler::{Received, ResourceType};
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
-    const PATIENCE: Span = Span::seconds(30);
+    const TTL: Span = Span::seconds(30);
 
     fn object(value: &Value) -> Object {
         Object::parse(value).unwrap().unwrap()
@@ -371,7 +369,7 @@ mod tests {
             node: node.to_owned(),
             received: Received { kind: ResourceType::Regular, devices: 1, portion: 1_000_000 },
             gpu_groups: Vec::new(),
-            given: crate::scheduler::Given::default(),
+            extras: crate::scheduler::BindExtras::default(),
             why: String::new(),
         }
     }
@@ -388,28 +386,28 @@ mod tests {
         }
     }
 
-    fn with_pod() -> InFlight {
-        let mut known = InFlight::default();
-        known.see(pod("u1", None, None));
+    fn with_pod() -> SchedulerCache {
+        let mut known = SchedulerCache::default();
+        known.on_apply(pod("u1", None, None));
         known
     }
 
-    fn bound_to(known: &InFlight) -> Option<&str> {
+    fn bound_to(known: &SchedulerCache) -> Option<&str> {
         known.world().bind_requests.get(&key()).map(|request| request.node.as_str())
     }
 
-    fn leaving(known: &InFlight) -> bool {
+    fn leaving(known: &SchedulerCache) -> bool {
         known.world().pods[&key()].deletion.is_some()
     }
 
     #[test]
-    fn a_bind_counts_at_once_until_its_echo_takes_over() {
+    fn a_bind_counts_at_once_until_the_watch_shows_it() {
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
         assert_eq!(bound_to(&known), Some("a"));
-        known.see(request("a"));
+        known.on_apply(request("a"));
         assert!(known.is_empty());
-        known.lose(&ObjectId::BindRequest(key()));
+        known.on_delete(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), None, "the watch has shown it come and go");
     }
 
@@ -417,12 +415,12 @@ mod tests {
     fn a_bind_that_is_asked_for_in_a_batch_counts_once() {
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.see(batch("b"));
-        assert!(!known.is_empty(), "that is somebody else's");
-        known.see(batch("a"));
+        known.on_apply(batch("b"));
+        assert!(!known.is_empty(), "that is of another scheduler");
+        known.on_apply(batch("a"));
         assert!(known.is_empty());
         assert_eq!(known.world().bind_requests.len(), 1);
-        known.lose(&ObjectId::BindRequest(Key::new("n", "batch")));
+        known.on_delete(&ObjectId::BindRequest(Key::new("n", "batch")));
         assert!(known.world().bind_requests.is_empty());
     }
 
@@ -430,54 +428,54 @@ mod tests {
     fn a_relist_from_before_the_bind_does_not_undo_it() {
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.lose(&ObjectId::BindRequest(key()));
+        known.on_delete(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), Some("a"));
-        known.see(pod("u1", None, None));
+        known.on_apply(pod("u1", None, None));
         assert_eq!(bound_to(&known), Some("a"));
     }
 
     #[test]
     fn the_end_of_an_earlier_request_of_the_same_name_does_not_undo_it() {
         let mut known = with_pod();
-        known.see(failed_request("old"));
+        known.on_apply(failed_request("old"));
         known.assume(&Effect::DeleteBindRequest { request: key(), why: String::new() }, NOW);
         known.assume(&bind("new"), NOW);
-        known.see(failed_request("old"));
-        assert_eq!(bound_to(&known), Some("new"), "what is left of the old one is not the echo");
-        known.lose(&ObjectId::BindRequest(key()));
+        known.on_apply(failed_request("old"));
+        assert_eq!(bound_to(&known), Some("new"), "the old one does not confirm the new one");
+        known.on_delete(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), Some("new"));
-        known.see(request("new"));
+        known.on_apply(request("new"));
         assert!(known.is_empty());
     }
 
     #[test]
     fn a_failed_request_that_could_not_be_replaced_is_still_there() {
         let mut known = with_pod();
-        known.see(failed_request("old"));
+        known.on_apply(failed_request("old"));
         known.assume(&bind("new"), NOW);
-        known.refused(&Asked::Bind(key()));
+        known.forget(&Assumption::Bind(key()));
         assert_eq!(bound_to(&known), Some("old"), "so that the next cycle deletes it again");
     }
 
     #[test]
-    fn a_refused_or_forgotten_bind_does_not_count() {
+    fn a_rejected_or_expired_bind_does_not_count() {
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.refused(&Asked::Bind(key()));
+        known.forget(&Assumption::Bind(key()));
         assert_eq!(bound_to(&known), None);
         known.assume(&bind("a"), NOW);
-        known.expire(NOW.plus(PATIENCE), PATIENCE);
+        known.expire(NOW.plus(TTL), TTL);
         assert_eq!(bound_to(&known), Some("a"));
-        known.expire(NOW.plus(Span(PATIENCE.0 + 1)), PATIENCE);
+        known.expire(NOW.plus(Span(TTL.0 + 1)), TTL);
         assert_eq!(bound_to(&known), None);
     }
 
     #[test]
-    fn a_late_refusal_does_not_undo_what_the_watch_shows() {
+    fn a_late_rejection_does_not_undo_what_the_watch_shows() {
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.see(request("a"));
-        known.refused(&Asked::Bind(key()));
+        known.on_apply(request("a"));
+        known.forget(&Assumption::Bind(key()));
         assert_eq!(bound_to(&known), Some("a"));
     }
 
@@ -486,67 +484,71 @@ mod tests {
         for event in [pod("u1", Some("a"), None), pod("u2", None, None)] {
             let mut known = with_pod();
             known.assume(&bind("a"), NOW);
-            known.see(event);
+            known.on_apply(event);
             assert!(known.is_empty());
             assert_eq!(bound_to(&known), None);
         }
         let mut known = with_pod();
         known.assume(&bind("a"), NOW);
-        known.lose(&ObjectId::Pod(key()));
+        known.on_delete(&ObjectId::Pod(key()));
         assert!(known.is_empty());
     }
 
     #[test]
-    fn an_evicted_pod_is_leaving_at_once_whatever_else_is_seen_of_it() {
+    fn an_evicted_pod_is_terminating_at_once() {
         let mut known = with_pod();
         known.assume(&evict(), NOW);
         assert!(leaving(&known));
-        known.see(pod("u1", Some("a"), None));
+        known.on_apply(pod("u1", Some("a"), None));
         assert!(leaving(&known));
-        known.see(pod("u1", Some("a"), Some("1970-01-01T00:16:00Z")));
+        known.on_apply(pod("u1", Some("a"), Some("1970-01-01T00:16:00Z")));
         assert!(known.is_empty());
         assert!(leaving(&known));
     }
 
     #[test]
-    fn a_refused_eviction_leaves_the_pod_where_it_is() {
+    fn a_rejected_eviction_is_forgotten() {
         let mut known = with_pod();
         known.assume(&evict(), NOW);
-        known.refused(&Asked::Eviction(key()));
+        known.forget(&Assumption::Eviction(key()));
         assert!(!leaving(&known));
         known.assume(&evict(), NOW);
-        known.see(pod("u2", None, None));
+        known.on_apply(pod("u2", None, None));
         assert!(!leaving(&known), "a new pod of the same name was never evicted");
     }
 
     #[test]
-    fn a_nomination_holds_until_it_is_seen() {
-        let nominated = |known: &InFlight| known.world().pods[&key()].nominated_node.clone();
+    fn a_nomination_counts_until_the_watch_shows_it() {
+        let nominated = |known: &SchedulerCache| known.world().pods[&key()].nominated_node.clone();
         let mut known = with_pod();
         known.assume(&Effect::Nominate { pod: key(), node: Some("a".to_owned()) }, NOW);
-        known.see(pod("u1", None, None));
+        known.on_apply(pod("u1", None, None));
         assert_eq!(nominated(&known).as_deref(), Some("a"));
-        known.see(pod("u2", None, None));
+        known.on_apply(pod("u2", None, None));
         assert_eq!(nominated(&known), None, "a new pod of the same name was never nominated");
         assert!(known.is_empty());
     }
 
     #[test]
-    fn times_of_a_job_stay_as_written_until_they_are_seen() {
+    fn timestamps_of_a_group_count_until_the_watch_shows_them() {
         let group = |annotations: Value| {
             let metadata = json!({"namespace": "n", "name": "g", "annotations": annotations});
             object(&json!({"kind": "PodGroup", "metadata": metadata, "spec": {"queue": "q"}}))
         };
-        let mut known = InFlight::default();
-        known.see(group(json!({})));
+        let mut known = SchedulerCache::default();
+        known.on_apply(group(json!({})));
         let since = Timestamp(960_400_000);
         let job = Key::new("n", "g");
-        let note =
-            Effect::NoteJob { job: job.clone(), last_start: None, stale_since: Some(since), last_eviction: None };
+        let note = Effect::SetGroupTimestamps {
+            job: job.clone(),
+            last_start: None,
+            stale_since: Some(since),
+            last_eviction: None,
+        };
         known.assume(&note, NOW);
-        known.see(group(json!({})));
+        known.on_apply(group(json!({})));
         assert_eq!(known.world().pod_groups[&job].stale_since, Some(since));
-        known.see(group(json!({"kai.scheduler/stale-podgroup-timestamp": "1970-01-01T00:16:00Z"})));
+        known.on_apply(group(json!({"kai.scheduler/stale-podgroup-timestamp": "1970-01-01T00:16:00Z"})));
         assert!(known.is_empty());
         assert_eq!(known.world().pod_groups[&job].stale_since, Some(Timestamp(960_000_000)));
     }

@@ -1,4 +1,4 @@
-//! Clusters drawn in a few lines, for tests, and cycles drawn back.
+//! Test clusters written in a few lines, and results of cycles as text.
 //!
 //! ```text
 //! node a gpu=8 cpu=32
@@ -19,7 +19,7 @@ use std::fmt::Write;
 use kai_engine::units::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::effect::{Cycle, Effect, GpuGroup};
+use super::effect::{CycleResult, Effect, Explanation, GpuGroup};
 use super::settings::{Settings, Usage};
 use crate::kinds::Object;
 use crate::world::World;
@@ -238,41 +238,43 @@ fn relations(line: &Line<'_>) -> (Value, Value) {
     (affinity, spread.into_iter().collect())
 }
 
-/// One cycle over the drawing, drawn.
-pub(super) fn play(text: &str, settings: &Settings) -> String {
-    draw(&super::cycle(&world(text), settings, &Usage::default(), NOW))
+/// The result of one cycle as text.
+pub(super) fn run_and_render(text: &str, settings: &Settings) -> String {
+    render(&super::cycle(&world(text), settings, &Usage::default(), NOW))
 }
 
-pub(super) fn draw(cycle: &Cycle) -> String {
+pub(super) fn render(cycle: &CycleResult) -> String {
     let mut text = String::new();
     for effect in &cycle.effects {
         match effect {
             Effect::Bind { pod, node, gpu_groups, why, .. } => {
                 writeln!(text, "bind {} {node}{}: {why}", pod.name, devices(gpu_groups))
             }
-            Effect::Promise { pod, node, gpu_groups, why, .. } => {
-                writeln!(text, "promise {} {node}{}: {why}", pod.name, devices(gpu_groups))
+            Effect::Pipeline { pod, node, gpu_groups, why, .. } => {
+                writeln!(text, "pipeline {} {node}{}: {why}", pod.name, devices(gpu_groups))
             }
             Effect::Evict { pod, why, .. } => writeln!(text, "evict {}: {why}", pod.name),
-            Effect::NoteJob { job, last_start, stale_since, .. } => {
+            Effect::SetGroupTimestamps { job, last_start, stale_since, .. } => {
                 let set = |time: &Option<Timestamp>| if time.is_some() { "yes" } else { "no" };
-                writeln!(text, "note {}: started {}, stale {}", job.name, set(last_start), set(stale_since))
+                writeln!(text, "timestamps {}: started {}, stale {}", job.name, set(last_start), set(stale_since))
             }
             Effect::Nominate { pod, node } => {
                 writeln!(text, "nominate {} {}", pod.name, node.as_deref().unwrap_or("nowhere"))
             }
             Effect::DeleteBindRequest { request, why } => writeln!(text, "delete bind request {}: {why}", request.name),
-            Effect::MarkPod { pod, words } => writeln!(text, "mark {}: {}: {}", pod.name, words.code, words.message),
+            Effect::MarkPod { pod, explanation: Explanation { reason, message } } => {
+                writeln!(text, "mark {}: {reason}: {message}", pod.name)
+            }
         }
         .expect("text takes everything");
     }
     for job in &cycle.pending {
-        for words in &job.reasons {
-            writeln!(text, "{} waits: {}: {}", job.job.name, words.code, words.message).expect("text takes everything");
+        for Explanation { reason, message } in &job.reasons {
+            writeln!(text, "{} waits: {reason}: {message}", job.job.name).expect("text takes everything");
         }
     }
     for problem in &cycle.problems {
-        writeln!(text, "{}: {}: {}", problem.object, problem.words.code, problem.words.message)
+        writeln!(text, "{}: {}: {}", problem.object, problem.explanation.reason, problem.explanation.message)
             .expect("text takes everything");
     }
     text

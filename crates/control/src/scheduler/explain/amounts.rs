@@ -11,7 +11,7 @@ use crate::quantity::decimal;
 const GB: i64 = 1_000_000_000;
 
 /// `2 GPUs`, `1.5 CPU cores`, `16 GB of memory`.
-pub(super) fn amount(resource: QueueResource, value: i64) -> String {
+pub(in crate::scheduler) fn amount(resource: QueueResource, value: i64) -> String {
     match resource {
         QueueResource::Cpu => counted(value, 1000, "CPU core", "CPU cores"),
         QueueResource::Memory => format!("{} GB of memory", decimal(value, GB)),
@@ -20,7 +20,7 @@ pub(super) fn amount(resource: QueueResource, value: i64) -> String {
 }
 
 /// The number alone, for sentences that name the resource already.
-pub(super) fn number(resource: QueueResource, value: i64) -> String {
+pub(in crate::scheduler) fn number(resource: QueueResource, value: i64) -> String {
     match resource {
         QueueResource::Cpu => decimal(value, 1000),
         QueueResource::Memory => format!("{} GB", decimal(value, GB)),
@@ -29,7 +29,7 @@ pub(super) fn number(resource: QueueResource, value: i64) -> String {
 }
 
 /// A bound, or the word for none.
-pub(super) fn bound(resource: QueueResource, ceiling: Ceiling) -> String {
+pub(in crate::scheduler) fn bound(resource: QueueResource, ceiling: Ceiling) -> String {
     match ceiling {
         Ceiling::Unlimited => "Unlimited".to_owned(),
         Ceiling::At(value) => number(resource, value),
@@ -37,7 +37,7 @@ pub(super) fn bound(resource: QueueResource, ceiling: Ceiling) -> String {
 }
 
 /// What a queue resource is called.
-pub(super) fn called(resource: QueueResource) -> &'static str {
+pub(in crate::scheduler) fn called(resource: QueueResource) -> &'static str {
     match resource {
         QueueResource::Cpu => "CPU cores",
         QueueResource::Memory => "memory",
@@ -46,7 +46,7 @@ pub(super) fn called(resource: QueueResource) -> &'static str {
 }
 
 /// An amount of a snapshot column.
-pub(super) fn column_amount(column: usize, name: &str, value: i64) -> String {
+pub(in crate::scheduler) fn column_amount(column: usize, name: &str, value: i64) -> String {
     match column {
         CPU => amount(QueueResource::Cpu, value),
         MEMORY => amount(QueueResource::Memory, value),
@@ -61,7 +61,7 @@ pub(super) fn column_amount(column: usize, name: &str, value: i64) -> String {
 }
 
 /// An amount of a snapshot column as Kubernetes writes it: the resource and the quantity.
-pub(super) fn as_quantity(column: usize, names: &[&str], value: i64) -> (String, String) {
+pub(in crate::scheduler) fn as_quantity(column: usize, names: &[&str], value: i64) -> (String, String) {
     let milli = |value: i64| if value % 1000 == 0 { (value / 1000).to_string() } else { format!("{value}m") };
     let (name, quantity) = match column {
         CPU => ("cpu", milli(value)),
@@ -87,7 +87,7 @@ fn counted(value: i64, parts: i64, one: &str, many: &str) -> String {
 }
 
 /// `1 node`, `3 nodes`.
-pub(super) fn count(number: u32, one: &str, many: &str) -> String {
+pub(in crate::scheduler) fn count(number: u32, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 

@@ -7,11 +7,11 @@ use kai_api::keys::resource;
 use kai_api::{QueueDetails, UnschedulableDetails};
 use kai_engine::units::{Ceiling, Triple};
 
-use super::effect::{Blocked, QueueView};
+use crate::scheduler::effect::{Blocked, QueueView};
 use crate::status::resource_sum::ResourceSum;
 
 /// Of the queue that blocks; queues are ordered by name.
-pub(super) fn of(queues: &[QueueView], blocked: &Blocked) -> Option<UnschedulableDetails> {
+pub(in crate::scheduler) fn of(queues: &[QueueView], blocked: &Blocked) -> Option<UnschedulableDetails> {
     let at = queues.binary_search_by(|queue| queue.name.cmp(&blocked.queue)).ok()?;
     let queue = &queues[at];
     let non_preemptible = if blocked.preemptible { Triple::ZERO } else { blocked.request };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::keys::name;
 use serde_json::{Value, json};
 
-use crate::roles::accounts;
+use super::accounts;
 
 const ROLE: &str = "kai-podgrouper-declared";
 const GROUPER: &str = "kai-podgrouper";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kai_api::keys::name::DEFAULT_SUB_GROUP;
 
 use crate::objects::{Pod, PodGroup, SubGroup, TopologyConstraint};
-use crate::scheduler::effect::Words;
+use crate::scheduler::effect::Explanation;
 
 /// A checked tree. Leaves are numbered in the order in which the tree is walked, members in name order.
 pub(super) struct Plan<'w> {
@@ -64,7 +64,7 @@ impl<'w> Plan<'w> {
     }
 
     /// Why a pod belongs to no leaf.
-    pub(super) fn no_leaf(&self, pod: &Pod, group: &str) -> Words {
+    pub(super) fn no_leaf(&self, pod: &Pod, group: &str) -> Explanation {
         let namespace = &pod.key.namespace;
         let known = if self.named { self.leaves.join(", ") } else { "none".to_owned() };
         let message = match pod.sub_group() {
@@ -78,7 +78,7 @@ impl<'w> Plan<'w> {
                 kai_api::keys::label::SUB_GROUP_NAME
             ),
         };
-        Words { code: kai_api::keys::reason::UNSCHEDULABLE, message }
+        Explanation { reason: kai_api::keys::reason::UNSCHEDULABLE, message }
     }
 }
 
@@ -133,7 +133,7 @@ fn fault(sub_groups: &[SubGroup]) -> Option<TreeFault> {
 }
 
 impl TreeFault {
-    pub(crate) fn words(&self) -> Words {
+    pub(crate) fn explain(&self) -> Explanation {
         let message = match self {
             Self::Duplicate { name } => format!(
                 "Two sub-groups are called {name}, so that nothing of the job is scheduled. Give each a name of its own."
@@ -147,7 +147,7 @@ impl TreeFault {
                  circle."
             ),
         };
-        Words { code: "InvalidPodGroup", message }
+        Explanation { reason: "InvalidPodGroup", message }
     }
 }
 

@@ -1,4 +1,4 @@
-//! From an outcome back to names: what to do, who waits and why, how the queues stand.
+//! Decodes the outcome of a cycle, the inverse of `lower`: ids become names again, decisions effects, reasons explanations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
 use kai_engine::units::{GPU, QueueResource, Timestamp};
 
-use super::amounts::{as_quantity, bound, count};
 use super::effect::{
-    Blocked, ClaimedDevices, Cycle, Effect, Given, GpuGroup, NumaZone, PendingJob, QueueView, Received, ResourceType,
-    Words,
+    BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, Explanation, GpuGroup, NumaZone, PendingJob, QueueView,
+    Received, ResourceType,
 };
+use super::explain::amounts::{as_quantity, bound, count};
+use super::explain::cache::ExplanationCache;
+use super::explain::{Explainer, standing};
 use super::gpu_groups::fresh_name;
 use super::lower::{Lowered, TreeFault};
-use super::said::Said;
-use super::words::{Speaker, standing};
 use crate::devices::Written;
 use crate::duration;
 use crate::objects::PodGroup;
 use crate::world::World;
 use kai_api::keys::reason;
 
-/// Everything that a cycle has to say, and by job what it says of waiting ones for the reasons of the outcome alone.
-pub(super) fn raise<'w>(
+/// The result of a cycle; and by job the explanations that depend on the reasons alone, for the next cycle.
+pub(super) fn decode<'w>(
     world: &'w World,
     lowered: &Lowered<'w>,
     outcome: &Outcome,
     now: Timestamp,
-    said: Option<&Said>,
-) -> (Cycle, Vec<Option<Arc<PendingJob>>>) {
-    let raiser = Raiser {
-        speaker: Speaker::new(world, lowered),
+    last: Option<&ExplanationCache>,
+) -> (CycleResult, Vec<Option<Arc<PendingJob>>>) {
+    let decoder = OutcomeDecoder {
+        explainer: Explainer::new(world, lowered),
         world,
         lowered,
         outcome,
@@ -42,9 +42,9 @@ pub(super) fn raise<'w>(
         groups: group_names(world, lowered, outcome, now),
         now,
     };
-    let decided = outcome.decisions.iter().map(|decision| raiser.decision(decision));
+    let decided = outcome.decisions.iter().map(|decision| decoder.decision(decision));
     let noted = outcome.notes.iter().filter_map(|note| {
-        Some(Effect::NoteJob {
+        Some(Effect::SetGroupTimestamps {
             job: lowered.names.job(note.job.index())?.clone(),
             last_start: note.last_start,
             stale_since: note.stale_since,
@@ -56,13 +56,13 @@ pub(super) fn raise<'w>(
         node: nomination.node.map(|node| lowered.names.nodes[node.index()].to_owned()),
     });
     let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).chain(nominated).collect();
-    let ((pending, words), queues) = (raiser.pending(said), raiser.queues());
-    (Cycle { effects, pending, queues, problems: lowered.problems.clone() }, words)
+    let ((pending, explained), queues) = (decoder.pending(last), decoder.queues());
+    (CycleResult { effects, pending, queues, problems: lowered.problems.clone() }, explained)
 }
 
-struct Raiser<'a, 'w> {
+struct OutcomeDecoder<'a, 'w> {
     world: &'a World,
-    speaker: Speaker<'a, 'w>,
+    explainer: Explainer<'a, 'w>,
     lowered: &'a Lowered<'w>,
     outcome: &'a Outcome,
     /// Pods bound in this cycle, by job.
@@ -104,7 +104,7 @@ fn group_names(world: &World, lowered: &Lowered<'_>, outcome: &Outcome, now: Tim
     names
 }
 
-impl Raiser<'_, '_> {
+impl OutcomeDecoder<'_, '_> {
     fn decision(&self, decision: &Decision) -> Effect {
         match decision {
             Decision::Bind { task, assignment } => Effect::Bind {
@@ -113,15 +113,15 @@ impl Raiser<'_, '_> {
                 node: self.lowered.names.nodes[assignment.node.index()].to_owned(),
                 received: self.received(*task, assignment),
                 gpu_groups: self.gpu_groups(assignment),
-                given: self.given(*task, assignment),
+                extras: self.extras(*task, assignment),
                 why: self.why_bound(*task),
             },
-            Decision::Pipeline { task, assignment } => Effect::Promise {
+            Decision::Pipeline { task, assignment } => Effect::Pipeline {
                 pod: self.lowered.names.tasks[task.index()].clone(),
                 job: self.job_of(*task),
                 node: self.lowered.names.nodes[assignment.node.index()].to_owned(),
                 gpu_groups: self.gpu_groups(assignment),
-                why: self.why_promised(*task),
+                why: self.why_pipelined(*task),
             },
             Decision::Evict { task, cause } => Effect::Evict {
                 pod: self.lowered.names.tasks[task.index()].clone(),
@@ -155,18 +155,18 @@ impl Raiser<'_, '_> {
         assignment.devices.iter().map(name).collect()
     }
 
-    fn given(&self, task: TaskId, assignment: &Assignment) -> Given {
-        let mut given = Given { numa_zones: self.numa_zones(assignment), ..Given::default() };
+    fn extras(&self, task: TaskId, assignment: &Assignment) -> BindExtras {
+        let mut extras = BindExtras { numa_zones: self.numa_zones(assignment), ..BindExtras::default() };
         let pod = self.world.pods.get(self.lowered.names.tasks[task.index()]);
-        let (Some(devices), Some(pod)) = (&self.lowered.devices, pod) else { return given };
+        let (Some(devices), Some(pod)) = (&self.lowered.devices, pod) else { return extras };
         for grant in &assignment.grants {
             match &devices.written[grant.claim.index()] {
                 Written::Claim(claim) => {
                     let key = &claim.key;
                     let own = pod.claims.iter().find(|own| own.claim.as_deref() == Some(key.name.as_str()));
-                    // What it has been given already stays as it is, to the letter.
+                    // An existing allocation is passed on unchanged.
                     let allocation = claim.allocation.as_ref().map(|allocation| allocation.raw.clone());
-                    given.claims.extend(own.map(|own| {
+                    extras.claims.extend(own.map(|own| {
                         ClaimedDevices {
                             name: own.name.clone(),
                             claim: key.clone(),
@@ -176,12 +176,12 @@ impl Raiser<'_, '_> {
                     }));
                 }
                 Written::Extended(spec) if !grant.picks.is_empty() => {
-                    given.extended = Some(devices.inventory.extended(spec, grant, assignment.node, pod));
+                    extras.extended = Some(devices.inventory.extended(spec, grant, assignment.node, pod));
                 }
                 Written::Extended(_) => {}
             }
         }
-        given
+        extras
     }
 
     fn numa_zones(&self, assignment: &Assignment) -> Vec<NumaZone> {
@@ -229,7 +229,7 @@ impl Raiser<'_, '_> {
         }
     }
 
-    /// How the queue of a pod stands in the resource that the pod is about.
+    /// What the queue of a pod holds of the pod's main resource.
     fn queue_standing(&self, task: TaskId) -> Option<String> {
         let snapshot = &self.lowered.snapshot;
         let row = snapshot.task(task);
@@ -241,13 +241,13 @@ impl Raiser<'_, '_> {
         Some(format!("queue {name} now holds {holds}"))
     }
 
-    fn why_promised(&self, task: TaskId) -> String {
+    fn why_pipelined(&self, task: TaskId) -> String {
         let moved =
             matches!(self.lowered.snapshot.task(task).status, Status::Running | Status::Bound | Status::Binding);
         if moved {
-            "moves here once its pod on the other node has ended".to_owned()
+            "pipelined: moves here when its pod on the other node has terminated".to_owned()
         } else {
-            "gets the room here once the pods that hold it have ended".to_owned()
+            "pipelined: starts here when terminating pods release the resources".to_owned()
         }
     }
 
@@ -297,14 +297,14 @@ impl Raiser<'_, '_> {
         self.world.pod_groups.get(self.lowered.names.job(job.index())?)
     }
 
-    /// Jobs with pods that wait, and why; and the same by job, where the reasons are all there is to say.
-    fn pending(&self, said: Option<&Said>) -> (Vec<Arc<PendingJob>>, Vec<Option<Arc<PendingJob>>>) {
+    /// Jobs with pending pods, and why; and by job the explanations that depend on the reasons alone.
+    fn pending(&self, last: Option<&ExplanationCache>) -> (Vec<Arc<PendingJob>>, Vec<Option<Arc<PendingJob>>>) {
         let jobs = self.lowered.snapshot.jobs.len();
         let mut verdicts: Vec<Option<&Verdict>> = vec![None; jobs];
         for verdict in &self.outcome.verdicts {
             verdicts[verdict.job.index()] = Some(verdict);
         }
-        let mut words = vec![None; jobs];
+        let mut explained = vec![None; jobs];
         let faults: BTreeMap<usize, &TreeFault> =
             self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
         let placed = self.placed();
@@ -312,37 +312,36 @@ impl Raiser<'_, '_> {
         let waits = |task: &TaskId| matches!(snapshot.task(*task).status, Status::Pending | Status::Gated);
         let mut pending = Vec::new();
         for job in snapshot.job_ids() {
-            let (mut waiting, mut promised) = (0, 0);
+            let (mut waiting, mut pipelined) = (0, 0);
             for task in snapshot.job_tasks(job).filter(waits) {
                 let placed = placed.get(&task);
                 waiting += usize::from(placed != Some(&Placed::Bound));
-                promised += usize::from(placed == Some(&Placed::Promised));
+                pipelined += usize::from(placed == Some(&Placed::Pipelined));
             }
             if waiting == 0 {
                 continue;
             }
             let fault = faults.get(&job.index());
             let verdict = verdicts[job.index()].filter(|_| fault.is_none());
-            let known = verdict.and_then(|verdict| said?.words(job, &verdict.reasons)).filter(|_| promised == 0);
+            let known = verdict.and_then(|verdict| last?.get(job, &verdict.reasons)).filter(|_| pipelined == 0);
             if let Some(known) = known {
-                words[job.index()] = Some(Arc::clone(known));
+                explained[job.index()] = Some(Arc::clone(known));
                 pending.push(Arc::clone(known));
                 continue;
             }
             let Some(group) = self.group(job) else { continue };
             let mut reasons = match (fault, verdict) {
-                (Some(fault), _) => vec![fault.words()],
-                (None, Some(verdict)) => self.speaker.reasons(group, &verdict.reasons),
+                (Some(fault), _) => vec![fault.explain()],
+                (None, Some(verdict)) => self.explainer.reasons(group, &verdict.reasons),
                 (None, None) => Vec::new(),
             };
-            if promised > 0 {
-                reasons.insert(0, promised_words(promised, waiting));
+            if pipelined > 0 {
+                reasons.insert(0, pipelined_explanation(pipelined, waiting));
             }
             if reasons.is_empty() {
-                reasons.push(Words {
-                    code: reason::UNSCHEDULABLE,
-                    message: "It was not tried in this cycle: jobs before it in its queue used up what may be tried."
-                        .to_owned(),
+                reasons.push(Explanation {
+                    reason: reason::UNSCHEDULABLE,
+                    message: "Not attempted in this cycle.".to_owned(),
                 });
             }
             let waits = Arc::new(PendingJob {
@@ -352,12 +351,12 @@ impl Raiser<'_, '_> {
                 reasons,
                 blocked: verdict.and_then(|verdict| self.blocked(verdict)),
             });
-            if verdict.is_some() && promised == 0 {
-                words[job.index()] = Some(Arc::clone(&waits));
+            if verdict.is_some() && pipelined == 0 {
+                explained[job.index()] = Some(Arc::clone(&waits));
             }
             pending.push(waits);
         }
-        (pending, words)
+        (pending, explained)
     }
 
     fn blocked(&self, verdict: &Verdict) -> Option<Blocked> {
@@ -377,7 +376,7 @@ impl Raiser<'_, '_> {
             .iter()
             .filter_map(|decision| match decision {
                 Decision::Bind { task, .. } => Some((*task, Placed::Bound)),
-                Decision::Pipeline { task, .. } => Some((*task, Placed::Promised)),
+                Decision::Pipeline { task, .. } => Some((*task, Placed::Pipelined)),
                 Decision::Evict { .. } => None,
             })
             .collect()
@@ -403,16 +402,16 @@ impl Raiser<'_, '_> {
     }
 }
 
-fn promised_words(promised: usize, waiting: usize) -> Words {
+fn pipelined_explanation(pipelined: usize, waiting: usize) -> Explanation {
     let who =
-        if promised == waiting { "Its pods".to_owned() } else { format!("{promised} of its {waiting} waiting pods") };
-    let message = format!("{who} will start when pods that are ending have left their nodes.");
-    Words { code: reason::PIPELINED, message }
+        if pipelined == waiting { "Its pods".to_owned() } else { format!("{pipelined} of its {waiting} waiting pods") };
+    let message = format!("{who} are pipelined and start when terminating pods release their nodes.");
+    Explanation { reason: reason::PIPELINED, message }
 }
 
 /// What a cycle did with a waiting pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Placed {
     Bound,
-    Promised,
+    Pipelined,
 }

@@ -1,0 +1,234 @@
+//! The API calls that follow from a cycle: bind requests, evictions, timestamps, conditions and events.
+//!
+//! Level-triggered: what the cluster already shows is not written again, and what no longer holds is removed.
+
+mod batching;
+mod bind_requests;
+mod conditions;
+mod events;
+
+#[cfg(test)]
+mod tests;
+
+pub use events::{Event, InvolvedObject};
+
+use std::collections::BTreeMap;
+
+use kai_api::keys::{annotation, eviction_event, reason};
+use kai_api::{BindRequest, SchedulingCondition};
+use kai_engine::units::{Span, Timestamp};
+
+use self::batching::request_key;
+use self::conditions::{GroupPodStates, name_of};
+use self::events::eviction_message;
+use super::config::action_name;
+use super::effect::{CycleResult, Effect, QueueView};
+use super::settings::Settings;
+use crate::key::{GroupKey, Key, PodKey};
+use crate::objects::reader::write_time;
+use crate::world::World;
+
+/// One API call. All are idempotent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    CreateBindRequest(Box<BindRequest>),
+    /// One object with the requests of all these pods.
+    CreateBindBatch {
+        batch: Box<BindRequest>,
+        pods: Vec<PodKey>,
+    },
+    /// A request of its own, or one in a batch.
+    DeleteBindRequest(Key),
+    /// Put the pod into the shard that bound it.
+    LabelPod {
+        pod: PodKey,
+        key: String,
+        value: String,
+    },
+    Evict {
+        pod: PodKey,
+        uid: String,
+        message: String,
+    },
+    /// `status.nominatedNodeName`; `None` removes it.
+    Nominate {
+        pod: PodKey,
+        node: Option<String>,
+    },
+    /// The annotations with the group's times; `None` removes one.
+    PatchGroupTimestamps {
+        group: GroupKey,
+        annotations: BTreeMap<String, Option<String>>,
+    },
+    /// The group's scheduling conditions, all of them.
+    SetGroupConditions {
+        group: GroupKey,
+        conditions: Vec<SchedulingCondition>,
+        /// The object has such a condition already: low priority.
+        is_update: bool,
+    },
+    /// `PodScheduled=False`. Autoscalers add nodes for reason `Unschedulable`, and for no other.
+    SetUnschedulable {
+        pod: PodKey,
+        reason: &'static str,
+        message: String,
+        /// The object has such a condition already: low priority.
+        is_update: bool,
+    },
+    Emit(Event),
+}
+
+/// What the scheduler assumes from a write on, until a watch confirms it or it is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assumption {
+    Bind(PodKey),
+    Eviction(PodKey),
+    Nomination(PodKey),
+    GroupTimestamps(GroupKey),
+    /// `PodScheduled=False`.
+    PodCondition(PodKey),
+    /// The scheduling conditions of a group.
+    GroupConditions(GroupKey),
+}
+
+impl Write {
+    /// What is to be forgotten if the write was rejected.
+    pub fn assumptions(&self) -> Vec<Assumption> {
+        match self {
+            Self::CreateBindRequest(request) => request_key(request).map(Assumption::Bind).into_iter().collect(),
+            Self::CreateBindBatch { pods, .. } => pods.iter().cloned().map(Assumption::Bind).collect(),
+            Self::Evict { pod, .. } => vec![Assumption::Eviction(pod.clone())],
+            Self::Nominate { pod, .. } => vec![Assumption::Nomination(pod.clone())],
+            Self::PatchGroupTimestamps { group, .. } => vec![Assumption::GroupTimestamps(group.clone())],
+            Self::SetUnschedulable { pod, .. } => vec![Assumption::PodCondition(pod.clone())],
+            Self::SetGroupConditions { group, .. } => vec![Assumption::GroupConditions(group.clone())],
+            Self::DeleteBindRequest(_) | Self::LabelPod { .. } | Self::Emit(_) => Vec::new(),
+        }
+    }
+}
+
+/// Plans the writes that follow from a cycle, and remembers what it reported last.
+#[derive(Clone, Debug, Default)]
+pub struct WritePlanner {
+    sent_events: BTreeMap<(InvolvedObject, &'static str), String>,
+    last_reports: BTreeMap<GroupKey, LastReport>,
+}
+
+/// What was reported last of a pending group.
+#[derive(Clone, Debug)]
+struct LastReport {
+    reasons: Vec<&'static str>,
+    at: Timestamp,
+    /// How often the message was rewritten for the same reasons.
+    rewrites: u32,
+}
+
+/// Debounce: while the reasons of a group are the same, its message is rewritten at most once per interval, and the
+/// interval doubles with each rewrite. The numbers in it change whenever any pod starts.
+const REWORD_DEBOUNCE: Span = Span::seconds(10);
+const REWORD_DEBOUNCE_MAX: Span = Span::seconds(300);
+
+impl LastReport {
+    fn debounce(&self) -> Span {
+        Span(REWORD_DEBOUNCE.0 << self.rewrites.min(10)).min(REWORD_DEBOUNCE_MAX)
+    }
+}
+
+impl WritePlanner {
+    /// The writes after this cycle, most urgent first.
+    pub fn plan(&mut self, world: &World, cycle: &CycleResult, settings: &Settings, now: Timestamp) -> Vec<Write> {
+        let pod_states = GroupPodStates::read(world, cycle);
+        let queues = &cycle.queues;
+        let mut planned =
+            CycleWrites { world, queues, settings, now, writes: Vec::new(), events: Vec::new(), debounced: false };
+        for effect in &cycle.effects {
+            planned.effect(effect);
+        }
+        let before = std::mem::take(&mut self.last_reports);
+        for job in &cycle.pending {
+            let reasons = job.reasons.iter().map(|explanation| explanation.reason);
+            // Remarks come and go with what was tried.
+            let reasons: Vec<&'static str> = reasons.filter(|reason| *reason != reason::UNSCHEDULABLE).collect();
+            let last = before.get(&job.job).filter(|last| last.reasons == reasons);
+            let debounced = last.is_some_and(|last| (Span(0)..last.debounce()).contains(&now.since(last.at)));
+            planned.debounced = debounced;
+            let changes = planned.pending(job, &pod_states[&name_of(&job.job)]);
+            let (at, rewrites) = match last {
+                Some(last) if debounced || !changes => (last.at, last.rewrites),
+                Some(last) => (now, last.rewrites.saturating_add(1)),
+                None => (now, 0),
+            };
+            self.last_reports.insert(job.job.clone(), LastReport { reasons, at, rewrites });
+        }
+        for group in world.pod_groups.values() {
+            let settled = pod_states.get(&name_of(&group.key)).is_none_or(|pods| !pods.pending && !pods.binding);
+            if !group.conditions.is_empty() && settled {
+                let (group, conditions) = (group.key.clone(), Vec::new());
+                planned.writes.push(Write::SetGroupConditions { group, conditions, is_update: true });
+            }
+        }
+        let CycleWrites { mut writes, events, .. } = planned;
+        writes = batching::batched(writes, world, settings, now);
+        writes.extend(self.dedupe_events(events).into_iter().map(Write::Emit));
+        writes
+    }
+}
+
+/// The writes of one cycle, as they are collected.
+struct CycleWrites<'a> {
+    world: &'a World,
+    queues: &'a [QueueView],
+    settings: &'a Settings,
+    now: Timestamp,
+    writes: Vec<Write>,
+    /// `(event, debounced)`.
+    events: Vec<(Event, bool)>,
+    /// Debounced: write conditions and events only for objects that have none.
+    debounced: bool,
+}
+
+impl CycleWrites<'_> {
+    fn effect(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Bind { pod, node, received, gpu_groups, extras, .. } => {
+                let groups = gpu_groups.iter().map(|group| group.name.clone()).collect();
+                self.bind(pod, node, *received, groups, extras);
+            }
+            Effect::Pipeline { pod, node, .. } => {
+                let message = format!("Pod {pod} was pipelined to node {node}");
+                self.pod_event(pod, false, reason::PIPELINED, message);
+            }
+            Effect::Evict { pod, job, action, beneficiary, batch, why, .. } => {
+                let message = eviction_message(pod, *action, beneficiary.as_ref(), why);
+                let uid = self.world.pods.get(pod).map_or_else(String::new, |pod| pod.uid.clone());
+                self.writes.push(Write::Evict { pod: pod.clone(), uid, message: message.clone() });
+                let mut annotations = BTreeMap::from([
+                    (eviction_event::NUM_EVICTED_PODS.to_owned(), batch.to_string()),
+                    (eviction_event::EVICTOR_ACTION_TYPE.to_owned(), action_name(*action).to_owned()),
+                ]);
+                if let Some(winner) = beneficiary {
+                    annotations.insert(eviction_event::EVICTOR_POD_GROUP_NAME.to_owned(), winner.name.clone());
+                    annotations
+                        .insert(eviction_event::EVICTOR_POD_GROUP_NAMESPACE.to_owned(), winner.namespace.clone());
+                }
+                self.group_event(job, reason::EVICT, message, annotations);
+            }
+            Effect::SetGroupTimestamps { job, last_start, stale_since, last_eviction } => {
+                let times = [
+                    (annotation::LAST_START_TIMESTAMP, *last_start),
+                    (annotation::STALE_POD_GROUP_TIMESTAMP, *stale_since),
+                    (annotation::LAST_EVICTION_TIMESTAMP, *last_eviction),
+                ];
+                let annotations = times.into_iter().map(|(key, time)| (key.to_owned(), time.map(write_time))).collect();
+                self.writes.push(Write::PatchGroupTimestamps { group: job.clone(), annotations });
+            }
+            Effect::Nominate { pod, node } => {
+                self.writes.push(Write::Nominate { pod: pod.clone(), node: node.clone() });
+            }
+            Effect::DeleteBindRequest { request, .. } => self.writes.push(Write::DeleteBindRequest(request.clone())),
+            Effect::MarkPod { pod, explanation } => {
+                self.set_unschedulable(pod, reason::UNSCHEDULABLE, &explanation.message, true);
+            }
+        }
+    }
+}
