@@ -13,6 +13,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 
 /// The same as YAML documents.
 pub fn crds_yaml() -> String {
-    let document = |crd| format!("---\n{}", serde_norway::to_string(&crd).expect("a CRD is YAML"));
+    let document = |crd| format!("---\n{}", yaml_serde::to_string(&crd).expect("a CRD is YAML"));
     crds().into_iter().map(document).collect()
 }

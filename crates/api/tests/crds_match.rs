@@ -40,7 +40,7 @@ fn crds_match() {
 fn yaml_holds_every_crd_once_in_the_same_order() {
     let yaml = kai_api::crds_yaml();
     let documents: Vec<Value> =
-        yaml.split("---\n").filter(|text| !text.is_empty()).map(|text| serde_norway::from_str(text).unwrap()).collect();
+        yaml.split("---\n").filter(|text| !text.is_empty()).map(|text| yaml_serde::from_str(text).unwrap()).collect();
     let crds: Vec<Value> = kai_api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
     assert_eq!(documents, crds);
 }
@@ -104,7 +104,7 @@ fn read(dir: &Path) -> BTreeMap<String, Value> {
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let yaml = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     let crds: BTreeMap<String, Value> =
-        yaml.map(|path| named(serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap())).collect();
+        yaml.map(|path| named(yaml_serde::from_str(&fs::read_to_string(path).unwrap()).unwrap())).collect();
     assert!(!crds.is_empty(), "no manifests in {}", dir.display());
     crds
 }

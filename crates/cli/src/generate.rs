@@ -57,7 +57,7 @@ fn yaml(cluster: &Cluster, out: impl Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     for object in manifests(cluster) {
         out.write_all(b"---\n")?;
-        serde_norway::to_writer(&mut out, &object).map_err(io::Error::other)?;
+        yaml_serde::to_writer(&mut out, &object).map_err(io::Error::other)?;
     }
     out.flush()
 }

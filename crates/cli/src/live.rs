@@ -420,5 +420,5 @@ pub(crate) fn read_yaml(path: &Path) -> Result<Value, Complaint> {
         Ok(text) => text,
         Err(error) => return Err(wrong(format!("cannot be read: {error}"))),
     };
-    serde_norway::from_str(&text).map_err(|error| wrong(format!("is not YAML: {error}")))
+    yaml_serde::from_str(&text).map_err(|error| wrong(format!("is not YAML: {error}")))
 }

@@ -16,7 +16,7 @@ pub(crate) fn print<T: Serialize>(
     let text = match format {
         Format::Table => table(result),
         Format::Json => serde_json::to_string_pretty(result).map(|text| text + "\n").map_err(io::Error::from)?,
-        Format::Yaml => serde_norway::to_string(result).map_err(io::Error::other)?,
+        Format::Yaml => yaml_serde::to_string(result).map_err(io::Error::other)?,
     };
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_bytes())?;

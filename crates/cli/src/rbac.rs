@@ -10,7 +10,7 @@ pub(crate) fn run(args: &RbacArgs) -> Result<(), Complaint> {
     let mut manifests = kai_control::rbac::manifests();
     manifests.extend(kai_control::rbac::declared::manifests(args.kinds()));
     for manifest in manifests {
-        let document = serde_norway::to_string(&manifest).expect("plain text and maps can be written as YAML");
+        let document = yaml_serde::to_string(&manifest).expect("plain text and maps can be written as YAML");
         write!(out, "---\n{document}")?;
     }
     Ok(())

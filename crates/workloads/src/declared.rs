@@ -98,7 +98,7 @@ impl DeclaredKinds {
 
 impl DeclaredKind {
     fn read(config_map: Object<'_>, key: &str, text: &str) -> Result<Self, GroupError> {
-        let declared: Self = serde_norway::from_str(text).map_err(|error| {
+        let declared: Self = yaml_serde::from_str(text).map_err(|error| {
             let expected = "YAML with kind, group, replicas, minimum, queue, priority and template".to_owned();
             config_map.fault(format!("data.{key}"), Fault::Malformed { expected, found: error.to_string() })
         })?;

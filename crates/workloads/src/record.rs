@@ -109,7 +109,7 @@ mod tests {
             "@x",
             "`",
         ] {
-            let back: serde_norway::Value = serde_norway::from_str(&format!("v: {}\n", scalar(text))).unwrap();
+            let back: yaml_serde::Value = yaml_serde::from_str(&format!("v: {}\n", scalar(text))).unwrap();
             assert_eq!(back["v"].as_str(), Some(text), "{}", scalar(text));
         }
         let uid = "12345678-1e05-4d0e-9f61-000000000000";

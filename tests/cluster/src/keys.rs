@@ -90,7 +90,7 @@ impl Keys {
             "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": "user"}}],
             "current-context": cluster,
         });
-        let text = serde_norway::to_string(&config).expect("plain text and maps can be written as YAML");
+        let text = yaml_serde::to_string(&config).expect("plain text and maps can be written as YAML");
         write_secret(path, &text)?;
         Ok(())
     }

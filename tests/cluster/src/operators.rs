@@ -136,9 +136,9 @@ impl Installation {
 const CRD: &str = "CustomResourceDefinition";
 
 /// Of all that an operator's authors install, what it needs here, as JSON.
-pub(crate) fn kinds_and_webhooks(manifests: &str) -> Result<String, serde_norway::Error> {
+pub(crate) fn kinds_and_webhooks(manifests: &str) -> Result<String, yaml_serde::Error> {
     let mut kept = Vec::new();
-    for document in serde_norway::Deserializer::from_str(manifests) {
+    for document in yaml_serde::Deserializer::from_str(manifests) {
         let mut object = Value::deserialize(document)?;
         match object["kind"].as_str() {
             Some(CRD) => {

@@ -222,7 +222,7 @@ fn apply(kubectl: &Kubectl, manifest: &str) {
 }
 
 fn as_json(yaml: &str) -> String {
-    let value: Value = serde_norway::from_str(yaml).unwrap();
+    let value: Value = yaml_serde::from_str(yaml).unwrap();
     value.to_string()
 }
 

@@ -140,7 +140,7 @@ const KNOWN_SETTINGS: [&str; 6] = [
 fn described(spec: &GroupSpec) -> Result<Value, String> {
     let mut annotations = spec.annotations.clone();
     let record = annotations.remove(annotation::TOP_OWNER_METADATA).ok_or("no record of the top owner")?;
-    let record: Value = serde_norway::from_str(&record).map_err(|error| error.to_string())?;
+    let record: Value = yaml_serde::from_str(&record).map_err(|error| error.to_string())?;
     let sub_groups: Vec<Value> = spec
         .sub_groups
         .iter()

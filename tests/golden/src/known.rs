@@ -54,8 +54,7 @@ pub(crate) struct Found<'a> {
 
 impl Known {
     pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
-        serde_norway::from_str(&fs::read_to_string(path)?)
-            .map_err(|error| format!("{}: {error}", path.display()).into())
+        yaml_serde::from_str(&fs::read_to_string(path)?).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 
     /// The first pattern that fits a difference explains it.
@@ -132,7 +131,7 @@ mod tests {
   by_chance: true
   differences: [{kind: Step, field: "*"}]
 "#;
-        let known: Known = serde_norway::from_str(text).unwrap();
+        let known: Known = yaml_serde::from_str(text).unwrap();
         let difference = |ours: &str| Difference {
             kind: "Pod".to_owned(),
             field: "name".to_owned(),

@@ -142,7 +142,7 @@ fn keep(folder: &Path, side: &str, scenarios: &[Scenario], sights: &[Sight]) -> 
     let folder = folder.join(side);
     fs::create_dir_all(&folder)?;
     for (scenario, sight) in scenarios.iter().zip(sights) {
-        fs::write(folder.join(format!("{}.yaml", scenario.name)), serde_norway::to_string(sight)?)?;
+        fs::write(folder.join(format!("{}.yaml", scenario.name)), yaml_serde::to_string(sight)?)?;
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ fn kept(folder: &Path, side: &str, scenarios: &[Scenario]) -> Result<Vec<Sight>,
     let read = |scenario: &Scenario| {
         let path = folder.join(side).join(format!("{}.yaml", scenario.name));
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(serde_norway::from_str(&text)?)
+        Ok(yaml_serde::from_str(&text)?)
     };
     scenarios.iter().map(read).collect()
 }

@@ -41,8 +41,7 @@ pub(crate) fn read_all(folder: &Path, only: &[String]) -> Result<Vec<Scenario>, 
             continue;
         }
         let text = fs::read_to_string(&path)?;
-        let scenario: Scenario =
-            serde_norway::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let scenario: Scenario = yaml_serde::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         scenarios.push(Scenario { name, ..scenario });
     }
     if let Some(missing) = only.iter().find(|name| !scenarios.iter().any(|scenario| scenario.name == **name)) {

@@ -60,7 +60,7 @@ fn read(path: &Path) -> Result<Recording, Complaint> {
 
 fn read_config(path: &Path) -> Result<Value, Complaint> {
     let text = files::read(path)?.text;
-    serde_norway::from_str(&text).map_err(|error| Complaint::Input {
+    yaml_serde::from_str(&text).map_err(|error| Complaint::Input {
         problem: format!("the configuration is not YAML: {error}"),
         place: Some(path.display().to_string()),
         help: Some("give the file that the scheduler is started with".to_owned()),

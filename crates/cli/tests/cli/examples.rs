@@ -124,8 +124,7 @@ fn without_keeping_nodes_whole_nothing_moves() {
 fn yaml_says_the_same_as_json() {
     let arguments = |format| ["simulate", "examples/consolidation", "-o", format];
     let json: serde_json::Value = serde_json::from_str(&stdout(&kai(&root(), &arguments("json")))).expect("it is JSON");
-    let yaml: serde_json::Value =
-        serde_norway::from_str(&stdout(&kai(&root(), &arguments("yaml")))).expect("it is YAML");
+    let yaml: serde_json::Value = yaml_serde::from_str(&stdout(&kai(&root(), &arguments("yaml")))).expect("it is YAML");
     assert_eq!(json, yaml);
 }
 

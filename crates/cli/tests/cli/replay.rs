@@ -106,7 +106,7 @@ fn a_table_for_people_ends_with_the_cost() {
 fn yaml_says_the_same_as_json() {
     let folder = folder(&small());
     let yaml = stdout(&folder.run(&["replay", "a.json", "-o", "yaml"]));
-    let mut value: Value = serde_norway::from_str(&yaml).expect("the output is YAML");
+    let mut value: Value = yaml_serde::from_str(&yaml).expect("the output is YAML");
     blank_costs(&mut value);
     assert_eq!(value, replay_json(&folder, &[]));
 }

@@ -88,7 +88,7 @@ fn prometheus_config(queue_controller: u16, kube_state_metrics: u16) -> Value {
 fn shown(which: usize) -> Value {
     let text = example("time-fairness/README.md");
     let block = text.split("```yaml\n").nth(which + 1).and_then(|rest| rest.split("```").next());
-    serde_norway::from_str(block.expect("the example has two files")).unwrap()
+    yaml_serde::from_str(block.expect("the example has two files")).unwrap()
 }
 
 /// Of equal rights, and without a quota. Names decide if both are made in the same second.

@@ -1,7 +1,7 @@
 //! Text to documents: finds the borders, keeps their line numbers, and turns YAML into JSON values.
 
 use serde_json::{Map, Number, Value};
-use serde_norway::Value as Yaml;
+use yaml_serde::Value as Yaml;
 
 use crate::fault::{Fault, Place};
 
@@ -61,7 +61,7 @@ fn split(text: &str) -> Vec<(usize, String)> {
 }
 
 fn parse(text: &str, first_line: usize, place: &Place) -> Result<Value, Fault> {
-    let broken = |error: &serde_norway::Error| {
+    let broken = |error: &yaml_serde::Error| {
         let line = error.location().map(|location| location.line() + first_line - 1);
         let text = error.to_string();
         // The parser's own position counts from the piece, not from the file.
@@ -72,7 +72,7 @@ fn parse(text: &str, first_line: usize, place: &Place) -> Result<Value, Fault> {
             "check indentation, quotes and colons around that line",
         )
     };
-    let mut yaml: Yaml = serde_norway::from_str(text).map_err(|error| broken(&error))?;
+    let mut yaml: Yaml = yaml_serde::from_str(text).map_err(|error| broken(&error))?;
     yaml.apply_merge().map_err(|error| broken(&error))?;
     let object = described(&yaml);
     to_json(yaml, "").map_err(|Unusable { path, problem, help }| {
