@@ -3,6 +3,8 @@
 //! Ids are given out in name order, so comparing two ids of a kind compares their names. That is the last
 //! tie-break of every order.
 
+use fixedbitset::FixedBitSet;
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
         $(#[$doc])*
@@ -77,5 +79,33 @@ impl Span32 {
     /// Whether it holds nothing.
     pub fn is_empty(self) -> bool {
         self.start == self.end
+    }
+}
+
+/// Nodes to choose from.
+#[derive(Clone, Copy, Debug)]
+pub enum NodeSet<'a> {
+    /// All nodes.
+    All,
+    /// These nodes.
+    Only(&'a FixedBitSet),
+}
+
+impl<'a> NodeSet<'a> {
+    /// Whether the node may be chosen.
+    pub fn contains(self, node: NodeId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(set) => set.contains(node.index()),
+        }
+    }
+
+    /// The nodes, in name order.
+    pub fn iter(self, count: usize) -> impl Iterator<Item = NodeId> + use<'a> {
+        let (all, some) = match self {
+            Self::All => (Some(0..count), None),
+            Self::Only(set) => (None, Some(set.ones())),
+        };
+        all.into_iter().flatten().chain(some.into_iter().flatten()).map(NodeId::at)
     }
 }

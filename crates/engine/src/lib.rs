@@ -5,37 +5,48 @@
 //! not names. Start reading at [`cycle`].
 #![warn(missing_docs)]
 
-pub mod actions;
-pub mod builder;
-pub mod capacity;
-pub mod claims;
-pub mod explain;
-pub mod finder;
-pub mod fit;
-pub mod free_bounds;
-pub mod gang;
-pub mod ids;
-pub mod inter_pod;
-pub mod ledger;
-pub mod numa;
-pub mod order;
-pub mod outcome;
-pub mod place;
-pub mod policy;
-pub mod queues;
-pub mod score;
-pub mod session;
-pub mod share;
-pub mod snapshot;
-pub mod solve;
-pub mod topology;
+// The modules in build order: each may use only those above it, tests excepted. `cargo xtask tidy` reads this list.
+
+// Integers with units, ceilings, exact ratios, and the rounding rules of KAI.
 pub mod units;
-pub mod volumes;
+
+// Dense ids in the order of names, and sets of nodes.
+pub mod ids;
+
+// The configuration of the scheduler, as switches and numbers.
+pub mod policy;
+
+// The input: nodes, queues, jobs, pods and their requests; the builder, which checks it.
+pub mod snapshot;
+
+// The output: decisions, reasons, obstacles, times to persist.
+pub mod outcome;
+
+// The working state: the state of every pod, and all sums that follow.
+pub mod ledger;
+
+// What a job needs next, what it could give up.
+pub mod gang;
+
+// Capacity, fair shares, reclaim rules, and the order of queues and jobs.
+pub mod queues;
+
+// Filters and scores of nodes, the best node for a pod, explanations.
+pub mod nodes;
+
+// One cycle in progress: placing gangs, committing decisions, writing the outcome.
+pub mod session;
+
+// The search for victims.
+pub mod solve;
+
+// Allocate, consolidate, reclaim, preempt, evict stale gangs.
+pub mod actions;
 
 pub use outcome::Outcome;
 pub use policy::Policy;
 pub use session::Effort;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, builder};
 
 /// Runs one scheduling cycle.
 pub fn cycle(snapshot: &Snapshot, policy: &Policy, now: units::Timestamp) -> Outcome {

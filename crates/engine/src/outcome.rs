@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::claims::Refusal;
-use crate::ids::{DeviceId, JobId, NodeId, PodSetId, QueueId, TaskId};
-use crate::inter_pod::InterPodObstacle;
+use crate::ids::{ClaimId, DeviceId, JobId, NodeId, PodMatcherId, PodSetId, QueueId, TaskId};
 use crate::policy::Action;
 use crate::snapshot::{Grant, NodeRule, ZoneShare};
 use crate::units::{QueueResource, Span, Timestamp, Triple};
-use crate::volumes::Overfull;
 
 /// The result of one cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +20,9 @@ pub struct Outcome {
     pub notes: Vec<JobNote>,
     /// Claims that changed and must be remembered, by pod.
     pub nominations: Vec<Nomination>,
+    /// The earliest time at which the next cycle may decide otherwise though nothing has happened: a delay, a grace
+    /// period, a minimum runtime or a cooldown ends. `None`: only an event can change anything.
+    pub next_change_at: Option<Timestamp>,
 }
 
 /// One thing to do.
@@ -338,13 +338,50 @@ pub enum NodeObstacle {
     /// Another pod, or the lack of one.
     InterPod(InterPodObstacle),
     /// It cannot take the pod's volumes.
-    Volumes(Overfull),
+    Volumes(VolumeObstacle),
     /// Its NUMA zones cannot be aligned as the node's policy demands.
     Numa,
     /// It cannot serve the pod's resource claims.
-    Claim(Refusal),
+    Claim(ClaimObstacle),
     /// Not among the nodes offered (another domain).
     OutsideDomain,
+}
+
+/// Why a node will not do, as far as other pods are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InterPodObstacle {
+    /// None of those it must be near is there.
+    NoMatchingPod(PodMatcherId),
+    /// One of those it must stay apart from is there.
+    AntiAffinity(PodMatcherId),
+    /// One that wants none like it nearby is there.
+    ExistingAntiAffinity(PodMatcherId),
+    /// The domain has too many already.
+    Skew(PodMatcherId),
+    /// The node is in no domain.
+    NoDomain(PodMatcherId),
+}
+
+/// Why a node cannot serve the claims of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClaimObstacle {
+    /// The claim's devices cannot be used from there.
+    Elsewhere(ClaimId),
+    /// Too few devices that match are free; the claim is the first that could not be served.
+    Devices(ClaimId),
+    /// A selector fails on a device: an index into [`crate::snapshot::Claims::selections`].
+    Selector(u32),
+    /// The search ran out of steps.
+    Steps(ClaimId),
+}
+
+/// What a node has too many or too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeObstacle {
+    /// It takes no more volumes of this driver.
+    Driver(u32),
+    /// Nothing, or too little, is left where it takes this kind of storage from.
+    Storage(u32),
 }
 
 /// What a queue is entitled to and holds, at the end of the cycle.

@@ -5,13 +5,13 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use kai_engine::capacity;
 use kai_engine::ids::QueueId;
-use kai_engine::order::queues::{Contender, Entitlement};
-use kai_engine::outcome::{QueueBlock, Reason};
-use kai_engine::queues::{QueueAccounts, QueueRow};
-use kai_engine::share::{Claim, divide, divide_tree};
-use kai_engine::solve::rules::{self, Reclaimer};
+use kai_engine::ledger::{QueueAccounts, QueueRow};
+use kai_engine::outcome::QueueBlock;
+use kai_engine::queues::capacity;
+use kai_engine::queues::fair_share::{Claim, divide, divide_tree};
+use kai_engine::queues::order::{Contender, Entitlement};
+use kai_engine::queues::reclaim_rules::{self, Reclaimer};
 use kai_engine::units::{GPU, ONE, QueueResource, Timestamp, Triple};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -270,14 +270,14 @@ fn reclaim(kind: &str, input: &Reclaim, expect: &Answer) -> Result<Vec<Differenc
         required: input.reclaimer.required.triple(),
     };
     let got = if kind == "can_reclaim" {
-        rules::can_reclaim(&book, reclaimer)
+        reclaim_rules::can_reclaim(&book, reclaimer)
     } else {
         let mut units = Vec::new();
         for (queue, bundles) in &input.victims {
             let queue = need(&input.queues, queue)?;
             units.extend(bundles.iter().map(|bundle| (queue, bundle.triple())));
         }
-        rules::reclaimable(&book, reclaimer, &units, input.saturation_multiplier.map_or(ONE, millionths))
+        reclaim_rules::reclaimable(&book, reclaimer, &units, input.saturation_multiplier.map_or(ONE, millionths))
     };
     Ok(expect.compare(kind, got))
 }
@@ -298,9 +298,9 @@ fn strategy(kind: &str, input: &Taking, expect: &Answer) -> Vec<Difference> {
     let remaining = input.reclaimee_remaining.triple();
     let required = input.reclaimer_required.unwrap_or_default().triple();
     let got = if kind == "strategy_fair_share" {
-        rules::over_fair_share(&book, victim, remaining)
+        reclaim_rules::over_fair_share(&book, victim, remaining)
     } else {
-        rules::quota_guaranteed(&book, reclaimer, victim, required, remaining)
+        reclaim_rules::quota_guaranteed(&book, reclaimer, victim, required, remaining)
     };
     expect.compare(kind, got)
 }
@@ -367,19 +367,18 @@ fn check_capacity(kind: &str, input: &Capacity, expect: &Admission) -> Result<Ve
     let queue = need(&input.queues, &input.job_queue)?;
     let requested = input.requested.triple();
     let reason = match kind {
-        "capacity_limit" => capacity::over_limit(&book, queue, requested).map(Reason::OverLimit),
+        "capacity_limit" => capacity::over_limit(&book, queue, requested).map(capacity::Exceeded::Limit),
         "capacity_quota" | "capacity_non_preemptible" if input.job_preemptible => None,
         "capacity_quota" | "capacity_non_preemptible" => {
-            capacity::over_quota(&book, queue, requested).map(Reason::NonPreemptibleOverQuota)
+            capacity::over_quota(&book, queue, requested).map(capacity::Exceeded::Quota)
         }
         _ => capacity::check(&book, queue, input.job_preemptible, requested),
     };
     let blocked = |block: &QueueBlock| name(&input.queues, block.queue).to_string();
     let (reason, queue) = match &reason {
         None => ("", String::new()),
-        Some(Reason::OverLimit(block)) => ("over_limit", blocked(block)),
-        Some(Reason::NonPreemptibleOverQuota(block)) => ("non_preemptible_over_quota", blocked(block)),
-        Some(_) => ("another reason", String::new()),
+        Some(capacity::Exceeded::Limit(block)) => ("over_limit", blocked(block)),
+        Some(capacity::Exceeded::Quota(block)) => ("non_preemptible_over_quota", blocked(block)),
     };
     let text =
         |schedulable: bool, reason: &str, queue: &str| format!("{schedulable} {reason} {queue}").trim_end().to_string();

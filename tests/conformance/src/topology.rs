@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
-use kai_engine::finder::NodeSet;
+use kai_engine::ids::NodeSet;
 use kai_engine::ids::{NodeId, TaskId, TopologyId};
 use kai_engine::ledger::Ledger;
+use kai_engine::nodes::topology::{DomainCapacityCache, DomainChoice, DomainRefusal, Tree, choose};
 use kai_engine::snapshot::{Constraint, GpuAsk, LevelRef, Queue, Shape, Topology};
-use kai_engine::topology::{Choice, Refusal, Rooms, Tree, choose};
 use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
 use kai_engine::{Policy, Snapshot};
 use serde::Deserialize;
@@ -121,19 +121,32 @@ pub fn run(case: &Case) -> Result<Verdict, Fault> {
     offered.extend(ids(&names, &input.node_set)?.into_iter().map(NodeId::index));
     let running = ids(&names, input.active_tasks.values())?;
     let trees = [tree];
-    let choice = choose(&ledger, &trees, &mut Rooms::default(), &constraint, &tasks, NodeSet::Only(&offered), &running);
+    let choice = choose(
+        &ledger,
+        &trees,
+        &mut DomainCapacityCache::default(),
+        &constraint,
+        &tasks,
+        NodeSet::Only(&offered),
+        &running,
+    );
     Ok(judge(&names, expect, &trees[0], &choice).into())
 }
 
-fn judge(names: &[&str], expect: &Expect, tree: &Tree, choice: &Result<Choice, Refusal>) -> Vec<Difference> {
+fn judge(
+    names: &[&str],
+    expect: &Expect,
+    tree: &Tree,
+    choice: &Result<DomainChoice, DomainRefusal>,
+) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut compare = |what: &str, expected: String, got: String| {
         if expected != got {
             differences.push(Difference::new(what, expected, got));
         }
     };
-    compare("error", expect.error.to_string(), matches!(choice, Err(Refusal::Unknown)).to_string());
-    compare("fit error", expect.fit_error.to_string(), matches!(choice, Err(Refusal::TooSmall(_))).to_string());
+    compare("error", expect.error.to_string(), matches!(choice, Err(DomainRefusal::Unknown)).to_string());
+    compare("fit error", expect.fit_error.to_string(), matches!(choice, Err(DomainRefusal::TooSmall(_))).to_string());
     let named = |set: FixedBitSet| set.ones().map(|index| names[index].to_string()).collect();
     let sets = choice.iter().flat_map(|choice| (0..choice.len()).map(|index| choice.set(tree, index)));
     let sets: Vec<BTreeSet<String>> = sets.map(named).collect();

@@ -10,14 +10,13 @@ use fixedbitset::FixedBitSet;
 
 use super::consolidate;
 use super::early_exit::EarlyExitBackoff;
-use crate::finder::NodeSet;
 use crate::gang::{self, Gang};
-use crate::ids::{JobId, NodeId, TaskId};
+use crate::ids::{JobId, NodeId, NodeSet, TaskId};
 use crate::ledger::TaskState;
-use crate::order::jobs::JobFacts;
-use crate::order::tree::JobTree;
-use crate::place::{Attempt, Precheck};
+use crate::queues::job_info::JobFacts;
+use crate::queues::job_order::JobTree;
 use crate::session::Session;
+use crate::session::place::{Attempt, Precheck};
 use crate::snapshot::{GPUS, Status};
 
 /// Runs the action.
@@ -82,7 +81,7 @@ fn place_nominated(session: &mut Session<'_>) {
             continue;
         }
         // Nor is it taken from them later in the cycle.
-        session.preemptors.insert(job);
+        session.preemptors.evicted_for.insert(job);
         tree.push(&session.ledger, &mut facts, job, None);
     }
 }
@@ -93,7 +92,7 @@ fn start(session: &mut Session<'_>, job: JobId, place: impl FnOnce(&mut Session<
     let held_before = gang::holds(&session.ledger, job);
     let placed = place(session, job);
     if placed && !held_before && gang::holds(&session.ledger, job) {
-        session.last_start[job.index()] = Some(session.now);
+        session.times.last_start[job.index()] = Some(session.now);
     }
     placed
 }
@@ -103,15 +102,20 @@ fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
     if session.policy.keep_nodes_whole {
         return false;
     }
-    let refusals: Result<Vec<_>, Precheck> = tree.jobs().map(|job| Ok((job, session.refusal(job)?))).collect();
-    let is_over = refusals.is_ok();
-    for (job, reason) in refusals.into_iter().flatten() {
+    let mut checked = Vec::new();
+    for job in tree.jobs() {
+        match session.precheck(job) {
+            Precheck::MayFit => return false,
+            precheck => checked.push((job, precheck)),
+        }
+    }
+    for (job, precheck) in checked {
         session.effort.turns += 1;
-        if let Some(reason) = reason {
+        if let Precheck::Refused(reason) = precheck {
             session.explain_once(job, reason);
         }
     }
-    is_over
+    true
 }
 
 fn place(session: &mut Session<'_>, job: JobId) -> bool {

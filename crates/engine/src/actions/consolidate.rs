@@ -8,9 +8,9 @@ use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::TaskState;
 use crate::outcome::Ineligibility;
 use crate::policy::Action;
+use crate::queues::job_index::Scratch;
 use crate::session::Session;
 use crate::snapshot::{Column, GpuAsk};
-use crate::solve::index::Scratch;
 use crate::solve::loss_bound::LossBound;
 use crate::solve::search::Trial;
 use crate::solve::victims::{VictimRule, VictimScope};
@@ -48,7 +48,7 @@ pub fn among(session: &mut Session<'_>, job: JobId, nodes: &FixedBitSet) -> bool
     let chunk = Gang::new(&session.ledger, job).chunk(false);
     let action = action(session);
     let Some(budget) = victim_action::budget(session, &action, 0) else { return false };
-    let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
+    let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(&session.ledger, session.policy));
     let report = victim_action::solve(session, &action, job, &chunk, &mut scratch, budget, Some(nodes));
     session.scratch = Some(scratch);
     report.stop.is_none()

@@ -1,6 +1,6 @@
 //! When to ask whether an action can still do anything.
 
-/// PodSetCounts turns that changed nothing. Asking everybody who is left costs as much as many turns, so that each vain
+/// Counts turns that changed nothing. Asking everybody who is left costs as much as many turns, so that each vain
 /// question is followed by twice as many turns before the next.
 #[derive(Debug, Default)]
 pub(super) struct EarlyExitBackoff {

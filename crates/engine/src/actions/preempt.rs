@@ -1,15 +1,15 @@
 //! Inside one queue, a job takes the place of others of strictly lower priority.
 
 use super::victim_action::{IneligibleJob, VictimAction, run as run_victim_action};
-use crate::capacity;
 use crate::ids::{JobId, TaskId};
-use crate::order::jobs::requested;
 use crate::outcome::Ineligibility;
 use crate::policy::Action;
+use crate::queues::capacity;
+use crate::queues::job_info::requested;
 use crate::session::Session;
 use crate::solve::loss_bound::LossBound;
 use crate::solve::min_runtime;
-use crate::solve::victims::{VictimRule, VictimScope};
+use crate::solve::victims::{self, VictimRule, VictimScope};
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
@@ -22,7 +22,7 @@ pub fn run(session: &mut Session<'_>) {
         eligible,
         loss_bound: |_, _| LossBound::Unlimited,
         accept: |session, _, trial, _| {
-            min_runtime::keeps_min_members(session, trial, |job| min_runtime::protected_from_preempt(session, job))
+            victims::keeps_min_members(session, &trial.batches, |job| min_runtime::protected_from_preempt(session, job))
         },
         victims_have_lower_priority: true,
         shared_failures: false,

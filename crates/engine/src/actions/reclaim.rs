@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use super::victim_action::{IneligibleJob, VictimAction, run as run_victim_action};
 use crate::ids::{JobId, PodSetId, QueueId, TaskId};
-use crate::order::jobs::requested;
+use crate::ledger::QueueAccounts;
 use crate::policy::Action;
-use crate::queues::QueueAccounts;
+use crate::queues::job_info::requested;
+use crate::queues::reclaim_rules::{self, Reclaimer};
 use crate::session::Session;
 use crate::solve::loss_bound::{LossBound, QueueShareBound};
 use crate::solve::min_runtime;
-use crate::solve::rules::{self, Reclaimer};
 use crate::solve::search::Trial;
-use crate::solve::victims::{VictimRule, VictimScope};
+use crate::solve::victims::{self, VictimRule, VictimScope};
 use crate::units::Triple;
 
 /// Runs the action.
@@ -44,13 +44,15 @@ fn reclaimer(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<Recl
 
 fn check_eligible(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<IneligibleJob> {
     let own = reclaimer(session, job, chunk)?;
-    rules::ineligibility(&session.ledger.queues, own).map(|why| IneligibleJob { why, counts_as_failure: false })
+    reclaim_rules::ineligibility(&session.ledger.queues, own).map(|why| IneligibleJob { why, counts_as_failure: false })
 }
 
 fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> VictimScope {
     let own = reclaimer(session, job, chunk);
     let may_be_reclaimed = |queue: &QueueId| {
-        own.is_some_and(|own| *queue != own.queue && rules::may_be_reclaimed(&session.ledger.queues, own, *queue))
+        own.is_some_and(|own| {
+            *queue != own.queue && reclaim_rules::may_be_reclaimed(&session.ledger.queues, own, *queue)
+        })
     };
     let queues = session.leaves.iter().copied().filter(may_be_reclaimed).collect();
     VictimScope { preemptor: job, queues, rule: VictimRule::OtherQueue }
@@ -72,8 +74,8 @@ fn multiplier(session: &Session<'_>) -> i64 {
 fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueAccounts) -> bool {
     let Some(own) = reclaimer(session, job, trial.pending) else { return false };
     let protected = |job| min_runtime::protected_from_reclaim(session, own.queue, job);
-    min_runtime::keeps_min_members(session, trial, protected)
-        && rules::reclaimable(before, own, &units(session, trial), multiplier(session))
+    victims::keeps_min_members(session, &trial.batches, protected)
+        && reclaim_rules::reclaimable(before, own, &units(session, trial), multiplier(session))
 }
 
 /// What each victim queue loses, batch by batch; pods that found another place are not lost.

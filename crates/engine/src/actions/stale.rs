@@ -11,14 +11,16 @@ use crate::session::Session;
 pub fn run(session: &mut Session<'_>) {
     for job in session.snapshot.job_ids() {
         if !Gang::new(&session.ledger, job).is_stale() {
-            session.stale_since[job.index()] = None;
+            session.times.stale_since[job.index()] = None;
             continue;
         }
         session.effort.turns += 1;
-        let since = *session.stale_since[job.index()].get_or_insert(session.now);
+        let since = *session.times.stale_since[job.index()].get_or_insert(session.now);
         let grace = session.snapshot.job(job).staleness_grace.unwrap_or(session.policy.staleness_grace);
-        if grace.is_some_and(|grace| session.now.since(since) >= grace) {
-            evict(session, job);
+        match grace {
+            Some(grace) if session.now.since(since) >= grace => evict(session, job),
+            Some(grace) => session.may_change_at(since.plus(grace)),
+            None => {}
         }
     }
 }
@@ -37,8 +39,8 @@ fn evict(session: &mut Session<'_>, job: JobId) {
         session.ledger.shift(task, state);
     }
     let batch = session.ledger.changes_since(mark).len() as u32;
-    let before = session.last_eviction[job.index()];
+    let before = session.times.last_eviction[job.index()];
     session.commit_evictions(mark, |_, _| Cause { action: Action::EvictStale, preemptor: None, batch, sides: None });
     // Only evictions in favour of others restart a job's preemption delay.
-    session.last_eviction[job.index()] = before;
+    session.times.last_eviction[job.index()] = before;
 }

@@ -9,17 +9,16 @@ use super::early_exit::EarlyExitBackoff;
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, QueueId, ShapeId, TaskId};
 use crate::ledger::TaskState;
-use crate::order::jobs::JobFacts;
-use crate::order::tree::JobTree;
 use crate::outcome::{Cause, Ineligibility, Protection, Reason, ScenarioRejections, SearchStop, Side};
 use crate::policy::Action;
+use crate::queues::job_index::Scratch;
+use crate::queues::job_info::JobFacts;
+use crate::queues::job_order::JobTree;
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Status};
-use crate::solve::index::Scratch;
 use crate::solve::loss_bound::LossBound;
-use crate::solve::min_runtime;
 use crate::solve::search::{Budget, Problem, SearchReport, Trial, search};
-use crate::solve::victims::VictimScope;
+use crate::solve::victims::{self, VictimScope};
 use crate::units::Timestamp;
 
 /// One such action.
@@ -39,7 +38,7 @@ pub struct VictimAction {
     /// Who could lose a place for the job, rather than be moved.
     pub loss_bound: fn(&Session<'_>, JobId) -> LossBound,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
-    pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::queues::QueueAccounts) -> bool,
+    pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::ledger::QueueAccounts) -> bool,
     /// Victims are jobs of the same queue and of lower priority.
     pub victims_have_lower_priority: bool,
     /// One table of known failures for all queues, or one each.
@@ -69,6 +68,7 @@ pub fn run(session: &mut Session<'_>, action: &VictimAction) {
         if let Some(until) = delayed_until(session, job) {
             let delay = session.snapshot.job(job).preemption_delay;
             session.explain_once(job, Reason::PreemptionDelay { delay, until });
+            session.may_change_at(until);
             continue;
         }
         tree.push(&session.ledger, &mut facts, job, action.depth);
@@ -146,12 +146,18 @@ impl VictimActionRun<'_> {
             self.failures.add(session, table, job);
             return false;
         }
-        let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(session));
+        let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(&session.ledger, session.policy));
         let report = solve(session, action, job, &chunk, &mut scratch, budget, None);
         let protected = report.stop.and_then(|_| {
             let eligible = (action.eligible)(session, job, &chunk);
-            min_runtime::protection(session, &eligible, &scratch.index)
+            if let Some(end) = victims::next_cooldown_end(session, &eligible, &scratch.index) {
+                session.may_change_at(end);
+            }
+            victims::protection(session, &eligible, &scratch.index)
         });
+        if let Some(protection) = protected {
+            session.may_change_at(protection.until);
+        }
         session.scratch = Some(scratch);
         self.steps += report.steps;
         if let Some(stop) = report.stop {
@@ -224,11 +230,11 @@ pub fn solve(
         });
         // Moves can be made again; what somebody lost a place for must not be lost as well.
         if action.action != Action::Consolidate {
-            session.preemptors.insert(job);
+            session.preemptors.evicted_for.insert(job);
         }
         note_moves(session, job, &changes, &cause);
         for job in changed {
-            scratch.index.update(session, job);
+            scratch.index.update(&session.ledger, session.policy, job);
         }
     }
     report
@@ -242,12 +248,12 @@ fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskSta
             !matches!(before, TaskState::Moving { .. }) && moves(session, *task)
         };
         let moved: Vec<TaskId> = changes.iter().filter(is_new).map(|(task, _)| *task).collect();
-        session.moves_by_preemptor.entry(job).or_default().extend(moved);
+        session.preemptors.moves.entry(job).or_default().extend(moved);
     }
     for (task, before) in changes {
         let gave_way = matches!(before, TaskState::Pipelined(_)) && !session.ledger.state(*task).is_active();
         let dependent_moves =
-            if gave_way { session.moves_by_preemptor.remove(&session.snapshot.task(*task).job) } else { None };
+            if gave_way { session.preemptors.moves.remove(&session.snapshot.task(*task).job) } else { None };
         for dependent in dependent_moves.into_iter().flatten() {
             if moves(session, dependent) {
                 let cause = Cause { action: Action::Consolidate, sides: None, ..cause.clone() };
@@ -260,7 +266,7 @@ fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskSta
 /// The queues that a reclaim compares: the leaves if they are siblings, else their parents.
 fn sides(
     session: &Session<'_>,
-    before: &crate::queues::QueueAccounts,
+    before: &crate::ledger::QueueAccounts,
     job: JobId,
     victim: TaskId,
 ) -> Option<(Side, Side)> {
@@ -306,7 +312,7 @@ pub fn budget(session: &Session<'_>, action: &VictimAction, steps: u64) -> Optio
 /// Until when others may not be evicted for the job.
 pub fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
     let row = session.snapshot.job(job);
-    let since = session.last_eviction[job.index()].map_or(row.created, |last| last.max(row.created));
+    let since = session.times.last_eviction[job.index()].map_or(row.created, |last| last.max(row.created));
     let until = since.plus(row.preemption_delay);
     (row.preemption_delay.0 > 0 && session.now < until).then_some(until)
 }

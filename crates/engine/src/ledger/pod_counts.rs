@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::HoldKind;
 use crate::ids::{NodeId, PodMatcherId};
-use crate::inter_pod::PodCounts;
 use crate::snapshot::Snapshot;
 
 /// Pods by matcher and domain; a domain without any has no entry.
@@ -26,7 +25,7 @@ impl PodMatchCounts {
         counts
     }
 
-    /// PodSetCounts a pod of these matchers on the node, or takes it out again.
+    /// Counts a pod of these matchers on the node, or takes it out again.
     pub(super) fn count(&mut self, snapshot: &Snapshot, list: u32, node: NodeId, kind: HoldKind, sign: i64) {
         for matcher in &snapshot.matcher_lists[list as usize] {
             let Some(domain) = snapshot.domain(*matcher, node) else { continue };
@@ -45,5 +44,38 @@ impl PodMatchCounts {
     /// Domains of a matcher with anybody in them.
     pub(super) fn domains(&self, matcher: PodMatcherId) -> impl Iterator<Item = (u32, PodCounts)> + '_ {
         self.counts.range((matcher, 0)..=(matcher, u32::MAX)).map(|((_, domain), counts)| (*domain, *counts))
+    }
+}
+
+/// How many pods of a matcher are in a domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCounts {
+    /// Are there to stay.
+    pub allocated: u32,
+    /// Will come.
+    pub pipelined: u32,
+    /// Are there and leave.
+    pub releasing: u32,
+}
+
+impl PodCounts {
+    /// Will be there when everything has come about.
+    pub fn staying(self) -> u32 {
+        self.allocated + self.pipelined
+    }
+
+    /// Counts a pod, or takes it out again.
+    pub(super) fn count(&mut self, kind: HoldKind, sign: i64) {
+        let counter = match kind {
+            HoldKind::Allocated => &mut self.allocated,
+            HoldKind::Pipelined => &mut self.pipelined,
+            HoldKind::Releasing => &mut self.releasing,
+        };
+        *counter = if sign > 0 { *counter + 1 } else { *counter - 1 };
+    }
+
+    /// All that are there or will be.
+    pub fn all(self) -> u32 {
+        self.allocated + self.pipelined + self.releasing
     }
 }

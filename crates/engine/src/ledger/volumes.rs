@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::{HoldKind, Ledger};
+use super::{HoldKind, Ledger, PodCounts};
 use crate::ids::NodeId;
-use crate::inter_pod::PodCounts;
 use crate::snapshot::Snapshot;
 
 /// An amount that will be taken for good, and one that is given back. Wide, since people write down sizes of any number.

@@ -1,11 +1,8 @@
 //! What is taken of NUMA zones: sums over states, like everything else in the ledger.
 
-use super::{HoldKind, Ledger};
-use crate::fit::When;
+use super::{HoldKind, Ledger, When};
 use crate::ids::NodeId;
-use crate::snapshot::Snapshot;
-
-pub use crate::snapshot::ZoneShare;
+use crate::snapshot::{Snapshot, ZoneShare};
 
 /// Amounts taken of every zone and column, for nodes whose zones are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::units::{GPU, compat};
 ///
 /// For each size of pod, nodes must have room for as many pods of that size as there are pods at least that large.
 #[derive(Clone, Debug)]
-pub struct NodeGpuCheck {
+pub(crate) struct NodeGpuCheck {
     free: Vec<i64>,
     sizes: Vec<Size>,
 }
@@ -30,7 +30,7 @@ struct Size {
 
 impl NodeGpuCheck {
     /// What is free on each node, for pods with these demands. `rooms` remembers sizes of pods that were asked about.
-    pub fn new(free: &[i64], demands: &[i64], rooms: &mut BTreeMap<i64, i64>) -> Self {
+    pub(crate) fn new(free: &[i64], demands: &[i64], rooms: &mut BTreeMap<i64, i64>) -> Self {
         let mut sizes: Vec<i64> = demands.iter().copied().filter(|gpus| *gpus > 0).collect();
         sizes.sort_unstable();
         sizes.dedup();
@@ -44,7 +44,7 @@ impl NodeGpuCheck {
 
     /// Adds what a batch would give back, or takes it away again. Of victims who must find another place, pods of the
     /// same size take as much room as they make.
-    pub fn give_back(&mut self, batch: &VictimBatch, stays: bool, sign: i64) {
+    pub(crate) fn give_back(&mut self, batch: &VictimBatch, stays: bool, sign: i64) {
         if !stays {
             batch.all_places().for_each(|place| self.give(place.node, sign * place.gpus));
             return;
@@ -80,7 +80,7 @@ impl NodeGpuCheck {
     }
 
     /// Whether the pods could fit, as far as GPUs are concerned.
-    pub fn suffice(&self) -> bool {
+    pub(crate) fn suffice(&self) -> bool {
         self.sizes.iter().all(|size| size.room >= size.pods)
     }
 }
@@ -91,7 +91,7 @@ fn room(free: i64, gpus: i64) -> i64 {
 
 /// All GPUs that the pods, and victims who must keep a place, can count on together, wherever they are.
 #[derive(Clone, Copy, Debug)]
-pub struct TotalGpuCheck {
+pub(crate) struct TotalGpuCheck {
     demand: i64,
     free: i64,
     counted: Counted,
@@ -109,7 +109,7 @@ enum Counted {
 
 /// What is free of GPUs that are all alike.
 #[derive(Clone, Copy, Debug)]
-pub struct SharedGpuTotals {
+pub(crate) struct SharedGpuTotals {
     /// MiB of each.
     memory: i64,
     /// Whole ones and parts, now or later, rounded up.
@@ -118,7 +118,7 @@ pub struct SharedGpuTotals {
 
 impl SharedGpuTotals {
     /// `None` if GPUs are not alike, or given out in other ways as well.
-    pub fn new(ledger: &Ledger<'_>) -> Option<Self> {
+    pub(crate) fn new(ledger: &Ledger<'_>) -> Option<Self> {
         let snapshot = ledger.snapshot;
         let with_gpus =
             || snapshot.nodes.ids().filter(|node| snapshot.row(&snapshot.nodes.allocatable, *node)[GPUS] > 0);
@@ -146,7 +146,7 @@ fn in_gpus(mib: i64, memory: i64) -> i64 {
 
 impl TotalGpuCheck {
     /// For these pods, with so much free; `parts` where any of them asks for a part of a GPU.
-    pub fn new(ledger: &Ledger<'_>, free: i64, parts: Option<SharedGpuTotals>, pending: &[TaskId]) -> Self {
+    pub(crate) fn new(ledger: &Ledger<'_>, free: i64, parts: Option<SharedGpuTotals>, pending: &[TaskId]) -> Self {
         let shapes = || pending.iter().map(|task| ledger.snapshot.shape(ledger.snapshot.task(*task).shape));
         if shapes().all(|shape| shape.gpu == GpuAsk::Whole) {
             return Self { demand: shapes().map(|shape| shape.quota_gpu).sum(), free, counted: Counted::Whole };
@@ -167,22 +167,22 @@ impl TotalGpuCheck {
     }
 
     /// Whether somebody must lose a place.
-    pub fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.counted != Counted::Nothing && self.demand > self.free
     }
 
     /// Whether parts of GPUs are asked for, of which queues count no more than hundredths.
-    pub fn has_parts(&self) -> bool {
+    pub(crate) fn has_parts(&self) -> bool {
         self.counted == Counted::Parts
     }
 
     /// Whole GPUs that somebody must lose.
-    pub fn missing(&self) -> i64 {
+    pub(crate) fn missing(&self) -> i64 {
         if self.is_short() && !self.has_parts() { self.demand - self.free } else { 0 }
     }
 
     /// Whether there could be room for everyone if so many GPUs are lost, as queues count them, of so many pods.
-    pub fn suffices(&self, lost: i64, pods: usize) -> bool {
+    pub(crate) fn suffices(&self, lost: i64, pods: usize) -> bool {
         let rounding = if self.has_parts() { GPU / 100 * pods as i64 } else { 0 };
         !self.is_short() || self.demand <= self.free.saturating_add(lost).saturating_add(rounding)
     }
@@ -190,20 +190,20 @@ impl TotalGpuCheck {
 
 /// Whether each pending pod is admitted by some node that is feasible or gives something back.
 #[derive(Debug)]
-pub struct FeasibleNodeCheck<'t> {
+pub(crate) struct FeasibleNodeCheck<'t> {
     /// Pods that no node so far admits.
     without_node: Vec<&'t TaskId>,
 }
 
 impl<'t> FeasibleNodeCheck<'t> {
     /// Looks at the feasible nodes.
-    pub fn new(ledger: &Ledger<'_>, pending: &'t [TaskId], feasible: &FixedBitSet) -> Self {
+    pub(crate) fn new(ledger: &Ledger<'_>, pending: &'t [TaskId], feasible: &FixedBitSet) -> Self {
         let admitted = |task: &TaskId| !class_of(ledger, *task).is_disjoint(feasible);
         Self { without_node: pending.iter().filter(|task| !admitted(task)).collect() }
     }
 
     /// Looks at the nodes of a batch as well.
-    pub fn add(&mut self, ledger: &Ledger<'_>, batch: &VictimBatch) {
+    pub(crate) fn add(&mut self, ledger: &Ledger<'_>, batch: &VictimBatch) {
         if self.without_node.is_empty() {
             return;
         }
@@ -213,7 +213,7 @@ impl<'t> FeasibleNodeCheck<'t> {
     }
 
     /// Whether every pod has a node.
-    pub fn suffices(&self) -> bool {
+    pub(crate) fn suffices(&self) -> bool {
         self.without_node.is_empty()
     }
 }

@@ -5,12 +5,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::rules::{self, Reclaimer};
 use crate::ids::{JobId, QueueId, TaskId};
 use crate::ledger::Ledger;
-use crate::order::queues::{Contender, Entitlement};
-use crate::order::tree::JobTree;
-use crate::queues::{QueueAccounts, QueueRow};
+use crate::ledger::{QueueAccounts, QueueRow};
+use crate::queues::job_order::JobTree;
+use crate::queues::order::{Contender, Entitlement};
+use crate::queues::reclaim_rules::{self, Reclaimer};
 use crate::snapshot::GpuAsk;
 use crate::units::{QueueResource, Triple};
 
@@ -169,7 +169,7 @@ impl QueueShareBound {
         let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
         queues.iter().all(|queue| {
             let (_, ours, theirs) = self.parting[queue.index()];
-            rules::max_reclaimable(accounts, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier).is_none()
+            reclaim_rules::max_reclaimable(accounts, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier).is_none()
         })
     }
 
@@ -190,7 +190,8 @@ impl QueueShareBound {
         sides.chunk_by(|left, right| left.0.0 == right.0.0).find_map(|level| {
             let could_lose = |queue: QueueId| {
                 let (_, ours, theirs) = self.parting[queue.index()];
-                let most = rules::max_reclaimable(accounts, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier)?;
+                let most =
+                    reclaim_rules::max_reclaimable(accounts, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier)?;
                 Some(most.get(QueueResource::Gpu).min(accounts.row(theirs).allocated.get(QueueResource::Gpu)))
             };
             let able = level.iter().filter_map(|(_, queues)| Some((could_lose(queues[0])?, queues)));
@@ -234,7 +235,8 @@ impl QueueShareBound {
             }
             let rest: Vec<usize> = group.iter().copied().filter(|index| !estimate.scheduled_first[*index]).collect();
             late.sum += rest.iter().fold(Triple::ZERO, |sum, index| sum + units[*index].max);
-            let Some(most) = rules::max_reclaimable(accounts, reclaimer, (ours, theirs), lost_beside, self.multiplier)
+            let Some(most) =
+                reclaim_rules::max_reclaimable(accounts, reclaimer, (ours, theirs), lost_beside, self.multiplier)
             else {
                 continue;
             };

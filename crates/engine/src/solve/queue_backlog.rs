@@ -3,23 +3,23 @@
 
 use std::collections::BTreeMap;
 
-use super::index::JobIndex;
 use crate::ids::{JobId, QueueId};
-use crate::order::jobs::JobFacts;
-use crate::order::tree::{JobKey, Jobs};
+use crate::queues::job_index::JobIndex;
+use crate::queues::job_info::JobFacts;
+use crate::queues::job_order::{JobKey, Jobs};
 use crate::session::Session;
 use crate::units::Triple;
 
 /// Lines of waiting jobs, made when asked for. The ledger must be as it was when the first was made.
 #[derive(Debug, Default)]
-pub struct QueueBacklog {
+pub(super) struct QueueBacklog {
     lines: BTreeMap<QueueId, Vec<(JobKey, BacklogPrefix)>>,
     max_requests: BTreeMap<JobId, Option<Triple>>,
 }
 
 /// What a job and all before it in its line ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct BacklogPrefix {
+pub(super) struct BacklogPrefix {
     /// Of each resource the most.
     pub most: Triple,
     /// The request with most GPUs.
@@ -30,7 +30,7 @@ pub struct BacklogPrefix {
 
 impl QueueBacklog {
     /// What jobs ask for that wait before this place in the queue; `None` if there are none.
-    pub fn before(
+    pub(super) fn before(
         &mut self,
         session: &Session<'_>,
         index: &JobIndex,
@@ -57,7 +57,7 @@ impl QueueBacklog {
 
     /// What a job that could be evicted, or one that waits before it in its queue, would ask for at most; `None` if nobody
     /// knows.
-    pub fn max_request_up_to(
+    pub(super) fn max_request_up_to(
         &mut self,
         session: &Session<'_>,
         index: &JobIndex,

@@ -12,19 +12,18 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 
 use super::victims::VictimBatch;
-use crate::finder::NodeSet;
 use crate::gang::{Gang, Need};
-use crate::ids::{JobId, TaskId};
+use crate::ids::{JobId, NodeSet, TaskId};
 use crate::ledger::TaskState;
-use crate::place::Attempt;
 use crate::session::Session;
+use crate::session::place::Attempt;
 use crate::snapshot::Status;
 
 /// Pods of one job that go and stay together.
 type Unit = Vec<TaskId>;
 
 /// Puts victims back where they were, wherever that works out; whether fewer pods are evicted now.
-pub fn reprieve(
+pub(super) fn reprieve(
     session: &mut Session<'_>,
     batches: &[&Arc<VictimBatch>],
     dependent_moves: &[TaskId],
@@ -140,7 +139,7 @@ fn cost(session: &Session<'_>, unit: &Unit) -> (i64, Reverse<i128>) {
     let largest = unit.iter().map(size).max().unwrap_or(0);
     let work = unit.iter().map(|task| {
         let job = session.snapshot.task(*task).job;
-        let ran = session.last_start[job.index()].map_or(0, |start| session.now.since(start).0);
+        let ran = session.times.last_start[job.index()].map_or(0, |start| session.now.since(start).0);
         i128::from(size(task)) * i128::from(ran)
     });
     (largest, Reverse(work.sum()))

@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 
 /// Victims pool so far for one prefix of a pending job, with what the generators ask about them.
 #[derive(Debug)]
-pub struct VictimPool {
+pub(super) struct VictimPool {
     /// Victims of the last prefix that worked out.
     pub recorded: Vec<Arc<VictimBatch>>,
     /// Victims found for this prefix, in order.
@@ -53,11 +53,11 @@ struct AtNode {
 const NOWHERE: u32 = u32::MAX;
 
 /// Victims to try: all recorded batches and these potential ones.
-pub type Scenario = Vec<usize>;
+pub(super) type Scenario = Vec<usize>;
 
 impl VictimPool {
     /// Starts with recorded victims. `free` is what each node has, now or later; `demands` what each pod asks for.
-    pub fn new(
+    pub(super) fn new(
         recorded: Vec<Arc<VictimBatch>>,
         free: &[i64],
         feasible: impl Iterator<Item = NodeId>,
@@ -91,7 +91,7 @@ impl VictimPool {
     }
 
     /// Adds a batch of potential victims, who could be lost or must be moved.
-    pub fn push(&mut self, batch: Arc<VictimBatch>, could_be_lost: bool) {
+    pub(super) fn push(&mut self, batch: Arc<VictimBatch>, could_be_lost: bool) {
         let index = self.potential.len();
         let before = self.last_of.insert(batch.job, index);
         let gpus = if could_be_lost { batch.gpus() } else { 0 };
@@ -138,7 +138,7 @@ impl VictimPool {
 
     /// For each node of the newest victim's job: all victims of every job that would lose a pod there. Left out are
     /// those that could not lose as many GPUs as are `missing`.
-    pub fn node_local(&self, ledger: &Ledger<'_>, missing: i64) -> Vec<Scenario> {
+    pub(super) fn node_local(&self, ledger: &Ledger<'_>, missing: i64) -> Vec<Scenario> {
         let Some(newest) = self.potential.last() else { return Vec::new() };
         let mut hosts: Vec<_> =
             ledger.snapshot.job_tasks(newest.job).filter_map(|task| node_of(ledger, task)).collect();
@@ -168,13 +168,17 @@ impl VictimPool {
     }
 
     /// Whether [`Self::multi_node`] could offer anything new since this was asked last.
-    pub fn take_new_candidates(&mut self) -> bool {
+    pub(super) fn take_new_candidates(&mut self) -> bool {
         std::mem::take(&mut self.has_new_candidates)
     }
 
     /// Growing sets of nodes, those with least to gain first, with all batches that touch them; sets in `seen` were
     /// offered before and are left out.
-    pub fn multi_node<'g>(&'g self, ledger: &Ledger<'_>, seen: &'g mut BTreeSet<u128>) -> Option<NodePrefixes<'g>> {
+    pub(super) fn multi_node<'g>(
+        &'g self,
+        ledger: &Ledger<'_>,
+        seen: &'g mut BTreeSet<u128>,
+    ) -> Option<NodePrefixes<'g>> {
         let demand = (self.demand - self.free_on_other_nodes).max(0);
         let first = shortest_prefix(self.nodes_by_free_gpus.iter().map(|(gain, _)| *gain), demand)?;
         Some(NodePrefixes {
@@ -192,7 +196,7 @@ impl VictimPool {
 }
 
 /// Scenarios of [`VictimPool::multi_node`], made when asked for.
-pub struct NodePrefixes<'g> {
+pub(super) struct NodePrefixes<'g> {
     pool: &'g VictimPool,
     seen: &'g mut BTreeSet<u128>,
     nodes: Peekable<btree_set::Iter<'g, (i64, usize)>>,
@@ -250,11 +254,11 @@ fn shortest_prefix(gains: impl Iterator<Item = i64>, demand: i64) -> Option<usiz
 }
 
 /// Where a victim is.
-pub fn node_of(ledger: &Ledger<'_>, task: TaskId) -> Option<NodeId> {
+pub(super) fn node_of(ledger: &Ledger<'_>, task: TaskId) -> Option<NodeId> {
     ledger.state(task).placement().map(|placement| placement.node)
 }
 
 /// GPUs that a pod asks for, as queues count them; memory requests count nothing.
-pub fn gpu_demand(ledger: &Ledger<'_>, task: TaskId) -> i64 {
+pub(super) fn gpu_demand(ledger: &Ledger<'_>, task: TaskId) -> i64 {
     ledger.snapshot.shape(ledger.snapshot.task(task).shape).quota_gpu
 }

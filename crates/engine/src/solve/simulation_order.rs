@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::index::JobIndex;
 use crate::gang::Need;
 use crate::ids::{JobId, QueueId};
 use crate::ledger::Ledger;
-use crate::order::jobs::JobFacts;
-use crate::order::tree::{JobKey, JobTree, Jobs};
+use crate::queues::job_index::JobIndex;
+use crate::queues::job_info::JobFacts;
+use crate::queues::job_order::{JobKey, JobTree, Jobs};
 use crate::session::Session;
 use crate::units::Triple;
 
 /// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
-pub fn fill_job_order(
+pub(super) fn fill_job_order(
     tree: &mut JobTree,
     session: &Session<'_>,
     jobs: &mut PartialJobInfo<'_>,
@@ -37,7 +37,7 @@ pub fn fill_job_order(
 }
 
 /// Job facts in which the pending job is only as large as the prefix that is tried.
-pub struct PartialJobInfo<'f> {
+pub(super) struct PartialJobInfo<'f> {
     /// The job.
     pub job: JobId,
     /// How complete it would be.

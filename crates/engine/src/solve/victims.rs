@@ -4,18 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::index::JobIndex;
 use super::loss_bound::VictimLoss;
 use super::min_runtime;
 use crate::gang::Gang;
-use crate::ids::{JobId, NodeId, QueueId, TaskId};
+use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::ledger::{Ledger, TaskState};
-use crate::order::jobs::key_with;
-use crate::order::queues::{Contender, Entitlement};
-use crate::order::tree::JobKey;
+use crate::outcome::Protection;
+use crate::queues::job_index::JobIndex;
+use crate::queues::job_info::key_with;
+use crate::queues::job_order::JobKey;
+use crate::queues::order::{Contender, Entitlement};
 use crate::session::Session;
-use crate::snapshot::GpuAsk;
-use crate::units::{Span, Triple};
+use crate::snapshot::{GpuAsk, Queue};
+use crate::units::{Span, Timestamp, Triple};
 
 /// Which jobs may lose pods for a job.
 #[derive(Clone, Debug)]
@@ -41,15 +42,17 @@ pub enum VictimRule {
 
 /// How a job may be used as a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Whether it may lose its surplus only.
-    pub surplus_only: bool,
+pub(crate) enum EvictionMode {
+    /// It may lose all its pods.
+    Whole,
+    /// It may lose what it has beyond its minimum.
+    SurplusOnly,
 }
 
 impl VictimScope {
     /// How the job may be used; `None` if not at all.
-    fn candidate(&self, session: &Session<'_>, victim: JobId) -> Option<Candidate> {
-        let is_preemptor = session.policy.repairs.drop_placements && session.preemptors.contains(&victim);
+    fn eviction_mode(&self, session: &Session<'_>, victim: JobId) -> Option<EvictionMode> {
+        let is_preemptor = session.policy.repairs.drop_placements && session.preemptors.evicted_for.contains(&victim);
         if victim == self.preemptor || is_preemptor {
             return None;
         }
@@ -58,19 +61,54 @@ impl VictimScope {
             VictimRule::Move => {
                 // Unless it is one of those who have lost their place.
                 let protected = was_recently_evicted(session, victim) && !was_recently_evicted(session, self.preemptor);
-                (!protected).then_some(Candidate { surplus_only: false })
+                (!protected).then_some(EvictionMode::Whole)
             }
             VictimRule::LowerPriority => {
                 let lower = session.snapshot.job(victim).priority < preemptor.priority;
                 let protected = lower && min_runtime::protected_from_preempt(session, victim);
-                min_runtime::candidate(session, victim, protected).filter(|_| lower)
+                eviction_mode(session, victim, protected).filter(|_| lower)
             }
             VictimRule::OtherQueue => {
                 let protected = min_runtime::protected_from_reclaim(session, preemptor.queue?, victim);
-                min_runtime::candidate(session, victim, protected)
+                eviction_mode(session, victim, protected)
             }
         }
     }
+}
+
+/// How a job that is protected or not may be used as a victim; `None` if not at all.
+fn eviction_mode(session: &Session<'_>, job: JobId, protected: bool) -> Option<EvictionMode> {
+    if !protected {
+        return Some(EvictionMode::Whole);
+    }
+    let elastic = Gang::new(&session.ledger, job).is_elastic();
+    let mode = if session.policy.repairs.gang_trees { EvictionMode::SurplusOnly } else { EvictionMode::Whole };
+    elastic.then_some(mode)
+}
+
+/// Jobs that may not be evicted for the preemptor because they are young; of elastic ones the surplus may.
+pub(crate) fn protection(session: &Session<'_>, eligible: &VictimScope, index: &JobIndex) -> Option<Protection> {
+    let rules = session.policy.min_runtime?;
+    let set = |queue: &Queue| queue.preempt_min_runtime.is_some() || queue.reclaim_min_runtime.is_some();
+    if rules.preempt_default.0 <= 0 && rules.reclaim_default.0 <= 0 && !session.snapshot.queues.iter().any(set) {
+        return None;
+    }
+    let own = session.snapshot.job(eligible.preemptor);
+    let shield_of = |victim: JobId| match eligible.rule {
+        VictimRule::Move => None,
+        VictimRule::LowerPriority if session.snapshot.job(victim).priority >= own.priority => None,
+        VictimRule::LowerPriority => min_runtime::preempt_shield(session, victim),
+        VictimRule::OtherQueue => min_runtime::reclaim_shield(session, own.queue?, victim),
+    };
+    let jobs = eligible.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
+    let mut found: Option<Protection> = None;
+    for (job, (span, queue, until)) in jobs.filter_map(|job| Some((job, shield_of(job)?))) {
+        let jobs = found.map_or(0, |found| found.jobs) + 1;
+        let earlier = found.filter(|found| (found.until, found.next) < (until, job));
+        found = Some(earlier.unwrap_or(Protection { jobs, next: job, until, span, queue }));
+        found = found.map(|found| Protection { jobs, ..found });
+    }
+    found
 }
 
 /// Whether the job had to go not long ago. Who is moved may find another place than was foreseen, and then others are
@@ -78,6 +116,16 @@ impl VictimScope {
 fn was_recently_evicted(session: &Session<'_>, job: JobId) -> bool {
     let last = session.snapshot.job(job).last_eviction.filter(|_| session.policy.repairs.stable_moves);
     last.is_some_and(|last| (Span(0)..MOVE_COOLDOWN).contains(&session.now.since(last)))
+}
+
+/// When the first of the jobs that were recently evicted may be moved again.
+pub(crate) fn next_cooldown_end(session: &Session<'_>, scope: &VictimScope, index: &JobIndex) -> Option<Timestamp> {
+    if scope.rule != VictimRule::Move || !session.policy.repairs.stable_moves {
+        return None;
+    }
+    let jobs = scope.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
+    let last = |job: JobId| session.snapshot.job(job).last_eviction.filter(|_| was_recently_evicted(session, job));
+    jobs.filter_map(last).map(|last| last.plus(MOVE_COOLDOWN)).min()
 }
 
 /// So long a job that was evicted is not moved.
@@ -147,29 +195,49 @@ impl VictimBatch {
     }
 }
 
+/// KAI takes the core of a protected job into its scenarios and then refuses them.
+pub(crate) fn keeps_min_members(
+    session: &Session<'_>,
+    batches: &[&Arc<VictimBatch>],
+    protected: impl Fn(JobId) -> bool,
+) -> bool {
+    if session.policy.repairs.gang_trees {
+        return true;
+    }
+    let mut lost: BTreeMap<PodSetId, u32> = BTreeMap::new();
+    for batch in batches.iter().filter(|batch| protected(batch.job)) {
+        for task in &batch.tasks {
+            *lost.entry(session.snapshot.task(*task).pod_set).or_insert(0) += 1;
+        }
+    }
+    lost.into_iter().all(|(pod_set, lost)| {
+        session.ledger.counts(pod_set).used() >= session.snapshot.pod_sets[pod_set.index()].min + lost
+    })
+}
+
 /// All pods that a search may take away, job by job, in no particular order.
-pub fn all_victims(session: &Session<'_>, index: &JobIndex, eligible: &VictimScope) -> Vec<VictimBatch> {
+pub(crate) fn all_victims(session: &Session<'_>, index: &JobIndex, eligible: &VictimScope) -> Vec<VictimBatch> {
     let jobs = eligible.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
-    let jobs = jobs.filter(|job| eligible.candidate(session, *job).is_some());
+    let jobs = jobs.filter(|job| eligible.eviction_mode(session, *job).is_some());
     let active = |task: &TaskId| session.ledger.state(*task).is_active();
     jobs.map(|job| VictimBatch::new(session, job, session.snapshot.job_tasks(job).filter(active).collect())).collect()
 }
 
 /// The batches of a [`VictimTree`], kept so that several probes can go through them from the start.
 #[derive(Debug)]
-pub struct VictimOrder<'p> {
+pub(crate) struct VictimOrder<'p> {
     tree: VictimTree<'p>,
     known: Vec<Arc<VictimBatch>>,
 }
 
 impl<'p> VictimOrder<'p> {
     /// The order of these victims.
-    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
+    pub(crate) fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
         Self { tree: VictimTree::new(session, index, eligible), known: Vec::new() }
     }
 
     /// The batch at a position.
-    pub fn get(&mut self, session: &Session<'_>, position: usize) -> Option<Arc<VictimBatch>> {
+    pub(crate) fn get(&mut self, session: &Session<'_>, position: usize) -> Option<Arc<VictimBatch>> {
         while self.known.len() <= position {
             let batch = self.tree.advance(session, &BTreeSet::new())?;
             self.known.push(Arc::new(batch));
@@ -180,7 +248,7 @@ impl<'p> VictimOrder<'p> {
 
 /// Victims of one probe, in order, without those that are recorded already.
 #[derive(Debug)]
-pub struct Victims<'p> {
+pub(crate) struct Victims<'p> {
     recorded: BTreeSet<TaskId>,
     source: Source<'p>,
 }
@@ -195,7 +263,7 @@ enum Source<'p> {
 
 impl<'p> Victims<'p> {
     /// All who are eligible, or only those among them.
-    pub fn new(
+    pub(crate) fn new(
         session: &Session<'_>,
         index: &'p JobIndex,
         recorded: &[Arc<VictimBatch>],
@@ -213,7 +281,7 @@ impl<'p> Victims<'p> {
     }
 
     /// The next batch; the ledger must be as it was when the search began.
-    pub fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'_>) -> Option<Arc<VictimBatch>> {
+    pub(crate) fn next(&mut self, session: &Session<'_>, order: &mut VictimOrder<'_>) -> Option<Arc<VictimBatch>> {
         match &mut self.source {
             Source::Common(next) => loop {
                 let batch = order.get(session, *next)?;
@@ -229,7 +297,7 @@ impl<'p> Victims<'p> {
 
 /// Victims in order, one batch at a time. The ledger must be as it was when the tree was made.
 #[derive(Debug)]
-pub struct VictimTree<'p> {
+pub(crate) struct VictimTree<'p> {
     index: &'p JobIndex,
     eligible: &'p VictimScope,
     /// One for each queue; inner ones stay empty.
@@ -246,18 +314,18 @@ pub struct VictimTree<'p> {
 #[derive(Debug, Default)]
 struct Leaf {
     /// The next victim.
-    next: Option<(JobKey, Candidate)>,
+    next: Option<(JobKey, EvictionMode)>,
     /// Everything from here on was looked at.
     seen: Option<JobKey>,
     /// Jobs that lost a part and go on with the rest.
-    returned: BTreeMap<JobKey, Candidate>,
+    returned: BTreeMap<JobKey, EvictionMode>,
     /// What pods taken from here asked for.
     lost: Triple,
 }
 
 impl<'p> VictimTree<'p> {
     /// A tree of these victims.
-    pub fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
+    pub(crate) fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
         let accounts = &session.ledger.queues;
         let mut tree = Self {
             index,
@@ -288,14 +356,14 @@ impl<'p> VictimTree<'p> {
     }
 
     /// The next pods to lose; pods that are victims already are passed over.
-    pub fn advance(&mut self, session: &Session<'_>, recorded: &BTreeSet<TaskId>) -> Option<VictimBatch> {
+    pub(crate) fn advance(&mut self, session: &Session<'_>, recorded: &BTreeSet<TaskId>) -> Option<VictimBatch> {
         let ledger = &session.ledger;
         let nothing = BTreeSet::new();
         loop {
-            let (queue, job, candidate) = self.pop(session)?;
+            let (queue, job, mode) = self.pop(session)?;
             let taken = self.taken.get(&job).unwrap_or(&nothing);
             let chunk = Gang::new(ledger, job).without(taken).eviction_chunk();
-            if chunk.is_core && candidate.surplus_only {
+            if chunk.is_core && mode == EvictionMode::SurplusOnly {
                 self.refill(session, queue, None);
                 continue;
             }
@@ -303,11 +371,11 @@ impl<'p> VictimTree<'p> {
                 let known: Vec<_> = ledger.snapshot.job_tasks(job).filter(|task| recorded.contains(task)).collect();
                 self.take(ledger, queue, job, &known);
                 let rest = !Gang::new(ledger, job).without(&self.taken[&job]).eviction_chunk().tasks.is_empty();
-                self.refill(session, queue, rest.then_some((job, candidate)));
+                self.refill(session, queue, rest.then_some((job, mode)));
                 continue;
             }
             self.take(ledger, queue, job, &chunk.tasks);
-            self.refill(session, queue, chunk.leaves_some.then_some((job, candidate)));
+            self.refill(session, queue, chunk.leaves_some.then_some((job, mode)));
             return Some(VictimBatch::new(session, job, chunk.tasks));
         }
     }
@@ -319,23 +387,23 @@ impl<'p> VictimTree<'p> {
     }
 
     /// Removes the next victim from its queue; [`Self::refill`] must follow.
-    fn pop(&mut self, session: &Session<'_>) -> Option<(QueueId, JobId, Candidate)> {
+    fn pop(&mut self, session: &Session<'_>) -> Option<(QueueId, JobId, EvictionMode)> {
         let top = std::mem::take(&mut self.top);
         let worst = self.worst(&session.ledger, &top);
         self.top = top;
         let queue = self.judgement(worst?).1;
         let leaf = &mut self.leaves[queue.index()];
-        let (key, candidate) = leaf.next.take().expect("judged leaves have victims");
+        let (key, mode) = leaf.next.take().expect("judged leaves have victims");
         leaf.returned.remove(&key);
-        Some((queue, key.3, candidate))
+        Some((queue, key.3, mode))
     }
 
     /// Finds the queue's next victim, after one was taken and perhaps goes on with the rest of its pods.
-    fn refill(&mut self, session: &Session<'_>, queue: QueueId, back: Option<(JobId, Candidate)>) {
+    fn refill(&mut self, session: &Session<'_>, queue: QueueId, back: Option<(JobId, EvictionMode)>) {
         let mut leaf = std::mem::take(&mut self.leaves[queue.index()]);
-        if let Some((job, candidate)) = back {
+        if let Some((job, mode)) = back {
             let need = Gang::new(&session.ledger, job).without(&self.taken[&job]).state();
-            leaf.returned.insert(key_with(&session.ledger, session.policy, job, need), candidate);
+            leaf.returned.insert(key_with(&session.ledger, session.policy, job, need), mode);
         }
         self.find_next(session, queue, &mut leaf);
         let empty = leaf.next.is_none();
@@ -354,14 +422,14 @@ impl<'p> VictimTree<'p> {
             Some(seen) => jobs.range(..seen),
             None => jobs.range(..),
         };
-        let mut best = leaf.returned.last_key_value().map(|(key, candidate)| (*key, *candidate));
+        let mut best = leaf.returned.last_key_value().map(|(key, mode)| (*key, *mode));
         for key in unseen.rev() {
             if best.is_some_and(|(best, _)| best > *key) {
                 break;
             }
             leaf.seen = Some(*key);
-            if let Some(candidate) = self.eligible.candidate(session, key.3) {
-                best = Some((*key, candidate));
+            if let Some(mode) = self.eligible.eviction_mode(session, key.3) {
+                best = Some((*key, mode));
                 break;
             }
         }
@@ -424,7 +492,7 @@ impl<'p> VictimTree<'p> {
 }
 
 fn dependent_moves(session: &Session<'_>, job: JobId, tasks: &[TaskId]) -> Vec<TaskId> {
-    let Some(moved) = session.moves_by_preemptor.get(&job).filter(|_| session.policy.repairs.drop_placements) else {
+    let Some(moved) = session.preemptors.moves.get(&job).filter(|_| session.policy.repairs.drop_placements) else {
         return Vec::new();
     };
     let stands = |task: TaskId| session.ledger.state(task);

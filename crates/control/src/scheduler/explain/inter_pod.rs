@@ -1,7 +1,7 @@
 //! Which other pods, or the lack of which, keep a pod from nodes.
 
 use kai_engine::ids::{PodMatcherId, TaskId};
-use kai_engine::inter_pod::InterPodObstacle;
+use kai_engine::outcome::InterPodObstacle;
 
 use super::amounts::count;
 use crate::key::PodKey;

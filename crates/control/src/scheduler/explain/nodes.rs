@@ -1,8 +1,8 @@
 //! Why no node takes a pod: the number of nodes by reason, what the best one lacks, what would help.
 
 use kai_engine::Snapshot;
-use kai_engine::claims::Refusal;
 use kai_engine::ids::{ClaimId, TaskId};
+use kai_engine::outcome::ClaimObstacle;
 use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
 use kai_engine::snapshot::{GPUS, GpuAsk, NodeRule};
 use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
@@ -95,17 +95,19 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
     }
 }
 
-fn claim_phrase(lowered: &Lowered<'_>, refusal: Refusal, nodes: &str, has: &str) -> String {
+fn claim_phrase(lowered: &Lowered<'_>, refusal: ClaimObstacle, nodes: &str, has: &str) -> String {
     let Some(devices) = &lowered.devices else { return format!("{nodes} cannot serve its resource claims") };
     let name = |claim: ClaimId| match &devices.written[claim.index()] {
         Written::Claim(claim) => format!("resource claim {}", claim.key),
         Written::Extended(_) => "its extended resources".to_owned(),
     };
     match refusal {
-        Refusal::Elsewhere(claim) => format!("from {nodes} the devices of {} cannot be used", name(claim)),
-        Refusal::Devices(claim) => format!("{nodes} {has} too few free devices for {}", name(claim)),
-        Refusal::Steps(claim) => format!("on {nodes} the search for devices for {} exceeded its limit", name(claim)),
-        Refusal::Selector(selection) => match devices.inventory.error(selection) {
+        ClaimObstacle::Elsewhere(claim) => format!("from {nodes} the devices of {} cannot be used", name(claim)),
+        ClaimObstacle::Devices(claim) => format!("{nodes} {has} too few free devices for {}", name(claim)),
+        ClaimObstacle::Steps(claim) => {
+            format!("on {nodes} the search for devices for {} exceeded its limit", name(claim))
+        }
+        ClaimObstacle::Selector(selection) => match devices.inventory.error(selection) {
             Some(SelectorError { origin, expression, device, problem }) => {
                 format!("on {nodes} the selector `{expression}` of {origin} fails, as for device {device}: {problem}")
             }

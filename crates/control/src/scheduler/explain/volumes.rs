@@ -1,8 +1,8 @@
 //! Explains volumes and ConfigMaps: what a pod lacks on every node, and why a node is refused.
 
+use kai_engine::outcome::VolumeObstacle;
 use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
 use kai_engine::snapshot::NodeRule;
-use kai_engine::volumes::Overfull;
 
 use super::amounts::count;
 use crate::key::Key;
@@ -127,15 +127,15 @@ pub(in crate::scheduler) fn advice(world: &World, pod: &Pod, tally: &ObstacleCou
 }
 
 /// Which volumes or storage a number of nodes lack.
-pub(in crate::scheduler) fn phrase(lowered: &Lowered<'_>, overfull: Overfull, number: u32) -> String {
+pub(in crate::scheduler) fn phrase(lowered: &Lowered<'_>, overfull: VolumeObstacle, number: u32) -> String {
     let nodes = count(number, "node", "nodes");
     let have = if number == 1 { "has" } else { "have" };
     match overfull {
-        Overfull::Driver(driver) => {
+        VolumeObstacle::Driver(driver) => {
             let driver = lowered.names.volume_drivers[driver as usize];
             format!("{nodes} {have} as many volumes of driver {driver} as CSINode allows")
         }
-        Overfull::Storage(kind) => {
+        VolumeObstacle::Storage(kind) => {
             let class = lowered.names.storage_kinds[kind as usize];
             format!("{nodes} {have} insufficient capacity of StorageClass {class} after other pods' claims")
         }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use kai_engine::builder::Builder;
 use kai_engine::ids::{PodMatcherId, TopologyKeyId};
-use kai_engine::inter_pod::{InterPodRules, SpreadConstraint};
+use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 
 use super::classes::{tolerated, wanted};
 use super::pod_partition::Roster;

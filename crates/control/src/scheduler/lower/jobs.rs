@@ -7,7 +7,7 @@ use fixedbitset::FixedBitSet;
 use kai_api::keys::label;
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{DeviceId, NodeId, QueueId};
-use kai_engine::inter_pod::UnmanagedPod;
+use kai_engine::snapshot::UnmanagedPod;
 use kai_engine::snapshot::{Extras, Status};
 use kai_engine::units::{Span, Timestamp};
 

@@ -6,6 +6,7 @@ mod consolidate;
 mod devices;
 mod gangs;
 mod inter_pod;
+mod next_change;
 mod nodes;
 mod numa;
 mod preempt;

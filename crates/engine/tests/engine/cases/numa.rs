@@ -1,10 +1,10 @@
 //! NUMA zones: which zones a pod gets, and that evicting it gives them back.
 
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
-use kai_engine::fit::When;
 use kai_engine::ids::{NodeId, QueueId, TaskId};
+use kai_engine::ledger::When;
 use kai_engine::ledger::{Ledger, Placement, TaskState};
-use kai_engine::numa::{self, Zones};
+use kai_engine::nodes::numa::{self, Zones};
 use kai_engine::outcome::{Decision, NodeObstacle, Reason};
 use kai_engine::snapshot::{
     Alignment, CPU, Extras, GPUS, GpuAsk, NumaAsk, NumaNode, NumaScope, NumaUnit, NumaZone, Queue, Shape, ZoneShare,

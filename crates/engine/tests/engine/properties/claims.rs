@@ -3,10 +3,11 @@
 use fixedbitset::FixedBitSet;
 use kai_engine::Snapshot;
 use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
-use kai_engine::claims::{self, Refusal};
-use kai_engine::fit::When;
 use kai_engine::ids::{ClaimId, NodeId, QueueId, TaskId};
+use kai_engine::ledger::When;
 use kai_engine::ledger::{AllocationRef, ClaimState, Ledger, Placement, TaskState};
+use kai_engine::nodes::claims;
+use kai_engine::outcome::ClaimObstacle;
 use kai_engine::policy::Policy;
 use kai_engine::snapshot::{
     Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Extras, GpuAsk, Grant,
@@ -275,7 +276,7 @@ fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCa
             (TaskState::Unplaced, kind) => {
                 let open = open_requests(&ledger, task, node);
                 let found = claims::choose(&ledger, task, node, When::Later);
-                let elsewhere = matches!(found, Err(Refusal::Elsewhere(_)));
+                let elsewhere = matches!(found, Err(ClaimObstacle::Elsewhere(_)));
                 if !elsewhere {
                     let expected = possible(&ledger, &open, node, &mut taken_over(&ledger, task, node));
                     prop_assert_eq!(found.is_ok(), expected, "{:?} on {:?}: {:?}", task, node, found);

@@ -1,8 +1,8 @@
 //! Truths about what pods ask of each other, by counting pods one by one.
 
 use kai_engine::ids::{NodeId, PodMatcherId, TaskId};
-use kai_engine::inter_pod::{InterPodRules, SpreadConstraint};
 use kai_engine::outcome::Decision;
+use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 use kai_engine::snapshot::{Snapshot, Status};
 
 use super::after::{After, Found, ensure};

@@ -3,9 +3,9 @@
 //! Standings are shifted at random, sensible or not: the sums do not ask.
 
 use kai_engine::ids::{DeviceId, NodeId, PodMatcherId, PodSetId, PortId, TaskId};
-use kai_engine::inter_pod::PodCounts;
+use kai_engine::ledger::PodCounts;
+use kai_engine::ledger::QueueRow;
 use kai_engine::ledger::{DeviceUsage, Ledger, Mark, Placement, PodSetCounts, TaskState};
-use kai_engine::queues::QueueRow;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

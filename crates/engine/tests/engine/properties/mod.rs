@@ -21,10 +21,12 @@ use std::thread;
 
 use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::gang::Gang;
+use kai_engine::ids::{NodeSet, TaskId};
+use kai_engine::nodes::filter::PodFilters;
 use kai_engine::outcome::{Reason, ScenarioRejections, SearchStop};
 use kai_engine::policy::Action;
 use kai_engine::session::Session;
-use kai_engine::snapshot::Queue;
+use kai_engine::snapshot::{Queue, Status};
 use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
 use kai_engine::{Outcome, actions};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -148,6 +150,27 @@ fn sums_are_right_after_every_action() {
     });
 }
 
+/// A node is feasible for a waiting pod, or it has an obstacle: never both, never neither; whatever filters are on.
+#[test]
+fn nodes_are_feasible_or_have_an_obstacle() {
+    for_clusters(|shown| {
+        let mut world = World::of(&shown.0);
+        for filters in [true, false] {
+            world.policy.filters = filters;
+            let session = Session::open(&world.snapshot, &world.policy, NOW);
+            let waits = |task: &TaskId| world.snapshot.task(*task).status == Status::Pending;
+            for task in (0..world.snapshot.tasks.len()).map(TaskId::at).filter(waits) {
+                let pod = PodFilters::new(&session.ledger, &world.policy, task);
+                for node in world.snapshot.nodes.ids() {
+                    let (feasible, obstacle) = (pod.accept(node), pod.obstacle(NodeSet::All, node));
+                    ensure!(feasible == obstacle.is_none(), "{task:?} on {node:?}: {feasible}, {obstacle:?}");
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
 /// Tournaments, bounds and early ends decide, and explain, as if every node were looked at for every job in turn.
 #[test]
 fn the_fast_way_equals_the_plain_one() {
@@ -183,7 +206,7 @@ fn a_short_look_at_a_gang_equals_the_long_one() {
 fn remembered_rooms_equal_measured_ones() {
     for_clusters(|shown| {
         let world = World::of(&shown.0);
-        same(&world.cycle(), &step_by_step(&world, |session| session.rooms.no_cache = true))
+        same(&world.cycle(), &step_by_step(&world, |session| session.topologies.capacities.no_cache = true))
     });
 }
 

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use kai_engine::Snapshot;
 use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
-use kai_engine::fit::When;
 use kai_engine::ids::{NodeId, QueueId, TaskId};
-use kai_engine::inter_pod::UnmanagedPod;
+use kai_engine::ledger::When;
 use kai_engine::ledger::{Ledger, Placement, TaskState};
+use kai_engine::nodes::volumes;
 use kai_engine::outcome::Decision;
 use kai_engine::policy::Policy;
+use kai_engine::snapshot::UnmanagedPod;
 use kai_engine::snapshot::{GpuAsk, Shape, VolumeNeed};
 use kai_engine::units::Timestamp;
-use kai_engine::{Snapshot, volumes};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kai_engine::builder::Builder;
 use kai_engine::ids::{PodMatcherId, TopologyKeyId};
-use kai_engine::inter_pod::{InterPodRules, SpreadConstraint};
+use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 
 use super::build::{Names, sets};
 use super::cluster::{Cluster, Job, Set, Wish, WishKind};

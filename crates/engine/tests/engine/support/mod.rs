@@ -79,6 +79,12 @@ pub(crate) fn check_nominations(text: &str, expected: Expect) {
     expected.assert_eq(&render::nominations(&world, &outcome));
 }
 
+/// After how many seconds the next cycle may decide otherwise, though nothing has happened.
+pub(crate) fn next_change(text: &str) -> Option<i64> {
+    let (_, outcome) = run(text);
+    outcome.next_change_at.map(|time| time.since(NOW).0 / 1_000_000)
+}
+
 /// Compares what each action has done, whatever came of it.
 #[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
 pub(crate) fn check_efforts(text: &str, expected: Expect) {

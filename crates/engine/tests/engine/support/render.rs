@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
 use kai_engine::ids::{NodeId, QueueId, TaskId};
-use kai_engine::inter_pod::InterPodObstacle;
+use kai_engine::outcome::InterPodObstacle;
 use kai_engine::outcome::{
     Assignment, Decision, DeviceRef, JobNote, NodeObstacle, Nomination, ObstacleCounts, Outcome, PodSetShortage,
     QueueBlock, Reason, SearchStop, Side,

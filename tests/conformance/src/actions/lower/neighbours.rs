@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::builder::Builder;
 use kai_engine::ids::{PodMatcherId, TopologyKeyId};
-use kai_engine::inter_pod::InterPodRules;
+use kai_engine::snapshot::InterPodRules;
 
 use super::super::case::{Case, Job, Node, PodTerm, Task};
 

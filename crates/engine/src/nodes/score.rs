@@ -1,0 +1,119 @@
+//! Which node is best for a pod. Points add up; the placement strategy only decides between equal points, because
+//! its range is smaller than the smallest other score. Names decide the rest.
+//!
+//! Every score looks at one node alone, so that after a placement only the nodes it touched are scored again.
+
+use crate::ids::NodeId;
+use crate::ledger::{Ledger, When};
+use crate::nodes::numa;
+use crate::nodes::resources;
+use crate::policy::{Policy, Scores, Strategy};
+use crate::snapshot::{CPU, Column, GPUS, GpuAsk, Shape};
+
+/// A node's score for a pod; larger is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Score {
+    /// Sum of all scores but the placement strategy.
+    pub points: i64,
+    /// Placement strategy.
+    pub placement: i64,
+}
+
+/// Extra score of nodes for one pod, from a preferred topology level; nodes without an entry are not used.
+#[derive(Clone, Debug)]
+pub struct DomainScores(Vec<Option<i64>>);
+
+impl DomainScores {
+    /// No node is used yet.
+    pub fn new(node_count: usize) -> Self {
+        Self(vec![None; node_count])
+    }
+
+    /// Gives a node its score.
+    pub fn set(&mut self, node: NodeId, score: i64) {
+        self.0[node.index()] = Some(score);
+    }
+
+    /// The score of a node.
+    pub fn get(&self, node: NodeId) -> Option<i64> {
+        self.0[node.index()]
+    }
+
+    /// Nodes with score, in name order.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, i64)> + '_ {
+        let known = self.0.iter().enumerate();
+        known.filter_map(|(node, score)| score.map(|score| (NodeId::at(node), score)))
+    }
+}
+
+/// Score of the node nominated earlier.
+pub(crate) const NOMINATED: i64 = 10_000_000;
+
+/// Score of one point of what a pod likes about other pods.
+pub(crate) const LIKED: i64 = 1_000_000;
+
+/// Score of one percent of spread_scores, weighed as kube-scheduler does. All of it is less than room right now.
+pub(crate) const EVEN: i64 = 2;
+
+/// One step of score inside a preferred topology domain.
+pub(crate) const DOMAIN_STEP: i64 = 100_000;
+
+type Points = fn(&Ledger<'_>, &Shape, NodeId) -> i64;
+type Switch = fn(&Scores) -> bool;
+
+/// Scores that add up, with the switch that turns each on.
+const SUM_OF: [(Switch, Points); 3] = [
+    (|scores| scores.resource_type, resource_type),
+    (|scores| scores.availability, availability),
+    (|scores| scores.gpu_sharing, gpu_sharing),
+];
+
+/// Score of a node for a request, whatever the pod's nomination or topology says.
+pub(crate) fn score(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> Score {
+    let sum: i64 =
+        SUM_OF.iter().filter(|(is_on, _)| is_on(&policy.scores)).map(|(_, points)| points(ledger, shape, node)).sum();
+    let points = sum + if policy.numa { numa::points(ledger, shape, node) } else { 0 };
+    Score { points, placement: placement(ledger, policy, shape, node) }
+}
+
+/// The part of the score that is for room right now.
+pub(crate) fn available(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> i64 {
+    if policy.scores.availability { availability(ledger, shape, node) } else { 0 }
+}
+
+/// Pods without GPUs go to nodes without GPUs.
+fn resource_type(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    let row = ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node);
+    let has_gpus = || {
+        row.iter()
+            .zip(&ledger.snapshot.columns)
+            .any(|(amount, column)| *amount > 0 && matches!(column, Column::Gpu | Column::Mig { .. }))
+    };
+    if shape.gpu == GpuAsk::None && !has_gpus() { 10 } else { 0 }
+}
+
+/// Nodes with room now come before nodes where the pod would wait for others to leave.
+fn availability(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    if resources::fits(ledger, shape, node, When::Now) { 1_000 } else { 0 }
+}
+
+/// A pod that shares GPUs goes where a shared GPU has room.
+fn gpu_sharing(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    // KAI draws every pod there that asks for no whole GPU: it asks for no memory, so it fits anywhere.
+    let shares = shape.gpu.shared_devices().is_some() || !ledger.repairs.gpu_sharing && shape.gpu != GpuAsk::Whole;
+    if shares && resources::fitting_devices(ledger, shape.gpu, node).next().is_some() { 10_000 } else { 0 }
+}
+
+/// Pack or spread by what is free, now or later, of the resource that the pod is about.
+fn placement(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> i64 {
+    let Some(placement) = policy.scores.placement else { return 0 };
+    let (column, strategy) = if shape.needs_gpu() { (GPUS, placement.gpu) } else { (CPU, placement.cpu) };
+    let total = ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node)[column];
+    let free = ledger.idle(node)[column] + ledger.releasing(node)[column];
+    match strategy {
+        Strategy::Pack => -free,
+        Strategy::Spread if total == 0 => 0,
+        // 40 binary digits tell apart all fractions of amounts that occur on one node.
+        Strategy::Spread => ((i128::from(free) << 40) / i128::from(total)) as i64,
+    }
+}

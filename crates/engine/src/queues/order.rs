@@ -1,0 +1,117 @@
+//! Which of two sibling queues is more entitled to the next placement.
+
+use std::cmp::Ordering;
+
+use crate::ledger::QueueRow;
+use crate::units::{Ceiling, GPU, QueueResource, Ratio, Timestamp, Triple};
+
+/// A queue's place among its siblings, computed once and compared often.
+#[derive(Clone, Debug)]
+pub struct Entitlement {
+    over: bool,
+    starved: bool,
+    priority: i32,
+    violating: bool,
+    share_after: Ratio,
+    share_now: Ratio,
+    allocatable: [Ceiling; 3],
+    created: Timestamp,
+}
+
+/// A queue as a contender: what it would take on, or give up.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender<'a> {
+    /// The queue.
+    pub row: &'a QueueRow,
+    /// What its next job asks for.
+    pub required: Triple,
+    /// What its victims hold.
+    pub victims: Triple,
+}
+
+impl Entitlement {
+    /// Where the contender stands. `total` stands in for what an unlimited queue may hold.
+    pub fn of(contender: Contender<'_>, total: Triple) -> Self {
+        let Contender { row, required, victims } = contender;
+        let allocatable = row.allocatable();
+        let after = row.allocated + required;
+        let zero_share = |index: usize| allocatable[index] == Ceiling::At(0) && after.0[index] > 0;
+        Self {
+            over: (0..3).all(|index| row.fair_share.0[index] < row.allocated.0[index]),
+            starved: after.within(row.quota),
+            priority: row.priority,
+            violating: (0..3).any(zero_share),
+            share_after: dominant(after - victims, allocatable, total),
+            share_now: dominant(row.allocated, allocatable, total),
+            allocatable,
+            created: row.created,
+        }
+    }
+
+    /// Whether this queue comes first, whoever else there is: by those criteria that put any number of queues in order.
+    pub fn is_ahead_of(&self, other: &Self) -> bool {
+        self.by_standing(other).is_lt()
+    }
+
+    fn by_standing(&self, other: &Self) -> Ordering {
+        self.over
+            .cmp(&other.over)
+            .then_with(|| other.starved.cmp(&self.starved))
+            .then_with(|| other.priority.cmp(&self.priority))
+            .then_with(|| self.violating.cmp(&other.violating))
+            .then_with(|| self.share_after.cmp(&other.share_after))
+            .then_with(|| self.share_now.cmp(&other.share_now))
+    }
+
+    /// `Less` if this queue comes first. Equal queues are told apart by name.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        self.by_standing(other)
+            .then_with(|| smaller_entitlement(self.allocatable, other.allocatable))
+            .then_with(|| self.created.cmp(&other.created))
+    }
+}
+
+/// Whether what these queues may hold can be lined up from least to most. Then comparing them is an order; else one
+/// may come before a second, the second before a third, and the third before the first.
+pub fn all_comparable<'a>(rows: impl Iterator<Item = &'a QueueRow>) -> bool {
+    let mut held: Vec<_> = rows.map(QueueRow::allocatable).collect();
+    let key = |ceilings: &[Ceiling; 3]| ceilings.map(|ceiling| ceiling.cap(i64::MAX));
+    held.sort_by_key(key);
+    held.windows(2).all(|pair| at_most(pair[0], pair[1]))
+}
+
+fn at_most(left: [Ceiling; 3], right: [Ceiling; 3]) -> bool {
+    left.iter().zip(right).all(|(left, right)| match left {
+        Ceiling::Unlimited => right == Ceiling::Unlimited,
+        Ceiling::At(amount) => right.allows(*amount),
+    })
+}
+
+fn smaller_entitlement(left: [Ceiling; 3], right: [Ceiling; 3]) -> Ordering {
+    match (at_most(left, right), at_most(right, left)) {
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        _ => Ordering::Equal,
+    }
+}
+
+/// The largest share of any resource, at least zero.
+fn dominant(held: Triple, allocatable: [Ceiling; 3], total: Triple) -> Ratio {
+    let mut largest = Ratio::new(0, 1);
+    for resource in QueueResource::ALL {
+        let index = resource as usize;
+        let whole = match allocatable[index] {
+            Ceiling::Unlimited => total.get(resource),
+            Ceiling::At(amount) => amount,
+        };
+        let share = if whole == 0 {
+            // Anything is far too much of nothing; in GPUs, not in our finer unit.
+            let unit = if resource == QueueResource::Gpu { GPU } else { 1 };
+            Ratio::new(held.get(resource).saturating_mul(1000), unit)
+        } else {
+            Ratio::new(held.get(resource), whole)
+        };
+        largest = largest.max(share);
+    }
+    largest
+}

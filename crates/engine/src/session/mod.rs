@@ -1,0 +1,250 @@
+//! One cycle in progress: the ledger, what was decided so far, and why jobs wait.
+
+mod close;
+mod obstacle_cache;
+pub mod place;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ids::{JobId, QueueId, TaskId};
+use crate::ledger::{Ledger, Mark, Placement, TaskState};
+use crate::nodes::finder::Finder;
+use crate::nodes::score::DomainScores;
+use crate::nodes::topology::{DomainCapacityCache, Tree};
+use crate::outcome::{Assignment, Cause, Decision, DeviceRef, Reason};
+use crate::policy::Policy;
+use crate::queues::fair_share;
+use crate::queues::job_index::Scratch;
+use crate::snapshot::{Member, Snapshot, Status};
+use crate::units::{Timestamp, Triple};
+use obstacle_cache::ObstacleCache;
+
+/// What an action has done, whatever came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Turns of jobs; a job may have several.
+    pub turns: u64,
+    /// Victim scenarios that were simulated.
+    pub simulated: u64,
+    /// Victim scenarios that could not work, and were not simulated.
+    pub filtered: u64,
+}
+
+/// A cycle in progress.
+pub struct Session<'s> {
+    /// The input.
+    pub snapshot: &'s Snapshot,
+    /// How to decide.
+    pub policy: &'s Policy,
+    /// The time, for the whole cycle.
+    pub now: Timestamp,
+    /// Where every pod stands.
+    pub ledger: Ledger<'s>,
+    /// Finds nodes.
+    pub finder: Finder,
+    /// Times of jobs, as far as known now.
+    pub(crate) times: JobTimes,
+    /// What searches for victims keep between them; `None` until the first one.
+    pub(crate) scratch: Option<Scratch>,
+    /// Search for victims without the bounds that say what cannot work, to compare results in tests.
+    pub no_loss_bounds: bool,
+    /// Smallest and largest memory of a GPU, which turn memory requests into GPUs.
+    pub(crate) device_memory: (i64, i64),
+    /// Jobs for which pods were evicted or moved.
+    pub(crate) preemptors: Preemptors,
+    /// Jobs with pods that waited for a place or behind a gate when the cycle began: no other can have any now.
+    pub(crate) waiting: Vec<JobId>,
+    /// Leaf queues.
+    pub(crate) leaves: Vec<QueueId>,
+    /// Obstacles that were counted before.
+    obstacle_cache: ObstacleCache,
+    /// Domains of topologies.
+    pub topologies: Topologies,
+    /// What was decided, and why jobs wait.
+    log: Log,
+    /// What the current action has done so far.
+    pub(crate) effort: Effort,
+}
+
+/// Times of jobs, by job.
+pub(crate) struct JobTimes {
+    /// When each job last started.
+    pub(crate) last_start: Vec<Option<Timestamp>>,
+    /// When each job last lost a pod.
+    pub(crate) last_eviction: Vec<Option<Timestamp>>,
+    /// Since when each job lacks its minimum.
+    pub(crate) stale_since: Vec<Option<Timestamp>>,
+}
+
+/// Jobs for which pods were evicted or moved.
+#[derive(Default)]
+pub(crate) struct Preemptors {
+    /// Those for which pods were evicted: they keep what was made free for them.
+    pub(crate) evicted_for: BTreeSet<JobId>,
+    /// Pods that consolidation moves, by the job for which it does: if that job loses its place, they are simulated again.
+    pub(crate) moves: BTreeMap<JobId, Vec<TaskId>>,
+}
+
+/// Domains of topologies, and what was found out about them.
+pub struct Topologies {
+    /// Domain trees of the snapshot's topologies.
+    pub(crate) trees: Vec<Tree>,
+    /// What domains can hold.
+    pub capacities: DomainCapacityCache,
+    /// Scores of nodes for groups and pod sets of the job that is being placed.
+    pub(crate) domain_scores: Vec<(Member, Arc<DomainScores>)>,
+}
+
+/// What was decided, and why jobs wait.
+struct Log {
+    decisions: Vec<Decision>,
+    /// By job.
+    reasons: Vec<Vec<Reason>>,
+    /// The earliest time at which something may change by itself.
+    next_change_at: Option<Timestamp>,
+}
+
+impl<'s> Session<'s> {
+    /// The cycle before its first action.
+    pub fn open(snapshot: &'s Snapshot, policy: &'s Policy, now: Timestamp) -> Self {
+        let mut ledger = Ledger::open(snapshot, policy);
+        let k_value = policy.proportion.map_or(0, |proportion| proportion.k_value);
+        fair_share::divide_tree(&mut ledger.queues, k_value);
+        Self {
+            snapshot,
+            policy,
+            now,
+            ledger,
+            finder: Finder::default(),
+            times: JobTimes {
+                last_start: snapshot.jobs.iter().map(|job| job.last_start).collect(),
+                last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
+                stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
+            },
+            scratch: None,
+            no_loss_bounds: false,
+            device_memory: snapshot.device_memory_range(),
+            preemptors: Preemptors::default(),
+            waiting: waiting(snapshot),
+            leaves: leaves(snapshot),
+            obstacle_cache: ObstacleCache::default(),
+            topologies: Topologies {
+                trees: snapshot.topologies.iter().map(|topology| Tree::new(topology, snapshot.nodes.len())).collect(),
+                capacities: DomainCapacityCache::default(),
+                domain_scores: Vec::new(),
+            },
+            log: Log { decisions: Vec::new(), reasons: vec![Vec::new(); snapshot.jobs.len()], next_change_at: None },
+            effort: Effort::default(),
+        }
+    }
+
+    /// Notes that something may change at this time without any event.
+    pub(crate) fn may_change_at(&mut self, time: Timestamp) {
+        let earliest = self.log.next_change_at.map_or(time, |known| known.min(time));
+        self.log.next_change_at = Some(earliest);
+    }
+
+    /// Notes why a job waits.
+    pub fn explain(&mut self, job: JobId, reason: Reason) {
+        self.log.reasons[job.index()].push(reason);
+    }
+
+    /// Notes why a job waits, unless that was said before.
+    pub fn explain_once(&mut self, job: JobId, reason: Reason) {
+        if !self.log.reasons[job.index()].contains(&reason) {
+            self.explain(job, reason);
+        }
+    }
+
+    /// What the pod cost its queue when the cycle began, or would where it stands now.
+    pub fn cost_before(&self, task: TaskId) -> Triple {
+        let row = self.snapshot.task(task);
+        let node = row.node.or_else(|| self.ledger.state(task).placement().map(|placement| placement.node));
+        node.map_or(Triple::ZERO, |node| self.ledger.cost(task, node))
+    }
+
+    /// Makes placements since the mark final.
+    pub fn commit(&mut self, mark: Mark) {
+        self.commit_evictions(mark, |_, _| unreachable!("placing does not evict"));
+    }
+
+    /// Makes everything since the mark final and returns the jobs concerned; `cause` says why a pod is evicted.
+    pub fn commit_evictions(&mut self, mark: Mark, cause: impl Fn(&Self, TaskId) -> Cause) -> BTreeSet<JobId> {
+        let changes = self.ledger.changes_since(mark);
+        let jobs: BTreeSet<JobId> = changes.iter().map(|(task, _)| self.snapshot.task(*task).job).collect();
+        for (task, before) in changes {
+            let after = self.ledger.state(task);
+            // A pod that was to move and now only leaves is evicted for another reason.
+            let evicted = match after {
+                TaskState::Releasing(_) => !matches!(before, TaskState::Releasing(_)),
+                TaskState::Moving { .. } => !matches!(before, TaskState::Releasing(_) | TaskState::Moving { .. }),
+                _ => false,
+            };
+            match after {
+                TaskState::Releasing(_) | TaskState::Moving { .. } if evicted => {
+                    let cause = cause(self, task);
+                    self.log.decisions.push(Decision::Evict { task, cause });
+                    self.times.last_eviction[self.snapshot.task(task).job.index()] = Some(self.now);
+                }
+                _ => {}
+            }
+            match after {
+                TaskState::Allocated(placement)
+                    if before != after && self.snapshot.task(task).status == Status::Pending =>
+                {
+                    self.log.decisions.push(Decision::Bind { task, assignment: self.assignment(placement) });
+                }
+                TaskState::Pipelined(placement) | TaskState::Moving { to: placement, .. } if before != after => {
+                    self.log.decisions.push(Decision::Pipeline { task, assignment: self.assignment(placement) });
+                }
+                _ => {}
+            }
+        }
+        self.ledger.commit(mark);
+        if let Some(mut scratch) = self.scratch.take() {
+            for job in &jobs {
+                scratch.index.update(&self.ledger, self.policy, *job);
+            }
+            self.scratch = Some(scratch);
+        }
+        jobs
+    }
+
+    /// The pod is evicted for another reason than was decided before.
+    pub(crate) fn evicted_for(&mut self, task: TaskId, new: Cause) {
+        let evicted = self.log.decisions.iter_mut().rev().find_map(|decision| match decision {
+            Decision::Evict { task: known, cause } if *known == task => Some(cause),
+            _ => None,
+        });
+        *evicted.expect("it was evicted before") = new;
+    }
+
+    fn assignment(&self, placement: Placement) -> Assignment {
+        let existing = self.snapshot.devices.len() as u32;
+        let name = |device: &crate::ids::DeviceId| {
+            if device.0 < existing { DeviceRef::Existing(*device) } else { DeviceRef::Fresh(device.0 - existing) }
+        };
+        Assignment {
+            node: placement.node,
+            devices: self.ledger.devices_of(placement).iter().map(name).collect(),
+            zones: self.ledger.extras_of(placement).map_or_else(Vec::new, |extras| extras.zones.clone()),
+            grants: self.ledger.extras_of(placement).map_or_else(Vec::new, |extras| extras.grants.clone()),
+        }
+    }
+}
+
+/// Jobs with pods that wait for a place or behind a gate, by name.
+fn waiting(snapshot: &Snapshot) -> Vec<JobId> {
+    let waits = snapshot.tasks.iter().filter(|task| matches!(task.status, Status::Pending | Status::Gated));
+    let mut jobs: Vec<JobId> = waits.map(|task| task.job).collect();
+    // Pods of a job are neighbours.
+    jobs.dedup();
+    jobs
+}
+
+/// Queues without children, by name.
+fn leaves(snapshot: &Snapshot) -> Vec<QueueId> {
+    let parents: BTreeSet<_> = snapshot.queues.iter().filter_map(|queue| queue.parent).collect();
+    (0..snapshot.queues.len()).map(QueueId::at).filter(|queue| !parents.contains(queue)).collect()
+}
