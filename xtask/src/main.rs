@@ -1,11 +1,11 @@
 //! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`, `cargo xtask cluster`,
-//! `cargo xtask golden`, `cargo xtask bench-peers`.
+//! `cargo xtask golden`, `cargo xtask bench-upstream`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for terminals")]
 
 mod ci;
-mod peers;
 mod tidy;
+mod upstream;
 mod workspace;
 
 use std::{
@@ -22,7 +22,7 @@ usage: cargo xtask <command>
   ci [--quick]   run every check, cheapest first; --quick stops after the unit tests
   cluster        start, show or end a real cluster with simulated nodes; see `cluster --help`
   golden         play scenarios with KAI's own programs and with ours, and compare; see `golden --help`
-  bench-peers    measure our cycles beside KAI's own; needs Go and Linux
+  bench-upstream measure cycles of kai beside those of NVIDIA's KAI; needs Go and Linux
     [--nodes 100,500,1000] [--scenario NAME,…] [--runs 3] [--patience CPU-SECONDS]";
 
 fn main() -> ExitCode {
@@ -37,7 +37,9 @@ fn main() -> ExitCode {
         ["ci", "--quick"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Quick)),
         ["cluster", arguments @ ..] => run("test-cluster", arguments),
         ["golden", arguments @ ..] => build("kai-cli").and_then(|()| run("golden", arguments)),
-        ["bench-peers", options @ ..] => Workspace::load().and_then(|workspace| peers::run(&workspace, options)),
+        ["bench-upstream" | "bench-peers", options @ ..] => {
+            Workspace::load().and_then(|workspace| upstream::run(&workspace, options))
+        }
         _ => Err(USAGE.to_owned()),
     };
     match done {

@@ -244,6 +244,21 @@ pub mod priority {
     pub const QUEUE_DEFAULT: i64 = 100;
 }
 
+/// Names of Leases: those of NVIDIA's KAI, so that its components and these are never leaders at the same time. The
+/// scheduler's is its own name, with the shard.
+pub mod lease {
+    /// Of the pod grouper.
+    pub const POD_GROUPER: &str = "54dff599.kai.scheduler";
+    /// Of the binder.
+    pub const BINDER: &str = "2ad35f9c.kai.scheduler";
+    /// Of the pod group controller.
+    pub const POD_GROUP_CONTROLLER: &str = "o1x22tjj.kai.scheduler";
+    /// Of the queue controller.
+    pub const QUEUE_CONTROLLER: &str = "ov3xj497.kai.scheduler";
+    /// Of the node-scale adjuster.
+    pub const NODE_SCALE_ADJUSTER: &str = "7n7h49uc.kai.scheduler";
+}
+
 /// Fixed names of objects.
 pub mod name {
     /// The only Config that counts.

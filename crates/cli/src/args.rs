@@ -10,7 +10,10 @@ use kai_engine::units::Timestamp;
 use kai_generate::{SCENARIOS, Scenario};
 use kai_sim::time::parse_span;
 
-use crate::live::{RunAdmission, RunAll, RunBinder, RunGrouper, RunGroups, RunNodeScale, RunQueues, RunScheduler};
+use crate::components::{
+    AdmissionArgs, AllInOneArgs, BinderArgs, GrouperArgs, NodeScaleArgs, PodGroupStatusArgs, QueueStatusArgs, Run,
+    SchedulerArgs,
+};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -40,38 +43,40 @@ pub(crate) enum Command {
     /// Run the scheduling cycle of a recorded cluster once more and show what it decides
     #[command(long_about = REPLAY_ABOUT, after_long_help = REPLAY_HELP, after_help = "See `kai replay --help` for examples.")]
     Replay(ReplayArgs),
-    /// Write what a cluster's scheduler sees to a file, for `kai replay`
+    /// Write the input of a cluster's scheduler to a file, for `kai replay`
     ///
-    /// Reads every kind of object that scheduling depends on, changes nothing, and leaves out what config maps hold.
+    /// Lists every kind of object that scheduling depends on, changes nothing, and leaves out the data of config maps.
     Snapshot(SnapshotArgs),
     /// Write a synthetic cluster of any size, for `kai replay` or `kai simulate`
     #[command(long_about = GENERATE_ABOUT, after_long_help = generate_help(), after_help = "See `kai generate --help` for the scenarios.")]
     Generate(GenerateArgs),
     /// Print the custom resource definitions as YAML
     ///
-    /// Pipe it to `kubectl apply -f -` to let a cluster know the kinds: Queue, PodGroup, BindRequest, Topology,
+    /// Pipe it to `kubectl apply -f -` to install the kinds: Queue, PodGroup, BindRequest, Topology,
     /// SchedulingShard, Config.
     Crds,
-    /// Print namespaces, service accounts and roles of all parts as YAML
+    /// Print namespaces, service accounts and roles of all components as YAML
     ///
-    /// Each part runs as its own service account and may do what it needs, nothing more. Pipe it to `kubectl apply -f -`.
+    /// Each component has its own service account with no more than the permissions it needs. Pipe it to `kubectl apply -f -`.
     Rbac(RbacArgs),
-    /// Schedule the pods of a cluster, as its scheduler
-    Scheduler(RunScheduler),
-    /// Carry out what the scheduler decides: bind pods, reserve shared GPUs
-    Binder(RunBinder),
-    /// Give pods of a cluster their pod groups
-    Podgrouper(RunGrouper),
-    /// Keep the status of pod groups: what their pods ask for and hold
-    Podgroupcontroller(RunGroups),
-    /// Keep the status and the metrics of queues, at every level
-    Queuecontroller(RunQueues),
-    /// Refuse what makes no sense and prepare pods that share a GPU, asked by the API server
-    Admission(RunAdmission),
-    /// Let cluster autoscalers see pods that share GPUs and find no node
-    Nodescaleadjuster(RunNodeScale),
-    /// All of these in one process, which watches the cluster once for all of them
-    AllInOne(Box<RunAll>),
+    /// Run the scheduler of a cluster
+    Scheduler(Run<SchedulerArgs>),
+    /// Run the binder: carry out bind requests, reserve shared GPUs
+    Binder(Run<BinderArgs>),
+    /// Run the pod grouper: create the pod groups of workloads
+    Podgrouper(Run<GrouperArgs>),
+    /// Run the pod group controller: keep the status of pod groups, what their pods request and hold
+    Podgroupcontroller(Run<PodGroupStatusArgs>),
+    /// Run the queue controller: keep the status and the metrics of queues, at every level
+    Queuecontroller(Run<QueueStatusArgs>),
+    /// Run the admission webhooks: validate pods, queues, pod groups and topologies, inject GPU sharing
+    Admission(Run<AdmissionArgs>),
+    /// Run the node-scale adjuster: show pending pods that share GPUs to cluster autoscalers
+    Nodescaleadjuster(Run<NodeScaleArgs>),
+    /// Run scheduler, binder, podgrouper and both status controllers in one process (and admission with --webhooks)
+    ///
+    /// They share one watch per kind. The node-scale adjuster is not among them: run `kai nodescaleadjuster` beside it.
+    AllInOne(Box<Run<AllInOneArgs>>),
 }
 
 /// What `kai rbac` takes.
@@ -110,7 +115,7 @@ pub(crate) struct SimulateArgs {
     /// Stop at this virtual time, such as 90s or 1h; otherwise when nothing more happens
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) until: Option<Span>,
-    /// Seed for what varies by chance; only scenarios with `podStartJitter` have such things
+    /// Random seed; only matters with podStartJitter
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub(crate) seed: u64,
 }
@@ -123,8 +128,8 @@ pub(crate) struct ReplayArgs {
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Run the cycle so often and show the times of the fastest
-    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Run the cycle N times and report the fastest
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
     /// Run only this action; may be repeated, and then runs them in this order
     #[arg(long, value_name = "NAME", value_parser = action)]
@@ -132,7 +137,7 @@ pub(crate) struct ReplayArgs {
     /// Another configuration of the scheduler, instead of the recorded one
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The time of the cycle, such as 2026-01-31T12:00:00Z; otherwise as recorded, or the latest that pods know of
+    /// The time of the cycle, such as 2026-01-31T12:00:00Z; otherwise as recorded, or the latest time in the objects
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) now: Option<Moment>,
 }
@@ -161,13 +166,13 @@ pub(crate) struct GenerateArgs {
     /// Leaf queues; otherwise about one for ten nodes
     #[arg(long, value_name = "NUMBER", value_parser = count)]
     pub(crate) queues: Option<usize>,
-    /// Jobs that wait (pods in an empty cluster); otherwise as many as the scenario is known for
+    /// Pending workloads (pods in an empty cluster); otherwise as many as the scenario is known for
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pending: Option<usize>,
     /// Start of every random sequence; equal arguments give equal files
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// What to write; otherwise told by the end of the file's name
+    /// What to write; otherwise by the extension of the file
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<FileFormat>,
     /// Where to write it; `-` is standard output
@@ -184,7 +189,7 @@ pub(crate) enum FileFormat {
 }
 
 impl FileFormat {
-    /// By the end of a name.
+    /// By the extension of a file.
     pub(crate) fn of(path: &Path) -> Self {
         let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
         if yaml || path.as_os_str() == "-" { Self::Yaml } else { Self::Zip }
@@ -220,7 +225,7 @@ pub(crate) enum Color {
 }
 
 impl Color {
-    /// Tells everything that prints.
+    /// Applies to everything that prints.
     pub(crate) fn write_global(self) {
         match self {
             Self::Auto => anstream::ColorChoice::Auto,

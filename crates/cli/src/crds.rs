@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use crate::complaint::Complaint;
+use crate::error::CliError;
 
-pub(crate) fn run() -> Result<(), Complaint> {
+pub(crate) fn run() -> Result<(), CliError> {
     anstream::stdout().write_all(kai_api::crds_yaml().as_bytes())?;
     Ok(())
 }

@@ -14,9 +14,9 @@ use kai_record::Head;
 use serde_json::json;
 
 use crate::args::{FileFormat, GenerateArgs};
-use crate::complaint::Complaint;
+use crate::error::CliError;
 
-pub(crate) fn run(args: GenerateArgs) -> Result<(), Complaint> {
+pub(crate) fn run(args: GenerateArgs) -> Result<(), CliError> {
     let GenerateArgs { scenario, nodes, queues, pending, seed, format, output } = args;
     let usual = scenario.size(nodes);
     let size = Size { seed, pending, ..queues.map_or(usual, |queues| Size::with_queues(nodes, queues)) };
@@ -27,7 +27,7 @@ pub(crate) fn run(args: GenerateArgs) -> Result<(), Complaint> {
             FileFormat::Zip if is_stdout(&output) => "archives need a file; use --format yaml for standard output",
             _ => "check that the folder exists and can be written to",
         };
-        Complaint::input(format!("cannot write {}: {error}", output.display()), help)
+        CliError::input(format!("cannot write {}: {error}", output.display()), help)
     })
 }
 

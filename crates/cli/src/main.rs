@@ -1,14 +1,14 @@
 //! The `kai` command: one binary, one subcommand per task.
 //!
-//! Reads arguments and files, calls the crates that know, prints what they answer. Decides nothing about scheduling.
+//! Reads arguments and files, calls the other crates, prints their results. Decides nothing about scheduling.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command is for")]
 
 mod args;
-mod complaint;
+mod components;
 mod crds;
+mod error;
 mod files;
 mod generate;
-mod live;
 mod output;
 mod rbac;
 mod render;
@@ -22,7 +22,8 @@ use clap::Parser;
 
 use args::{Args, Command};
 
-/// Objects come and go by the thousand, on all threads: a quarter of the CPU time went into memory with the system's.
+/// Thousands of objects are allocated and freed on all threads: with the system's allocator that was a quarter of the CPU
+/// time.
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -36,20 +37,20 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Crds => crds::run(),
         Command::Rbac(args) => rbac::run(&args),
-        Command::Scheduler(args) => live::scheduler(&args),
-        Command::Binder(args) => live::binder(&args),
-        Command::Podgrouper(args) => live::grouper(&args),
-        Command::Podgroupcontroller(args) => live::groups(&args),
-        Command::Queuecontroller(args) => live::queues(&args),
-        Command::Admission(args) => live::admission(&args),
-        Command::Nodescaleadjuster(args) => live::node_scale(&args),
-        Command::AllInOne(args) => live::all_in_one(&args),
+        Command::Scheduler(args) => components::run(&args),
+        Command::Binder(args) => components::run(&args),
+        Command::Podgrouper(args) => components::run(&args),
+        Command::Podgroupcontroller(args) => components::run(&args),
+        Command::Queuecontroller(args) => components::run(&args),
+        Command::Admission(args) => components::run(&args),
+        Command::Nodescaleadjuster(args) => components::run(&args),
+        Command::AllInOne(args) => components::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(complaint) => {
-            complaint.print();
-            complaint.exit_code()
+        Err(error) => {
+            error.print();
+            error.exit_code()
         }
     }
 }

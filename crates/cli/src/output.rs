@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::args::Format;
-use crate::complaint::Complaint;
+use crate::error::CliError;
 
 /// Prints a result; `table` is its form for people.
 pub(crate) fn print<T: Serialize>(
     result: &T,
     format: Format,
     table: impl FnOnce(&T) -> String,
-) -> Result<(), Complaint> {
+) -> Result<(), CliError> {
     let text = match format {
         Format::Table => table(result),
         Format::Json => serde_json::to_string_pretty(result).map(|text| text + "\n").map_err(io::Error::from)?,

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use crate::args::RbacArgs;
-use crate::complaint::Complaint;
+use crate::error::CliError;
 
-pub(crate) fn run(args: &RbacArgs) -> Result<(), Complaint> {
+pub(crate) fn run(args: &RbacArgs) -> Result<(), CliError> {
     let mut out = anstream::stdout();
     let mut manifests = kai_control::rbac::manifests();
     manifests.extend(kai_control::rbac::declared::manifests(args.kinds()));

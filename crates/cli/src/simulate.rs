@@ -8,10 +8,10 @@ use kai_sim::time::show_span;
 use kai_sim::{Options, Progress, manifest, simulate};
 
 use crate::args::SimulateArgs;
-use crate::complaint::{self, Complaint};
+use crate::error::{self, CliError};
 use crate::{files, output, render};
 
-pub(crate) fn run(args: SimulateArgs) -> Result<(), Complaint> {
+pub(crate) fn run(args: SimulateArgs) -> Result<(), CliError> {
     let SimulateArgs { paths, output, until, seed } = args;
     let sources = files::read_all(&paths)?;
     let plan = manifest::read(&sources)?;
@@ -21,7 +21,7 @@ pub(crate) fn run(args: SimulateArgs) -> Result<(), Complaint> {
     bar.finish();
     let report = report?;
     for warning in &report.warnings {
-        complaint::warn(warning);
+        error::warn(warning);
     }
     output::print(&report, output, render::report)
 }

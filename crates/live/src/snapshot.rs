@@ -38,15 +38,15 @@ pub fn take_snapshot(
 /// The same with a connection that is there.
 pub(crate) async fn list_all(client: &Client, on_listed: impl Fn(&str, usize)) -> Result<ClusterSnapshot, FatalError> {
     let version = client.apiserver_version().await.map_err(|error| FatalError::Client(Box::new(error)))?;
-    let mut picture =
+    let mut snapshot =
         ClusterSnapshot { objects: Vec::new(), server_version: serde_json::to_value(version).unwrap_or_default() };
     for kind in Kind::ALL.iter().map(|kind| kinds::resource(*kind)) {
-        let before = picture.objects.len();
+        let before = snapshot.objects.len();
         let unread = |source| FatalError::List { kind: kind.kind.clone(), source: Box::new(source) };
-        all(client, &kind, &mut picture.objects).await.map_err(unread)?;
-        on_listed(&kind.plural, picture.objects.len() - before);
+        all(client, &kind, &mut snapshot.objects).await.map_err(unread)?;
+        on_listed(&kind.plural, snapshot.objects.len() - before);
     }
-    Ok(picture)
+    Ok(snapshot)
 }
 
 async fn all(client: &Client, kind: &ApiResource, objects: &mut Vec<Value>) -> Result<(), Error> {

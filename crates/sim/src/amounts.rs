@@ -70,7 +70,7 @@ pub(crate) fn charged_on(request: &Request, node: Option<&Node>) -> Triple {
 }
 
 /// `4 GPUs`, `half a GPU`'s plain cousin `0.5 GPU`, `8192 MiB of GPU memory`, `2 CPUs`.
-pub(crate) fn request_words(request: &Request) -> String {
+pub(crate) fn describe_request(request: &Request) -> String {
     let each = |devices: u32| if devices == 1 { String::new() } else { format!("{devices} × ") };
     match request.sharing {
         Some(Sharing::Fraction { devices, portion }) => format!("{}{} GPU", each(devices), number(portion)),

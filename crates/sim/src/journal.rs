@@ -53,7 +53,7 @@ pub enum Event {
 
 impl Event {
     /// One word, as printed.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Submit => "submit",
             Self::Run => "run",
@@ -112,29 +112,29 @@ impl Journal {
     }
 
     /// Adds what holds until something else is said: a scheduler repeats itself every second, a person reads it
-    /// once. `gist` is what must differ for it to be news.
-    pub(crate) fn add_standing(
+    /// once. `dedup_key` is what must differ for it to be news.
+    pub(crate) fn add_if_changed(
         &mut self,
         now: Timestamp,
         event: Event,
         subject: &Id,
         node: Option<&str>,
-        gist: &str,
+        dedup_key: &str,
         why: String,
     ) {
-        if self.is_news(event, subject, gist) {
+        if self.has_changed(event, subject, dedup_key) {
             self.add(now, event, subject, node, why);
-            self.standing.insert((event, subject.clone()), gist.to_owned());
+            self.standing.insert((event, subject.clone()), dedup_key.to_owned());
         }
     }
 
     /// Whether this has not been said already.
-    pub(crate) fn is_news(&self, event: Event, subject: &Id, gist: &str) -> bool {
-        self.standing.get(&(event, subject.clone())).is_none_or(|said| said != gist)
+    pub(crate) fn has_changed(&self, event: Event, subject: &Id, dedup_key: &str) -> bool {
+        self.standing.get(&(event, subject.clone())).is_none_or(|said| said != dedup_key)
     }
 
     /// Forgets what holds about a kind of event, except for those who were named again.
-    pub(crate) fn keep_standing(&mut self, event: Event, named: &BTreeSet<Id>) {
+    pub(crate) fn retain(&mut self, event: Event, named: &BTreeSet<Id>) {
         self.standing.retain(|(kind, subject), _| *kind != event || named.contains(subject));
     }
 }

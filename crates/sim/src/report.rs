@@ -216,7 +216,7 @@ fn timeline_row(entry: &Entry) -> TimelineRow {
         _ => object = Some(entry.subject.to_string()),
     }
     let node = entry.node.clone();
-    TimelineRow { t: Amount(entry.at.0), event: entry.event.word(), pod, job, object, node, why: entry.why.clone() }
+    TimelineRow { t: Amount(entry.at.0), event: entry.event.as_str(), pod, job, object, node, why: entry.why.clone() }
 }
 
 fn nodes(cluster: &Cluster) -> Vec<NodeRow> {

@@ -7,13 +7,13 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::checkers::{self, Evidence, Memory, Seen, Violation};
-use crate::cluster::{Cluster, Due, Performed, tick};
-use crate::fault::Fault;
+use crate::checkers::{self, ClusterView, CycleHistory, CycleObservation, Violation};
+use crate::cluster::{Cluster, Due, Performed, next_tick};
+use crate::input_error::InputError;
 use crate::manifest::{Id, Item, Kind, Plan};
-use crate::past::Past;
 use crate::report::{End, Report, report};
 use crate::settings;
+use crate::usage_sampler::UsageSampler;
 
 /// How to run a plan.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,10 +37,10 @@ pub struct Progress {
 
 /// Why a run gave no report.
 #[derive(Clone, Debug, Error)]
-pub enum Stop {
+pub enum SimulationError {
     /// Something in the input cannot be used.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Input(#[from] InputError),
     /// Something that must always hold did not: a bug.
     #[error(transparent)]
     Violation(#[from] Violation),
@@ -53,40 +53,41 @@ pub(crate) const PERIOD: Span = Span::seconds(1);
 const UNTIL_MAX: Span = Span::seconds(24 * 3600);
 
 /// Runs a plan to its end.
-pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Report, Stop> {
+pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Report, SimulationError> {
     let settings = settings::read(plan)?;
     let start = start_time(plan);
     let mut run = Run {
         cluster: Cluster::new(plan, settings.grouper, options.seed, start),
-        past: settings.scheduler.usage.clone().map(|rule| Past::new(rule, start)),
+        usage: settings.scheduler.usage.clone().map(|rule| UsageSampler::new(rule, start)),
         settings: settings.scheduler,
         last: CycleResult::default(),
         seen: 0,
         last_cycle: None,
         cycles: 0,
         start,
-        memory: Memory::default(),
+        history: CycleHistory::default(),
     };
     let until = options.until.or(plan.scenario.until).unwrap_or(UNTIL_MAX);
-    run.cluster.found(&with_built_ins(plan))?;
+    run.cluster.bootstrap(&with_built_ins(plan))?;
     for (index, step) in plan.steps.iter().enumerate() {
-        run.cluster.agenda.add(start.plus(step.at), Due::Step(index));
+        run.cluster.events.add(start.plus(step.at), Due::Step(index));
     }
-    run.cluster.agenda.add_cycle(start);
+    run.cluster.events.add_cycle(start);
     let quiet = loop {
-        let Some(next) = run.cluster.agenda.next_time() else { break true };
+        let Some(next) = run.cluster.events.next_time() else { break true };
         if next > start.plus(until) {
             break false;
         }
-        let Some((at, due)) = run.cluster.agenda.take() else { break true };
-        run.pass_until(at);
+        let Some((at, due)) = run.cluster.events.take() else { break true };
+        run.advance_to(at);
         run.handle(&due, plan)?;
         progress(Progress { at: at.since(start), until, cycles: run.cycles });
     };
     if quiet {
         let workload_of = |job: &GroupKey| run.cluster.workload_of(job);
-        let seen = Seen { world: run.cluster.world(), workload_of: &workload_of, at: run.cluster.now.since(start) };
-        run.memory.rest(&seen)?;
+        let seen =
+            ClusterView { world: run.cluster.world(), workload_of: &workload_of, at: run.cluster.now.since(start) };
+        run.history.check_final(&seen)?;
     }
     let end = if quiet { run.cluster.now } else { start.plus(until) };
     let end = End { at: end.since(start), quiet, cycles: run.cycles };
@@ -98,7 +99,7 @@ struct Run {
     cluster: Cluster,
     settings: Settings,
     /// What the queues have used, if it counts.
-    past: Option<Past>,
+    usage: Option<UsageSampler>,
     /// The last look of the scheduler.
     last: CycleResult,
     /// State of the store that it has seen.
@@ -107,19 +108,19 @@ struct Run {
     cycles: u64,
     start: Timestamp,
     /// What the scheduler has done since it was last disturbed.
-    memory: Memory,
+    history: CycleHistory,
 }
 
 impl Run {
     fn handle(&mut self, due: &Due, plan: &Plan) -> Result<(), Violation> {
         let mut performed = Performed::default();
         match due {
-            Due::Step(index) => self.cluster.happen(&plan.steps[*index].happening),
+            Due::Step(index) => self.cluster.apply_step(&plan.steps[*index].action),
             Due::Cycle => performed = self.schedule(),
             other => self.cluster.due(other),
         }
         let idle = CycleResult::default();
-        let evidence = Evidence {
+        let observation = CycleObservation {
             world: self.cluster.world(),
             settings: &self.settings,
             cycle: if *due == Due::Cycle { &self.last } else { &idle },
@@ -128,30 +129,30 @@ impl Run {
         };
         // Before controllers react, so that what is checked is what the scheduler left behind.
         let at = self.cluster.now.since(self.start);
-        checkers::check(&evidence, at)?;
+        checkers::check(&observation, at)?;
         match due {
             Due::Cycle => {
                 let workload_of = |job: &GroupKey| self.cluster.workload_of(job);
-                let seen = Seen { world: self.cluster.world(), workload_of: &workload_of, at };
-                self.memory.see(&seen, &self.last.effects)?;
+                let seen = ClusterView { world: self.cluster.world(), workload_of: &workload_of, at };
+                self.history.see(&seen, &self.last.effects)?;
             }
             // The scheduler's own doing, if later than the deed.
             Due::PodUp { .. } | Due::PodGone { .. } => {}
-            Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.memory.forget(),
+            Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.history.forget(),
         }
-        self.cluster.settle();
+        self.cluster.run_controllers();
         self.plan_next_cycle();
         Ok(())
     }
 
     /// Lets time go by. Nothing changes in between, so the cluster as it is stands for all of that time.
-    fn pass_until(&mut self, at: Timestamp) {
-        if let Some(past) = &mut self.past {
-            let before = past.next_fetch();
-            past.pass_until(at, self.cluster.world(), &self.settings);
-            if past.next_fetch() != before {
-                // New numbers about the past are news like any other.
-                self.memory.forget();
+    fn advance_to(&mut self, at: Timestamp) {
+        if let Some(usage) = &mut self.usage {
+            let before = usage.next_fetch();
+            usage.advance_to(at, self.cluster.world(), &self.settings);
+            if usage.next_fetch() != before {
+                // New numbers about the usage are news like any other.
+                self.history.forget();
             }
         }
         self.cluster.now = at;
@@ -161,7 +162,7 @@ impl Run {
         self.seen = self.cluster.store.version();
         self.last_cycle = Some(self.cluster.now);
         self.cycles += 1;
-        let usage = self.past.as_ref().map(|past| past.usage().clone()).unwrap_or_default();
+        let usage = self.usage.as_ref().map(|usage| usage.usage().clone()).unwrap_or_default();
         self.last = cycle(self.cluster.world(), &self.settings, &usage, self.cluster.now);
         let cycle = self.last.clone();
         self.cluster.perform(&cycle)
@@ -172,19 +173,19 @@ impl Run {
     fn plan_next_cycle(&mut self) {
         let now = self.cluster.now;
         let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
-        let soon = tick(self.start, PERIOD, now.max(earliest));
+        let soon = next_tick(self.start, PERIOD, now.max(earliest));
         let acted = self.last_cycle == Some(now)
             && self.last.effects.iter().any(|effect| {
                 !matches!(effect, Effect::SetGroupTimestamps { .. } | Effect::MarkPod { .. } | Effect::Nominate { .. })
             });
         if self.cluster.store.version() != self.seen || acted {
-            self.cluster.agenda.add_cycle(soon);
+            self.cluster.events.add_cycle(soon);
         } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {
-            self.cluster.agenda.add_cycle(tick(self.start, PERIOD, at.max(soon)));
+            self.cluster.events.add_cycle(next_tick(self.start, PERIOD, at.max(soon)));
         }
         // While somebody waits, what others have used by then may turn the scale.
-        if let Some(past) = self.past.as_ref().filter(|_| !self.last.pending.is_empty()) {
-            self.cluster.agenda.add_cycle(tick(self.start, PERIOD, past.next_fetch().max(soon)));
+        if let Some(usage) = self.usage.as_ref().filter(|_| !self.last.pending.is_empty()) {
+            self.cluster.events.add_cycle(next_tick(self.start, PERIOD, usage.next_fetch().max(soon)));
         }
     }
 }
@@ -247,7 +248,7 @@ pub(crate) fn with_built_ins(plan: &Plan) -> Vec<Item> {
     let mut add = |kind: Kind, name: &str, value: Value| {
         let id = Id::cluster(kind, name);
         if plan.initial.iter().all(|item| item.id != id) {
-            items.push(Item { place: crate::fault::Place::default(), id, value });
+            items.push(Item { location: crate::input_error::SourceLocation::default(), id, value });
         }
     };
     for (name, value) in CLASSES {

@@ -3,7 +3,7 @@
 use kai_control::scheduler::{Configured, Settings as SchedulerSettings};
 use serde_json::{Map, Value};
 
-use crate::fault::Fault;
+use crate::input_error::InputError;
 use crate::manifest::{Fields, Plan};
 
 /// Settings of everything that is simulated as shipped.
@@ -15,13 +15,13 @@ pub(crate) struct Settings {
 }
 
 /// Reads the configuration that a scenario gives, or the defaults.
-pub(crate) fn read(plan: &Plan) -> Result<Settings, Fault> {
-    let (place, root) = (&plan.scenario.place, &plan.scenario.scheduler_path);
+pub(crate) fn read(plan: &Plan) -> Result<Settings, InputError> {
+    let (location, root) = (&plan.scenario.location, &plan.scenario.scheduler_path);
     let written = plan.scenario.scheduler.clone().unwrap_or_else(|| Value::Object(Map::new()));
     // A scheduler passes over unknown keys with a line in its log; here nobody reads logs.
-    Fields::open(&written, place, root, &Configured::KEYS)?;
+    Fields::open(&written, location, root, &Configured::KEYS)?;
     let Configured { settings: scheduler, warnings } = Configured::read(&written).map_err(|malformed| {
-        Fault::new(place.field(format!("{root}.{}", malformed.field)), malformed.problem, malformed.hint)
+        InputError::new(location.field(format!("{root}.{}", malformed.field)), malformed.problem, malformed.hint)
     })?;
     let grouper = kai_workloads::Settings {
         scheduler_name: scheduler.scheduler_name.clone(),

@@ -6,13 +6,13 @@
 //! everything that happens; `KAI_SEEDS=5000` tries more of them.
 #![allow(clippy::print_stderr, reason = "a failing seed shows its manifests")]
 
-mod story;
+mod random_scenario;
 
 use std::collections::BTreeMap;
 use std::thread;
 
-use kai_sim::{Source, Stop, Trace, manifest, run_with_faults};
-use story::story;
+use kai_sim::{SimulationError, Source, Trace, manifest, run_with_faults};
+use random_scenario::generate;
 
 /// Enough to meet every fault in every situation many times.
 const SEEDS: u64 = 2_000;
@@ -23,8 +23,8 @@ const SLOTS: u32 = 110;
 /// Runs are independent of each other.
 const THREADS: u64 = 2;
 
-fn run(seed: u64, trace: Option<Trace<'_>>) -> Result<BTreeMap<&'static str, u64>, Stop> {
-    let plan = manifest::read(&[Source { name: format!("seed-{seed}.yaml"), text: story(seed, SLOTS) }])?;
+fn run(seed: u64, trace: Option<Trace<'_>>) -> Result<BTreeMap<&'static str, u64>, SimulationError> {
+    let plan = manifest::read(&[Source { name: format!("seed-{seed}.yaml"), text: generate(seed, SLOTS) }])?;
     Ok(run_with_faults(&plan, seed, trace)?.seen)
 }
 
@@ -32,7 +32,7 @@ fn run(seed: u64, trace: Option<Trace<'_>>) -> Result<BTreeMap<&'static str, u64
 fn random_stories_end_well_whatever_goes_wrong() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("KAI_SEED") {
-        eprintln!("{}", story(seed, SLOTS));
+        eprintln!("{}", generate(seed, SLOTS));
         let seen = run(seed, Some(&mut |line| eprintln!("{line}"))).unwrap_or_else(|stop| panic!("{stop}"));
         eprintln!("{seen:?}");
         return;

@@ -4,12 +4,12 @@
 //! `KAI_SEEDS=5000` tries more of them.
 #![allow(clippy::print_stderr, reason = "a failing seed shows its manifests")]
 
-mod story;
+mod random_scenario;
 
 use std::collections::BTreeMap;
 
-use kai_sim::{Options, Source, Stop, manifest, simulate};
-use story::story;
+use kai_sim::{Options, SimulationError, Source, manifest, simulate};
+use random_scenario::generate;
 
 /// Enough to meet every feature many times, few enough for every run of the tests.
 const SEEDS: u64 = 2_000;
@@ -21,8 +21,8 @@ const SLOTS: u32 = 20;
 const UNTIL: kai_sim::Span = kai_sim::Span::seconds(600);
 
 /// Runs a story and counts what happened in it.
-fn run(seed: u64, seen: &mut BTreeMap<&'static str, u64>) -> Result<(), Stop> {
-    let sources = [Source { name: format!("seed-{seed}.yaml"), text: story(seed, SLOTS) }];
+fn run(seed: u64, seen: &mut BTreeMap<&'static str, u64>) -> Result<(), SimulationError> {
+    let sources = [Source { name: format!("seed-{seed}.yaml"), text: generate(seed, SLOTS) }];
     let plan = manifest::read(&sources)?;
     let report = simulate(&plan, Options { until: Some(UNTIL), seed }, &mut |_| {})?;
     for row in &report.timeline {
@@ -36,7 +36,7 @@ fn random_stories_break_nothing() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds: std::ops::Range<u64> = match number("KAI_SEED") {
         Some(seed) => {
-            eprintln!("{}", story(seed, SLOTS));
+            eprintln!("{}", generate(seed, SLOTS));
             seed..seed + 1
         }
         None => 0..number("KAI_SEEDS").unwrap_or(SEEDS),
@@ -59,7 +59,7 @@ fn random_stories_break_nothing() {
 fn a_seed_always_tells_the_same_story() {
     for seed in 0..20 {
         let report = || {
-            let sources = [Source { name: "seed.yaml".to_owned(), text: story(seed, SLOTS) }];
+            let sources = [Source { name: "seed.yaml".to_owned(), text: generate(seed, SLOTS) }];
             let plan = manifest::read(&sources).expect("stories are well-formed");
             let report = simulate(&plan, Options { until: Some(UNTIL), seed }, &mut |_| {});
             serde_json::to_string(&report.expect("stories end well")).expect("reports are plain data")

@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use kai_meter::memory_of;
+use kai_process_stats::rss_bytes_of;
 use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use test_cluster::{Cluster, Operator, Options, Progress};
 
-use crate::account::Account;
+use crate::cost::Cost;
 
-/// Calls at the same time, of the bench and of each part.
+/// Concurrent calls, of the bench and of each component.
 pub(crate) const WORKERS: usize = 32;
 pub(crate) const GPUS: u32 = 8;
-const PATIENCE: Duration = Duration::from_mins(10);
-/// Until our parts know the cluster, where they are to be at work already.
+const TIMEOUT: Duration = Duration::from_mins(10);
+/// For kai to sync, where it is to be running already.
 pub(crate) const START: Duration = Duration::from_secs(3);
-const APART: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
+const SEPARATE: [&str; 5] = ["podgrouper", "scheduler", "binder", "podgroupcontroller", "queuecontroller"];
 const TOGETHER: [&str; 1] = ["all-in-one"];
 
 pub(crate) type Failed = Box<dyn Error + Send + Sync>;
@@ -36,9 +36,9 @@ pub(crate) struct Report {
     pub(crate) pods: usize,
     pub(crate) rounds: Vec<Round>,
     pub(crate) full: Full,
-    /// What creating and binding the pods took in the last round, bare and with all parts of ours.
-    pub(crate) bare_bill: Account,
-    pub(crate) bill: Account,
+    /// What creating and binding the pods took in the last round, baseline and with kai.
+    pub(crate) baseline_cost: Cost,
+    pub(crate) cost: Cost,
 }
 
 /// Pods a second, each on a cluster of its own: one that has deleted thousands of pods is slower than a new one. The
@@ -46,13 +46,13 @@ pub(crate) struct Report {
 #[derive(Debug)]
 pub(crate) struct Round {
     /// Binds, with nothing else to do.
-    pub(crate) bare_binds: f64,
-    /// That wait when our parts are started, from the start to the last that is bound.
+    pub(crate) baseline_binds: f64,
+    /// Pending when kai is started, from the start to the last that is bound.
     pub(crate) backlog: f64,
     /// From the first that is created to the last that is bound, with a client that binds each itself at once.
-    pub(crate) bare: f64,
-    /// The same with all parts of ours at work.
-    pub(crate) ours: f64,
+    pub(crate) baseline: f64,
+    /// The same with all components of kai running.
+    pub(crate) with_kai: f64,
 }
 
 /// How things are on a cluster that has no GPU left.
@@ -64,7 +64,7 @@ pub(crate) struct Full {
     pub(crate) unschedulable: Duration,
     /// Until a pod is bound for which another queue must give up a GPU.
     pub(crate) reclaim: Duration,
-    /// MiB in use by each part in the end.
+    /// MiB in use by each component in the end.
     pub(crate) memory: Vec<(&'static str, u64)>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) kai: &'a Path,
     pub(crate) nodes: u32,
     pub(crate) pods: usize,
-    pub(crate) apart: bool,
+    pub(crate) separate_processes: bool,
     pub(crate) rounds: u32,
 }
 
@@ -85,38 +85,38 @@ impl Bench<'_> {
         for _ in 1..self.rounds {
             rounds.push(self.round(&progress, false)?.0);
         }
-        let (last, bare_bill, bill, full) = self.round(&progress, true)?;
+        let (last, baseline_cost, cost, full) = self.round(&progress, true)?;
         rounds.push(last);
         let full = full.ok_or("nothing was measured on the full cluster")?;
-        Ok(Report { pods: self.pods, rounds, full, bare_bill, bill })
+        Ok(Report { pods: self.pods, rounds, full, baseline_cost, cost })
     }
 
-    fn round(&self, progress: &Progress, to_the_end: bool) -> Result<(Round, Account, Account, Option<Full>), Failed> {
-        let bare_binds =
-            on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.bare_binds(cluster, progress).await)?;
+    fn round(&self, progress: &Progress, to_the_end: bool) -> Result<(Round, Cost, Cost, Option<Full>), Failed> {
+        let baseline_binds =
+            on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.baseline_binds(cluster, progress).await)?;
         let backlog =
             on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.backlog(cluster, progress).await)?;
-        let (bare, bare_bill) =
-            on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.bare(cluster, progress).await)?;
-        let (ours, bill, full) = on_a_new_cluster(self.nodes, &[], progress, async |cluster| {
-            self.ours(cluster, progress, to_the_end).await
+        let (baseline, baseline_cost) =
+            on_a_new_cluster(self.nodes, &[], progress, async |cluster| self.baseline(cluster, progress).await)?;
+        let (with_kai, cost, full) = on_a_new_cluster(self.nodes, &[], progress, async |cluster| {
+            self.with_kai(cluster, progress, to_the_end).await
         })?;
-        Ok((Round { bare_binds, backlog, bare, ours }, bare_bill, bill, full))
+        Ok((Round { baseline_binds, backlog, baseline, with_kai }, baseline_cost, cost, full))
     }
 
     fn a_second(&self, elapsed: Duration) -> f64 {
         self.pods as f64 / elapsed.as_secs_f64()
     }
 
-    async fn bare_binds(&self, cluster: &Cluster, progress: &Progress) -> Result<f64, Failed> {
+    async fn baseline_binds(&self, cluster: &Cluster, progress: &Progress) -> Result<f64, Failed> {
         let api = pods_of(cluster).await?;
-        create(&api, self.pods, "bare", "nobody", "first").await?;
+        create(&api, self.pods, "baseline", "nobody", "first").await?;
         let started = Instant::now();
         let params = PostParams::default();
-        let calls = (0..self.pods).map(|number| bind(&api, &params, "bare", number));
+        let calls = (0..self.pods).map(|number| bind(&api, &params, "baseline", number));
         stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
         let bound = self.a_second(started.elapsed());
-        progress.say(format!("{bound:.0} bare binds a second"));
+        progress.say(format!("{bound:.0} baseline binds a second"));
         Ok(bound)
     }
 
@@ -125,56 +125,56 @@ impl Bench<'_> {
         cluster.kubectl().apply(&queues(self.pods))?;
         create(&api, self.pods, "late", "kai-scheduler", "first").await?;
         let started = Instant::now();
-        let _parts = Parts::start(self.kai, &cluster.state().kubeconfig, self.apart)?;
+        let _parts = Components::start(self.kai, &cluster.state().kubeconfig, self.separate_processes)?;
         let bound = self.a_second(await_bound(&api, self.pods).await? - started);
         progress.say(format!("{bound:.0} pods a second that waited for kai to start were bound"));
         Ok(bound)
     }
 
-    async fn bare(&self, cluster: &Cluster, progress: &Progress) -> Result<(f64, Account), Failed> {
+    async fn baseline(&self, cluster: &Cluster, progress: &Progress) -> Result<(f64, Cost), Failed> {
         let api = pods_of(cluster).await?;
         // As late as when kai is started first: nodes renew their leases every ten seconds.
         tokio::time::sleep(START).await;
         let processes = processes_of(cluster);
-        let before = Account::read(&cluster.kubectl(), &processes)?;
+        let before = Cost::read(&cluster.kubectl(), &processes)?;
         let started = Instant::now();
         let params = PostParams::default();
         let calls = (0..self.pods).map(|number| {
             let (api, params) = (&api, &params);
             async move {
-                api.create(params, &pod("bare", number, "nobody", "first")).await?;
-                bind(api, params, "bare", number).await
+                api.create(params, &pod("baseline", number, "nobody", "first")).await?;
+                bind(api, params, "baseline", number).await
             }
         });
         // As many calls at once as when the bench creates and kai binds.
         stream::iter(calls).buffer_unordered(2 * WORKERS).try_collect::<()>().await?;
-        let bare = self.a_second(started.elapsed());
-        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-        progress.say(format!("{bare:.0} pods a second created and bound bare"));
-        Ok((bare, bill))
+        let baseline = self.a_second(started.elapsed());
+        let cost = Cost::read(&cluster.kubectl(), &processes)?.since(&before);
+        progress.say(format!("{baseline:.0} pods a second created and bound, baseline"));
+        Ok((baseline, cost))
     }
 
-    async fn ours(
+    async fn with_kai(
         &self,
         cluster: &Cluster,
         progress: &Progress,
         to_the_end: bool,
-    ) -> Result<(f64, Account, Option<Full>), Failed> {
+    ) -> Result<(f64, Cost, Option<Full>), Failed> {
         let api = pods_of(cluster).await?;
         cluster.kubectl().apply(&queues(self.pods))?;
-        let parts = Parts::start(self.kai, &cluster.state().kubeconfig, self.apart)?;
+        let components = Components::start(self.kai, &cluster.state().kubeconfig, self.separate_processes)?;
         tokio::time::sleep(START).await;
         let mut processes = processes_of(cluster);
-        processes.extend(parts.ids());
-        let before = Account::read(&cluster.kubectl(), &processes)?;
+        processes.extend(components.ids());
+        let before = Cost::read(&cluster.kubectl(), &processes)?;
         let started = Instant::now();
-        create(&api, self.pods, "ours", "kai-scheduler", "first").await?;
+        create(&api, self.pods, "with-kai", "kai-scheduler", "first").await?;
         progress.say(format!("{} pods created in {:.1?}", self.pods, started.elapsed()));
-        let ours = self.a_second(await_bound(&api, self.pods).await? - started);
-        let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-        progress.say(format!("{ours:.0} pods a second created and bound by kai"));
-        let full = if to_the_end { Some(full(&api, progress, started, &parts).await?) } else { None };
-        Ok((ours, bill, full))
+        let with_kai = self.a_second(await_bound(&api, self.pods).await? - started);
+        let cost = Cost::read(&cluster.kubectl(), &processes)?.since(&before);
+        progress.say(format!("{with_kai:.0} pods a second created and bound by kai"));
+        let full = if to_the_end { Some(full(&api, progress, started, &components).await?) } else { None };
+        Ok((with_kai, cost, full))
     }
 }
 
@@ -191,14 +191,14 @@ pub(crate) fn on_a_new_cluster<T>(
     tokio::runtime::Runtime::new()?.block_on(phase(&cluster))
 }
 
-async fn full(api: &Api<Pod>, progress: &Progress, created: Instant, parts: &Parts) -> Result<Full, Failed> {
+async fn full(api: &Api<Pod>, progress: &Progress, created: Instant, components: &Components) -> Result<Full, Failed> {
     await_rest(api).await?;
     let rest = created.elapsed();
     progress.say(format!("all run, and everything is said about them, after {rest:.1?}"));
 
     let started = Instant::now();
     gang(api, 10).await?;
-    let told = |pods: &[Pod]| pods.len() == 10 && pods.iter().all(is_told);
+    let told = |pods: &[Pod]| pods.len() == 10 && pods.iter().all(is_explained);
     await_pods(api, "bench=gang", "the gang is told why it waits", told).await?;
     let unschedulable = started.elapsed();
     progress.say(format!("a gang of 10 was told after {unschedulable:.1?}"));
@@ -208,14 +208,14 @@ async fn full(api: &Api<Pod>, progress: &Progress, created: Instant, parts: &Par
     await_pods(api, "bench=claim", "room is made for the claim", |pods| pods.iter().any(is_bound)).await?;
     let reclaim = started.elapsed();
     progress.say(format!("one GPU was reclaimed after {reclaim:.1?}"));
-    Ok(Full { rest, unschedulable, reclaim, memory: parts.memory() })
+    Ok(Full { rest, unschedulable, reclaim, memory: components.memory() })
 }
 
 async fn pods_of(cluster: &Cluster) -> Result<Api<Pod>, Failed> {
     Ok(Api::namespaced(connect(&cluster.state().kubeconfig).await?, "default"))
 }
 
-/// Whose CPU time counts, before our parts are started.
+/// Whose CPU time counts, before kai is started.
 pub(crate) fn processes_of(cluster: &Cluster) -> Vec<(&str, u32)> {
     let processes = cluster.state().processes.iter().map(|it| (it.name.as_str(), it.pid));
     processes.chain([("bench", std::process::id())]).collect()
@@ -303,7 +303,7 @@ async fn await_bound(api: &Api<Pod>, count: usize) -> Result<Instant, Failed> {
             api.list_metadata(&ListParams::default().match_any().fields(&format!("spec.nodeName{node}="))).await;
         listed.map(|listed| listed.items.len())
     };
-    while started.elapsed() < PATIENCE {
+    while started.elapsed() < TIMEOUT {
         let open = with("").await?;
         let ended = Instant::now();
         if open == 0 && with("!").await? == count {
@@ -311,28 +311,31 @@ async fn await_bound(api: &Api<Pod>, count: usize) -> Result<Instant, Failed> {
         }
         tokio::time::sleep(Duration::from_millis(50 + open as u64)).await;
     }
-    Err(format!("{PATIENCE:?} later {} of {count} pods are not bound", with("").await?).into())
+    Err(format!("{TIMEOUT:?} later {} of {count} pods are not bound", with("").await?).into())
 }
 
 /// What comes after a burst of pods does not wait behind what is left of it: simulated nodes start pods one by one, and
-/// words are written after deeds.
+/// status is written after binds.
 async fn await_rest(api: &Api<Pod>) -> Result<(), Failed> {
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-    await_pods(api, "bench=ours", "all pods run", |pods| {
+    await_pods(api, "bench=with-kai", "all pods run", |pods| {
         pods.iter().all(|pod| phase(pod).as_deref() == Some("Running"))
     })
     .await?;
-    await_pods(api, "bench=ours", "everything is said about all pods", |pods| pods.iter().all(is_described)).await
+    await_pods(api, "bench=with-kai", "all pods have their pod group and the condition PodBound", |pods| {
+        pods.iter().all(is_described)
+    })
+    .await
 }
 
-/// Whether it is linked to its group, and told that it is bound.
+/// Whether it is linked to its pod group and has the condition that it is bound.
 fn is_described(pod: &Pod) -> bool {
     let linked = pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("pod-group-name"));
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     linked && conditions.any(|condition| condition.type_ == "PodBound" && condition.status == "True")
 }
 
-/// Looks at pods with such labels, from the API server's cache, until it holds.
+/// Polls pods with these labels, from the API server's cache, until `holds`.
 pub(crate) async fn await_pods(
     api: &Api<Pod>,
     labels: &str,
@@ -340,58 +343,58 @@ pub(crate) async fn await_pods(
     holds: impl Fn(&[Pod]) -> bool,
 ) -> Result<(), Failed> {
     let (started, which) = (Instant::now(), ListParams::default().match_any().labels(labels));
-    while started.elapsed() < PATIENCE {
+    while started.elapsed() < TIMEOUT {
         let pods = api.list(&which).await?;
         if holds(&pods.items) {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Err(format!("{PATIENCE:?} later it still does not hold that {what}").into())
+    Err(format!("{TIMEOUT:?} later it still does not hold that {what}").into())
 }
 
 fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
-fn is_told(pod: &Pod) -> bool {
-    pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(tells)
+fn is_explained(pod: &Pod) -> bool {
+    pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_unschedulable)
 }
 
 /// Whether this is why a pod waits.
-pub(crate) fn tells(condition: &PodCondition) -> bool {
+pub(crate) fn is_unschedulable(condition: &PodCondition) -> bool {
     condition.reason.as_deref() == Some("Unschedulable")
 }
 
-/// All parts, in one process or in one each; they end with the value.
-pub(crate) struct Parts(Vec<(&'static str, Child)>);
+/// All components, in one process or in one each; they end with the value.
+pub(crate) struct Components(Vec<(&'static str, Child)>);
 
-impl Parts {
-    pub(crate) fn start(kai: &Path, kubeconfig: &Path, apart: bool) -> Result<Self, Failed> {
-        let mut parts = Self(Vec::new());
-        let names: &[&'static str] = if apart { &APART } else { &TOGETHER };
-        for part in names.iter().copied() {
-            let log: PathBuf = kubeconfig.with_file_name(format!("{part}.log"));
+impl Components {
+    pub(crate) fn start(kai: &Path, kubeconfig: &Path, separate_processes: bool) -> Result<Self, Failed> {
+        let mut components = Self(Vec::new());
+        let names: &[&'static str] = if separate_processes { &SEPARATE } else { &TOGETHER };
+        for component in names.iter().copied() {
+            let log: PathBuf = kubeconfig.with_file_name(format!("{component}.log"));
             let mut command = Command::new(kai);
-            command.arg(part).arg("--kubeconfig").arg(kubeconfig);
+            command.arg(component).arg("--kubeconfig").arg(kubeconfig);
             command.args(["--listen-address", "off", "--qps", "0", "--workers", &WORKERS.to_string()]);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log)?);
-            parts.0.push((part, command.spawn()?));
+            components.0.push((component, command.spawn()?));
         }
-        Ok(parts)
+        Ok(components)
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.0.iter().map(|(part, child)| (*part, child.id()))
+        self.0.iter().map(|(component, child)| (*component, child.id()))
     }
 
     pub(crate) fn memory(&self) -> Vec<(&'static str, u64)> {
-        let mib = |child: &Child| memory_of(child.id()).unwrap_or(0) >> 20;
-        self.0.iter().map(|(part, child)| (*part, mib(child))).collect()
+        let mib = |child: &Child| rss_bytes_of(child.id()).unwrap_or(0) >> 20;
+        self.0.iter().map(|(component, child)| (*component, mib(child))).collect()
     }
 }
 
-impl Drop for Parts {
+impl Drop for Components {
     fn drop(&mut self) {
         for (_, child) in &mut self.0 {
             let _ = child.kill();

@@ -1,6 +1,6 @@
-//! Many `RayCluster`s created at once: until each has the right pod group, and each gang is bound or told why it waits.
+//! Many `RayCluster`s created at once: until each has the right pod group, and each gang is bound or marked unschedulable.
 //!
-//! `KubeRay` makes the pods of one cluster; those of the others are made after that model, and the operator is told that
+//! `KubeRay` makes the pods of one cluster; those of the others are made after them, and the operator is told that
 //! somebody else manages them, since it would be the slowest of all by far.
 #![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
 
@@ -21,121 +21,132 @@ use serde_json::{Value, json};
 use test_cluster::{Cluster, Operator, Progress};
 use tokio::task::JoinHandle;
 
-use crate::account::Account;
+use crate::cost::Cost;
 use crate::measure::{
-    Failed, GPUS, Parts, START, WORKERS, await_pods, binding, connect, on_a_new_cluster, processes_of, tells,
+    Components, Failed, GPUS, START, WORKERS, await_pods, binding, connect, is_unschedulable, on_a_new_cluster,
+    processes_of,
 };
 
 /// Of each cluster: a head without GPUs, and workers with one each.
 const WORKER_PODS: usize = 7;
 pub(crate) const PODS: usize = 1 + WORKER_PODS;
 const CLUSTER: &str = "ray.io/cluster";
-const PATIENCE: Duration = Duration::from_mins(10);
-/// Between two looks at how all gangs do.
-const LOOK: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_mins(10);
+/// Between two checks of all gangs.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) clusters: usize,
     pub(crate) rounds: Vec<Round>,
-    /// What all of it took in the last round, bare and with all parts of ours.
-    pub(crate) bare_bill: Account,
-    pub(crate) bill: Account,
-    /// The most MiB that each part was seen to use.
+    /// What all of it took in the last round, baseline and with kai.
+    pub(crate) baseline_cost: Cost,
+    pub(crate) cost: Cost,
+    /// The most MiB that each component was seen to use.
     pub(crate) memory: BTreeMap<&'static str, u64>,
 }
 
 /// Times since the first cluster was created, as seen by the bench, which follows the pods.
 #[derive(Debug)]
 pub(crate) struct Round {
-    /// Until one client had created the same clusters and pods, and bound the pods or told why they wait, with nothing
-    /// else to do.
-    pub(crate) bare: Duration,
-    /// Until all clusters and their pods were created, with all parts at work.
+    /// Until one client had created the same clusters and pods, and bound the pods or marked them unschedulable, with
+    /// nothing else to do.
+    pub(crate) baseline: Duration,
+    /// Until all clusters and their pods were created, with all components at work.
     pub(crate) created: Duration,
-    /// Until the last gang was bound or told why it waits, and every pod group was right.
-    pub(crate) ours: Duration,
+    /// Until the last gang was bound or marked unschedulable, and every pod group was right.
+    pub(crate) with_kai: Duration,
     pub(crate) bound: usize,
 }
 
-pub(crate) fn measure(kai: &Path, nodes: u32, clusters: usize, apart: bool, rounds: u32) -> Result<Report, Failed> {
+pub(crate) fn measure(
+    kai: &Path,
+    nodes: u32,
+    clusters: usize,
+    separate_processes: bool,
+    rounds: u32,
+) -> Result<Report, Failed> {
     let progress = Progress::start("ray");
     let mut done = Vec::new();
     let mut memory = BTreeMap::new();
     loop {
-        let (model, bare, bare_bill) = on_a_new_cluster(nodes, &[Operator::Kuberay], &progress, async |cluster| {
-            bare(cluster, nodes, clusters, &progress).await
-        })?;
-        let (created, ours, bound, bill) = on_a_new_cluster(nodes, &[Operator::Kuberay], &progress, async |cluster| {
-            let parts = Parts::start(kai, &cluster.state().kubeconfig, apart)?;
-            by_kai(cluster, &parts, &model, clusters, &mut memory, &progress).await
-        })?;
-        done.push(Round { bare, created, ours, bound });
+        let (template_pods, baseline, baseline_cost) =
+            on_a_new_cluster(nodes, &[Operator::Kuberay], &progress, async |cluster| {
+                baseline(cluster, nodes, clusters, &progress).await
+            })?;
+        let (created, with_kai, bound, cost) =
+            on_a_new_cluster(nodes, &[Operator::Kuberay], &progress, async |cluster| {
+                let components = Components::start(kai, &cluster.state().kubeconfig, separate_processes)?;
+                by_kai(cluster, &components, &template_pods, clusters, &mut memory, &progress).await
+            })?;
+        done.push(Round { baseline, created, with_kai, bound });
         if done.len() >= rounds as usize {
-            return Ok(Report { clusters, rounds: done, bare_bill, bill, memory });
+            return Ok(Report { clusters, rounds: done, baseline_cost, cost, memory });
         }
     }
 }
 
-async fn bare(
+async fn baseline(
     cluster: &Cluster,
     nodes: u32,
     clusters: usize,
     progress: &Progress,
-) -> Result<(Vec<Pod>, Duration, Account), Failed> {
+) -> Result<(Vec<Pod>, Duration, Cost), Failed> {
     let bench = Bench::new(cluster).await?;
-    let model = bench.model().await?;
+    let template_pods = bench.template_pods().await?;
     let processes = processes_of(cluster);
-    let before = Account::read(&cluster.kubectl(), &processes)?;
+    let before = Cost::read(&cluster.kubectl(), &processes)?;
     let room = nodes as usize * GPUS as usize / WORKER_PODS;
     let (started, settled) = (Instant::now(), bench.settled(clusters));
-    bench.bare(&model, clusters, room).await?;
+    bench.baseline(&template_pods, clusters, room).await?;
     settled.await??;
-    let bare = started.elapsed();
-    progress.say(format!("{clusters} RayClusters created and their pods bound or told bare in {bare:.1?}"));
-    Ok((model, bare, Account::read(&cluster.kubectl(), &processes)?.since(&before)))
+    let baseline = started.elapsed();
+    progress.say(format!(
+        "{clusters} RayClusters created and their pods bound or marked unschedulable, baseline, in {baseline:.1?}"
+    ));
+    Ok((template_pods, baseline, Cost::read(&cluster.kubectl(), &processes)?.since(&before)))
 }
 
 async fn by_kai(
     cluster: &Cluster,
-    parts: &Parts,
-    model: &[Pod],
+    components: &Components,
+    template_pods: &[Pod],
     clusters: usize,
     memory: &mut BTreeMap<&'static str, u64>,
     progress: &Progress,
-) -> Result<(Duration, Duration, usize, Account), Failed> {
+) -> Result<(Duration, Duration, usize, Cost), Failed> {
     let bench = Bench::new(cluster).await?;
     cluster.kubectl().apply(QUEUES)?;
     tokio::time::sleep(START).await;
     let mut processes = processes_of(cluster);
-    processes.extend(parts.ids());
-    let before = Account::read(&cluster.kubectl(), &processes)?;
+    processes.extend(components.ids());
+    let before = Cost::read(&cluster.kubectl(), &processes)?;
     let (started, mut settled) = (Instant::now(), bench.settled(clusters));
     let create = async {
-        bench.create_clusters(model, clusters).await?;
+        bench.create_clusters(template_pods, clusters).await?;
         let created = started.elapsed();
         progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
         Ok::<_, Failed>(created)
     };
     let settle = async {
         loop {
-            for (part, mib) in parts.memory() {
-                let most = memory.entry(part).or_insert(0);
+            for (component, mib) in components.memory() {
+                let most = memory.entry(component).or_insert(0);
                 *most = mib.max(*most);
             }
-            if let Ok(gangs) = tokio::time::timeout(LOOK, &mut settled).await {
+            if let Ok(gangs) = tokio::time::timeout(POLL_INTERVAL, &mut settled).await {
                 return gangs?;
             }
         }
     };
     let (created, gangs) = tokio::try_join!(create, settle)?;
-    progress.say(format!("all bound or told why they wait after {:.1?}", started.elapsed()));
+    progress.say(format!("all bound or marked unschedulable after {:.1?}", started.elapsed()));
     bench.await_groups(clusters).await?;
-    let ours = started.elapsed();
-    let bill = Account::read(&cluster.kubectl(), &processes)?.since(&before);
-    progress.say(format!("all pod groups are as they should be after {ours:.1?}"));
+    let with_kai = started.elapsed();
+    let cost = Cost::read(&cluster.kubectl(), &processes)?.since(&before);
+    progress.say(format!("all pod groups are as they should be after {with_kai:.1?}"));
     let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
-    Ok((created, ours, bound, bill))
+    Ok((created, with_kai, bound, cost))
 }
 
 /// How many pods of a cluster there are, and how they do.
@@ -154,19 +165,19 @@ impl Gang {
 
 /// How a pod does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Open,
+enum PodState {
+    Pending,
     Bound,
-    Told,
+    Explained,
 }
 
 /// As much of a pod as is looked at, since thousands are.
 #[derive(Clone, Debug, Deserialize)]
-struct Glimpse {
+struct PodSummary {
     metadata: ObjectMeta,
     spec: Assignment,
     #[serde(default)]
-    status: Words,
+    status: StatusSummary,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -176,35 +187,35 @@ struct Assignment {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Words {
+struct StatusSummary {
     #[serde(default)]
     conditions: Vec<PodCondition>,
 }
 
-impl Glimpse {
-    fn standing(&self) -> Standing {
-        match (self.spec.node_name.is_some(), self.status.conditions.iter().any(tells)) {
-            (true, _) => Standing::Bound,
-            (false, true) => Standing::Told,
-            (false, false) => Standing::Open,
+impl PodSummary {
+    fn state(&self) -> PodState {
+        match (self.spec.node_name.is_some(), self.status.conditions.iter().any(is_unschedulable)) {
+            (true, _) => PodState::Bound,
+            (false, true) => PodState::Explained,
+            (false, false) => PodState::Pending,
         }
     }
 
     /// Its name, its cluster and how it does.
-    fn row(self) -> (String, (String, Standing)) {
-        let standing = self.standing();
+    fn row(self) -> (String, (String, PodState)) {
+        let state = self.state();
         let cluster = self.metadata.labels.and_then(|mut labels| labels.remove(CLUSTER));
-        (self.metadata.name.unwrap_or_default(), (cluster.unwrap_or_default(), standing))
+        (self.metadata.name.unwrap_or_default(), (cluster.unwrap_or_default(), state))
     }
 }
 
-fn gangs<'p>(pods: impl Iterator<Item = &'p (String, Standing)>) -> BTreeMap<String, Gang> {
+fn gangs<'p>(pods: impl Iterator<Item = &'p (String, PodState)>) -> BTreeMap<String, Gang> {
     let mut gangs: BTreeMap<String, Gang> = BTreeMap::new();
-    for (cluster, standing) in pods {
+    for (cluster, state) in pods {
         let gang = gangs.entry(cluster.clone()).or_default();
         gang.pods += 1;
-        gang.bound += usize::from(*standing == Standing::Bound);
-        gang.told += usize::from(*standing == Standing::Told);
+        gang.bound += usize::from(*state == PodState::Bound);
+        gang.told += usize::from(*state == PodState::Explained);
     }
     gangs
 }
@@ -225,23 +236,23 @@ impl Bench {
     }
 
     /// The pods that `KubeRay` makes of a cluster.
-    async fn model(&self) -> Result<Vec<Pod>, Failed> {
-        let mut cluster = ray_cluster("model");
+    async fn template_pods(&self) -> Result<Vec<Pod>, Failed> {
+        let mut cluster = ray_cluster("template");
         cluster.data["spec"]["managedBy"] = json!("ray.io/kuberay-operator");
         self.rays.create(&PostParams::default(), &cluster).await?;
         await_pods(&self.pods, "", "KubeRay has made its pods", |pods| pods.len() == PODS).await?;
         let pods = self.pods.list(&ListParams::default()).await?.items;
-        self.rays.delete("model", &DeleteParams::default()).await?;
+        self.rays.delete("template", &DeleteParams::default()).await?;
         await_pods(&self.pods, "", "no pod is left", <[Pod]>::is_empty).await?;
         Ok(pods)
     }
 
     /// What the API server can do at best: the same objects and the same end, by one client that need not decide. Pods of
     /// as many clusters are bound as there is `room` for.
-    async fn bare(&self, model: &[Pod], clusters: usize, room: usize) -> Result<(), Failed> {
+    async fn baseline(&self, template_pods: &[Pod], clusters: usize, room: usize) -> Result<(), Failed> {
         let calls = (0..clusters).map(|number| async move {
             let name = format!("ray-{number}");
-            let pods = self.create_cluster(model, &name, "nobody").await?;
+            let pods = self.create_cluster(template_pods, &name, "nobody").await?;
             for (at, pod) in pods.iter().enumerate() {
                 if number < room {
                     self.bind(pod, (number * WORKER_PODS + at.min(WORKER_PODS - 1)) / GPUS as usize).await?;
@@ -258,7 +269,7 @@ impl Bench {
     async fn bind(&self, pod: &str, node: usize) -> Result<(), kube::Error> {
         let binding = binding(pod, &format!("node-{node}"));
         let bind = || self.pods.create_subresource::<Value, Value>("binding", pod, &CREATE, &binding);
-        unless_conflict(persist(bind).await)
+        unless_conflict(retry_connection_errors(bind).await)
     }
 
     async fn tell(&self, pod: &str) -> Result<(), kube::Error> {
@@ -266,27 +277,34 @@ impl Bench {
             json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
         let (params, patch) =
             (PatchParams::default(), Patch::Strategic(json!({"status": {"conditions": [condition]}})));
-        persist(|| self.pods.patch_status(pod, &params, &patch)).await.map(|_| ())
+        retry_connection_errors(|| self.pods.patch_status(pod, &params, &patch)).await.map(|_| ())
     }
 
-    async fn create_clusters(&self, model: &[Pod], clusters: usize) -> Result<(), Failed> {
+    async fn create_clusters(&self, template_pods: &[Pod], clusters: usize) -> Result<(), Failed> {
         let calls = (0..clusters).map(|number| async move {
-            self.create_cluster(model, &format!("ray-{number}"), "kai-scheduler").await.map(|_| ())
+            self.create_cluster(template_pods, &format!("ray-{number}"), "kai-scheduler").await.map(|_| ())
         });
         Ok(stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?)
     }
 
     /// One with its pods, as soon as it is there. Returns their names.
-    async fn create_cluster(&self, model: &[Pod], name: &str, scheduler: &str) -> Result<Vec<String>, kube::Error> {
+    async fn create_cluster(
+        &self,
+        template_pods: &[Pod],
+        name: &str,
+        scheduler: &str,
+    ) -> Result<Vec<String>, kube::Error> {
         let ray = ray_cluster(name);
-        let created = match persist(|| self.rays.create(&CREATE, &ray)).await {
+        let created = match retry_connection_errors(|| self.rays.create(&CREATE, &ray)).await {
             // What was done by a call whose answer was lost is done.
-            Err(kube::Error::Api(status)) if status.code == 409 => persist(|| self.rays.get(name)).await?,
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                retry_connection_errors(|| self.rays.get(name)).await?
+            }
             done => done?,
         };
         let uid = created.metadata.uid.unwrap_or_default();
         let mut names = Vec::new();
-        for (number, pod) in model.iter().enumerate() {
+        for (number, pod) in template_pods.iter().enumerate() {
             let mut pod = member(pod, name, number, &uid);
             pod.spec.get_or_insert_default().scheduler_name = Some(scheduler.to_owned());
             self.create_pod(&pod).await?;
@@ -296,7 +314,7 @@ impl Bench {
     }
 
     async fn create_pod(&self, pod: &Pod) -> Result<(), kube::Error> {
-        unless_conflict(persist(|| self.pods.create(&CREATE, pod)).await)
+        unless_conflict(retry_connection_errors(|| self.pods.create(&CREATE, pod)).await)
     }
 
     /// Follows the pods until every gang is bound or told why it waits. From the first pod on, since to ask for all of them
@@ -309,22 +327,22 @@ impl Bench {
 
     async fn follow(&self, clusters: usize) -> Result<BTreeMap<String, Gang>, Failed> {
         let (started, mut looked) = (Instant::now(), Instant::now());
-        let mut pods: BTreeMap<String, (String, Standing)> = BTreeMap::new();
+        let mut pods: BTreeMap<String, (String, PodState)> = BTreeMap::new();
         let mut version = None;
-        while started.elapsed() < PATIENCE {
+        while started.elapsed() < TIMEOUT {
             let from = if let Some(version) = version.take() {
                 version
             } else {
-                let listed: ObjectList<Glimpse> = persist(|| self.list()).await?;
-                pods.extend(listed.items.into_iter().map(Glimpse::row));
+                let listed: ObjectList<PodSummary> = retry_connection_errors(|| self.list()).await?;
+                pods.extend(listed.items.into_iter().map(PodSummary::row));
                 listed.metadata.resource_version.unwrap_or_default()
             };
-            let mut events = Box::pin(persist(|| self.watch(&from)).await?);
+            let mut events = Box::pin(retry_connection_errors(|| self.watch(&from)).await?);
             // Where to go on if it ends.
             version = Some(from);
             loop {
                 // There may be no more.
-                match tokio::time::timeout(LOOK, events.try_next()).await {
+                match tokio::time::timeout(POLL_INTERVAL, events.try_next()).await {
                     Ok(Ok(Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod)))) => {
                         version.clone_from(&pod.metadata.resource_version);
                         pods.extend([pod.row()]);
@@ -334,7 +352,7 @@ impl Bench {
                     Ok(Ok(None) | Err(_)) => break,
                     Ok(_) | Err(_) => {}
                 }
-                if looked.elapsed() < LOOK {
+                if looked.elapsed() < POLL_INTERVAL {
                     continue;
                 }
                 looked = Instant::now();
@@ -345,10 +363,10 @@ impl Bench {
             }
         }
         let open = gangs(pods.values()).values().filter(|gang| !gang.is_settled()).count();
-        Err(format!("{PATIENCE:?} later {open} gangs are neither bound nor told why they wait").into())
+        Err(format!("{TIMEOUT:?} later {open} gangs are neither bound nor marked unschedulable").into())
     }
 
-    async fn list(&self) -> Result<ObjectList<Glimpse>, kube::Error> {
+    async fn list(&self) -> Result<ObjectList<PodSummary>, kube::Error> {
         let request = Request::new(self.pods.resource_url()).list(&ListParams::default());
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
@@ -356,7 +374,7 @@ impl Bench {
     async fn watch(
         &self,
         from: &str,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<Glimpse>, kube::Error>> + use<>, kube::Error> {
+    ) -> Result<impl Stream<Item = Result<WatchEvent<PodSummary>, kube::Error>> + use<>, kube::Error> {
         let request = Request::new(self.pods.resource_url()).watch(&WatchParams::default().disable_bookmarks(), from);
         self.client.request_events(request.map_err(kube::Error::BuildRequest)?).await
     }
@@ -368,7 +386,7 @@ impl Bench {
         loop {
             let found = groups.list(&ListParams::default()).await?.items;
             match check_groups(&found, clusters) {
-                Err(_) if started.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(500)).await,
+                Err(_) if started.elapsed() < TIMEOUT => tokio::time::sleep(Duration::from_millis(500)).await,
                 done => return Ok(done?),
             }
         }
@@ -395,7 +413,7 @@ fn check_groups(groups: &[PodGroup], clusters: usize) -> Result<(), String> {
 const CREATE: PostParams = PostParams { dry_run: false, field_manager: None };
 
 /// Tries again when the connection breaks: with so many calls at once some do.
-async fn persist<T, F>(call: impl Fn() -> F) -> Result<T, kube::Error>
+async fn retry_connection_errors<T, F>(call: impl Fn() -> F) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
@@ -418,9 +436,9 @@ fn unless_conflict<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {
     }
 }
 
-/// A pod like the model, of another cluster.
-fn member(model: &Pod, cluster: &str, number: usize, uid: &str) -> Pod {
-    let mut pod = Pod { metadata: model.metadata.clone(), spec: model.spec.clone(), status: None };
+/// A pod like the template, of another cluster.
+fn member(template: &Pod, cluster: &str, number: usize, uid: &str) -> Pod {
+    let mut pod = Pod { metadata: template.metadata.clone(), spec: template.spec.clone(), status: None };
     let metadata = &mut pod.metadata;
     metadata.name = Some(format!("{cluster}-{number}"));
     metadata.generate_name = None;

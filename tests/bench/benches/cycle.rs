@@ -8,7 +8,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, SamplingMode, criterion_group, criterion_main};
 use kai_engine::Policy;
 use kai_generate::SCENARIOS;
-use kai_meter as meter;
+use kai_process_stats as meter;
 
 /// CPU time of this process, so that results do not depend on who else uses the machine.
 struct CpuTime;

@@ -7,7 +7,7 @@ use std::{env, io};
 
 use kai_engine::Policy;
 use kai_generate::{Scenario, Size};
-use kai_meter as meter;
+use kai_process_stats as meter;
 use serde::{Deserialize, Serialize};
 
 use crate::check::After;
@@ -60,11 +60,11 @@ pub fn here(scenario: &Scenario, size: Size, runs_min: u32) -> Sample {
     // Later cycles take no longer than the first, and come only if that was far from the limit.
     meter::limit_cpu(CYCLE_MAX, TOO_LONG);
     let bytes = |reading: Option<u64>| reading.unwrap_or(0);
-    let empty = bytes(meter::memory_now());
+    let empty = bytes(meter::rss_bytes());
     let snapshot = snapshot::of_scenario(scenario, size);
     let policy = Policy::default();
-    let filled = bytes(meter::memory_now());
-    meter::forget_peak();
+    let filled = bytes(meter::rss_bytes());
+    meter::reset_peak_rss();
 
     let mut times: Vec<Duration> = Vec::new();
     let cycle = |times: &mut Vec<Duration>| {
@@ -74,7 +74,7 @@ pub fn here(scenario: &Scenario, size: Size, runs_min: u32) -> Sample {
         outcome
     };
     let outcome = cycle(&mut times);
-    let peak = bytes(meter::memory_peak());
+    let peak = bytes(meter::peak_rss_bytes());
     After::new(&snapshot, &outcome).assert_possible();
     while (times.len() as u32) < runs_min.max(RUNS_MIN)
         || (times.iter().sum::<Duration>() < RUNS_TIME && (times.len() as u32) < RUNS_MAX)

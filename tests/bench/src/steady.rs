@@ -8,7 +8,7 @@ use kai_control::scheduler::{CycleResult, Effect, Moment, Scheduler, Settings, U
 use kai_control::{Object, World};
 use kai_engine::units::{Span, Timestamp};
 use kai_generate::{Cluster, objects};
-use kai_meter as meter;
+use kai_process_stats as meter;
 
 use crate::snapshot::NOW;
 

@@ -6,14 +6,14 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::control_plane::{self, Parts};
-use crate::guard::Guard;
-use crate::keys::Keys;
+use crate::control_plane::{self, LaunchContext};
+use crate::credentials::Credentials;
 use crate::operators::{Installation, Ports};
+use crate::orphan_reaper::OrphanReaper;
 use crate::process::{Process, Record};
 use crate::progress::Stopwatch;
 use crate::state::State;
-use crate::{Fault, Kubectl, Operator, Programs, Progress, manifests, ports};
+use crate::{Error, Kubectl, Operator, Programs, Progress, manifests, ports};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -31,44 +31,44 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Cluster {
     pub(crate) dir: PathBuf,
-    pub(crate) keys: Keys,
+    pub(crate) keys: Credentials,
     state: State,
     processes: Vec<Process>,
-    guard: Option<Guard>,
+    reaper: Option<OrphanReaper>,
     /// Held as long as this cluster is ours: nobody else starts or ends one of this name.
     _lock: File,
-    fate: Fate,
+    on_drop: OnDrop,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum OnDrop {
     /// Ends, but its logs stay: it is not complete, or somebody wants to read them.
-    Starting,
+    KeepLogs,
     /// Ends without a trace.
-    Owned,
+    Remove,
     /// Lives on.
-    Detached,
+    Detach,
 }
 
 /// Long for a machine that does nothing else; tests often run on one that does.
-const PATIENCE: Duration = Duration::from_mins(2);
-const GLANCE: Duration = Duration::from_millis(100);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Cluster {
     /// Starts everything and waits until all nodes are ready. If that fails, nothing is left running.
-    pub fn start(options: &Options, progress: &Progress) -> Result<Self, Fault> {
+    pub fn start(options: &Options, progress: &Progress) -> Result<Self, Error> {
         let programs = Programs::find_or_build(progress)?;
         let Options { name, base, nodes, gpus, operators } = options;
         let prepare = |operator: &Operator| Installation::prepare(*operator, progress);
         let operators = operators.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         check_name(name)?;
-        fs::create_dir_all(base).map_err(Fault::io("create", base))?;
+        fs::create_dir_all(base).map_err(Error::io("create", base))?;
         // Programs run elsewhere, and are told this path.
-        let base = base.canonicalize().map_err(Fault::io("find", base))?;
+        let base = base.canonicalize().map_err(Error::io("find", base))?;
         let lock = lock(&base, name)?;
         let dir = base.join(name);
-        clear(&dir, name)?;
-        fs::create_dir_all(&dir).map_err(Fault::io("create", &dir))?;
+        remove_stale(&dir, name)?;
+        fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
         let state = State {
             name: name.clone(),
             server: String::new(),
@@ -78,11 +78,12 @@ impl Cluster {
             gpus: *gpus,
             processes: Vec::new(),
         };
-        let keys = Keys::create(&dir.join("keys"))?;
-        let guard = Some(Guard::start(&dir)?);
-        let mut cluster = Self { dir, keys, state, processes: Vec::new(), guard, _lock: lock, fate: Fate::Starting };
+        let keys = Credentials::create(&dir.join("keys"))?;
+        let reaper = Some(OrphanReaper::start(&dir)?);
+        let mut cluster =
+            Self { dir, keys, state, processes: Vec::new(), reaper, _lock: lock, on_drop: OnDrop::KeepLogs };
         cluster.bring_up(&programs, &operators, progress)?;
-        cluster.fate = Fate::Owned;
+        cluster.on_drop = OnDrop::Remove;
         Ok(cluster)
     }
 
@@ -95,7 +96,7 @@ impl Cluster {
     }
 
     /// Lets a service account in: straight, or through somebody at this address who stands before the API server.
-    pub fn kubeconfig_of(&self, namespace: &str, account: &str, through: Option<&str>) -> Result<PathBuf, Fault> {
+    pub fn kubeconfig_of(&self, namespace: &str, account: &str, through: Option<&str>) -> Result<PathBuf, Error> {
         let token = self.kubectl().run(&format!("create token {account} --namespace {namespace}"))?;
         let path = self.dir.join(format!("kubeconfig-{account}"));
         let State { name, server, .. } = &self.state;
@@ -104,12 +105,12 @@ impl Cluster {
     }
 
     /// Complains if any of its processes has ended.
-    pub fn check(&mut self, during: &str) -> Result<(), Fault> {
+    pub fn check(&mut self, during: &str) -> Result<(), Error> {
         self.processes.iter_mut().try_for_each(|process| process.check(during))
     }
 
     /// Starts a program that ends with the cluster, and waits until it answers on the free port that it is given.
-    pub fn start_program(&mut self, name: &'static str, command: impl Fn(u16) -> Command) -> Result<(), Fault> {
+    pub fn start_program(&mut self, name: &'static str, command: impl Fn(u16) -> Command) -> Result<(), Error> {
         self.on_free_ports(|cluster| {
             let [port] = ports::free()?;
             cluster.spawn(name, command(port))?;
@@ -118,7 +119,7 @@ impl Cluster {
     }
 
     /// Ends a program that was started.
-    pub fn stop_program(&mut self, name: &str) -> Result<(), Fault> {
+    pub fn stop_program(&mut self, name: &str) -> Result<(), Error> {
         let Some(place) = self.processes.iter().position(|process| process.name == name) else { return Ok(()) };
         let mut process = self.processes.remove(place);
         process.end();
@@ -127,25 +128,26 @@ impl Cluster {
 
     /// Lets it run on after us, until [`down`].
     pub fn detach(mut self) {
-        self.fate = Fate::Detached;
+        self.on_drop = OnDrop::Detach;
     }
 
     /// Ends it, but keeps what its processes wrote.
     pub fn end_with_logs(mut self) {
-        self.fate = Fate::Starting;
+        self.on_drop = OnDrop::KeepLogs;
     }
 
-    fn bring_up(&mut self, programs: &Programs, operators: &[Installation], progress: &Progress) -> Result<(), Fault> {
+    fn bring_up(&mut self, programs: &Programs, operators: &[Installation], progress: &Progress) -> Result<(), Error> {
         let keys = self.keys.clone();
-        let parts = Parts { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
+        let context =
+            LaunchContext { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
         progress.say("keys made");
 
-        let etcd = self.on_free_ports(|cluster| cluster.start_etcd(&parts))?;
+        let etcd = self.on_free_ports(|cluster| cluster.start_etcd(&context))?;
         progress.say(format_args!("etcd listens on port {etcd}"));
-        self.on_free_ports(|cluster| cluster.start_api_server(&parts, etcd))?;
+        self.on_free_ports(|cluster| cluster.start_api_server(&context, etcd))?;
         progress.say(format_args!("kube-apiserver is ready at {}", self.state.server));
         let kubectl = self.kubectl();
-        self.on_free_ports(|cluster| cluster.start_controllers(&parts))?;
+        self.on_free_ports(|cluster| cluster.start_controllers(&context))?;
         create(&kubectl, &manifests::crds())?;
         for operator in operators {
             create(&kubectl, &manifests::list(operator.kinds()))?;
@@ -163,56 +165,56 @@ impl Cluster {
         if nodes > 0 {
             create(&kubectl, &manifests::nodes(nodes, gpus))?;
         }
-        self.spawn("kwok", control_plane::kwok(&parts)?)?;
+        self.spawn("kwok", control_plane::kwok(&context)?)?;
         self.wait("kwok", "all nodes to be ready", |kubectl| ready_nodes(kubectl).is_ok_and(|ready| ready == nodes))?;
         progress.say(format_args!("{nodes} nodes with {gpus} GPUs each are ready"));
         for operator in operators {
-            self.on_free_ports(|cluster| cluster.start_operator(&parts, operator))?;
+            self.on_free_ports(|cluster| cluster.start_operator(&context, operator))?;
             progress.say(format_args!("{} works", operator.operator.name()));
         }
         self.state.write(&self.dir)
     }
 
-    fn start_etcd(&mut self, parts: &Parts<'_>) -> Result<u16, Fault> {
+    fn start_etcd(&mut self, context: &LaunchContext<'_>) -> Result<u16, Error> {
         let [client, peer] = ports::free()?;
-        self.spawn("etcd", control_plane::etcd(parts, client, peer))?;
+        self.spawn("etcd", control_plane::etcd(context, client, peer))?;
         self.wait("etcd", "etcd to answer", |_| control_plane::answers(client))?;
         Ok(client)
     }
 
-    fn start_api_server(&mut self, parts: &Parts<'_>, etcd: u16) -> Result<(), Fault> {
+    fn start_api_server(&mut self, context: &LaunchContext<'_>, etcd: u16) -> Result<(), Error> {
         let [port] = ports::free()?;
         self.state.server = format!("https://127.0.0.1:{port}");
         let State { name, server, .. } = &self.state;
-        parts.keys.write_kubeconfig(parts.kubeconfig, name, server, &parts.keys.token)?;
-        self.spawn("kube-apiserver", control_plane::api_server(parts, port, etcd))?;
+        context.keys.write_kubeconfig(context.kubeconfig, name, server, &context.keys.token)?;
+        self.spawn("kube-apiserver", control_plane::api_server(context, port, etcd))?;
         self.wait("kube-apiserver", "the API server to be ready", |kubectl| {
             control_plane::answers(port) && kubectl.run("get --raw=/readyz").is_ok()
         })
     }
 
-    fn start_controllers(&mut self, parts: &Parts<'_>) -> Result<(), Fault> {
+    fn start_controllers(&mut self, context: &LaunchContext<'_>) -> Result<(), Error> {
         let [port] = ports::free()?;
-        self.spawn("kube-controller-manager", control_plane::controllers(parts, port))?;
+        self.spawn("kube-controller-manager", control_plane::controllers(context, port))?;
         self.wait("kube-controller-manager", "controllers to start", |_| control_plane::answers(port))
     }
 
-    fn start_operator(&mut self, parts: &Parts<'_>, installation: &Installation) -> Result<(), Fault> {
+    fn start_operator(&mut self, context: &LaunchContext<'_>, installation: &Installation) -> Result<(), Error> {
         let [probes, webhooks] = ports::free()?;
         let name = installation.operator.name();
-        self.spawn(name, installation.command(parts, Ports { probes, webhooks })?)?;
+        self.spawn(name, installation.command(context, Ports { probes, webhooks })?)?;
         self.wait(name, &format!("{name} to answer"), |_| {
             control_plane::answers(probes) && (!installation.has_webhooks() || control_plane::answers(webhooks))
         })?;
         if installation.has_webhooks() {
-            let told = installation.webhooks(webhooks, &parts.keys.authority)?;
+            let told = installation.webhooks(webhooks, &context.keys.authority)?;
             create(&self.kubectl(), &manifests::list(&told))?;
         }
         Ok(())
     }
 
     /// Ports are free when they are chosen, and may not be a moment later.
-    pub(crate) fn on_free_ports<T>(&mut self, start: impl Fn(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+    pub(crate) fn on_free_ports<T>(&mut self, start: impl Fn(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         for _ in 1..3 {
             match start(self) {
                 Err(fault) if fault.is_port_taken() => {
@@ -227,12 +229,12 @@ impl Cluster {
         start(self)
     }
 
-    pub(crate) fn spawn(&mut self, name: &'static str, command: Command) -> Result<(), Fault> {
+    pub(crate) fn spawn(&mut self, name: &'static str, command: Command) -> Result<(), Error> {
         let process = Process::spawn(name, &self.dir, command)?;
         let record = process.record.clone();
         self.processes.push(process);
-        if let Some(guard) = &mut self.guard {
-            guard.add(record.pid)?;
+        if let Some(reaper) = &mut self.reaper {
+            reaper.add(record.pid)?;
         }
         self.state.processes.push(record);
         // At once, for whoever has to clean up after us.
@@ -240,10 +242,10 @@ impl Cluster {
     }
 
     /// Takes a process that has ended off the list of those to be ended.
-    fn forget(&mut self, pid: u32) -> Result<(), Fault> {
+    fn forget(&mut self, pid: u32) -> Result<(), Error> {
         self.state.processes.retain(|record| record.pid != pid);
-        if let Some(guard) = &mut self.guard {
-            guard.remove(pid)?;
+        if let Some(reaper) = &mut self.reaper {
+            reaper.remove(pid)?;
         }
         self.state.write(&self.dir)
     }
@@ -254,17 +256,17 @@ impl Cluster {
         process: &str,
         what: &str,
         mut probe: impl FnMut(&Kubectl) -> bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Error> {
         let kubectl = self.kubectl();
         let watch = Stopwatch::start();
         while !probe(&kubectl) {
             self.check(&format!("waiting for {what}"))?;
-            if watch.elapsed() > PATIENCE {
+            if watch.elapsed() > READY_TIMEOUT {
                 let record = self.processes.iter().map(|process| &process.record).find(|record| record.name == process);
                 let (log, tail) = record.map(|record| (record.log.clone(), record.tail())).unwrap_or_default();
-                return Err(Fault::Late { what: format!("waiting for {what}"), after: PATIENCE, log, tail });
+                return Err(Error::Late { what: format!("waiting for {what}"), after: READY_TIMEOUT, log, tail });
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -272,12 +274,12 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.fate == Fate::Detached {
+        if self.on_drop == OnDrop::Detach {
             return;
         }
         self.processes.iter_mut().rev().for_each(Process::end);
-        self.guard = None;
-        if self.fate == Fate::Owned && !thread::panicking() {
+        self.reaper = None;
+        if self.on_drop == OnDrop::Remove && !thread::panicking() {
             // A folder that stays is in nobody's way; the next cluster of this name clears it.
             let _ = fs::remove_dir_all(&self.dir);
         }
@@ -285,7 +287,7 @@ impl Drop for Cluster {
 }
 
 /// Ends a cluster and removes its folder; `false` if there was none.
-pub fn down(base: &Path, name: &str) -> Result<bool, Fault> {
+pub fn down(base: &Path, name: &str) -> Result<bool, Error> {
     check_name(name)?;
     let dir = base.join(name);
     if !dir.exists() {
@@ -295,50 +297,50 @@ pub fn down(base: &Path, name: &str) -> Result<bool, Fault> {
     if let Some(state) = State::read(&dir)? {
         state.processes.iter().rev().for_each(Record::end);
     }
-    fs::remove_dir_all(&dir).map_err(Fault::io("remove", &dir))?;
+    fs::remove_dir_all(&dir).map_err(Error::io("remove", &dir))?;
     Ok(true)
 }
 
 /// Creates what a new cluster starts with. It is known to be valid; having `kubectl` check it would take seconds.
-pub(crate) fn create(kubectl: &Kubectl, manifests: &str) -> Result<(), Fault> {
+pub(crate) fn create(kubectl: &Kubectl, manifests: &str) -> Result<(), Error> {
     kubectl.run_with(&["create", "--validate=false", "--filename=-"], Some(manifests)).map(|_| ())
 }
 
 /// How many nodes say that they are ready.
-pub(crate) fn ready_nodes(kubectl: &Kubectl) -> Result<u32, Fault> {
+pub(crate) fn ready_nodes(kubectl: &Kubectl) -> Result<u32, Error> {
     let ready = r#"-o=jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
     let statuses = kubectl.run_with(&["get", "nodes", ready], None)?;
     Ok(statuses.lines().filter(|status| *status == "True").count() as u32)
 }
 
 /// Names become names of folders and contexts.
-fn check_name(name: &str) -> Result<(), Fault> {
+fn check_name(name: &str) -> Result<(), Error> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.starts_with('-') || !name.chars().all(fine) {
-        return Err(Fault::BadName { name: name.to_owned() });
+        return Err(Error::BadName { name: name.to_owned() });
     }
     Ok(())
 }
 
-fn lock(base: &Path, name: &str) -> Result<File, Fault> {
+fn lock(base: &Path, name: &str) -> Result<File, Error> {
     let path = base.join(format!("{name}.lock"));
-    let lock = File::create(&path).map_err(Fault::io("create", &path))?;
+    let lock = File::create(&path).map_err(Error::io("create", &path))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(Fault::Busy { name: name.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(Fault::io("lock", &path)(error)),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy { name: name.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(Error::io("lock", &path)(error)),
     }
 }
 
 /// Removes what a cluster of this name has left behind; refuses if it still runs.
-fn clear(dir: &Path, name: &str) -> Result<(), Fault> {
+fn remove_stale(dir: &Path, name: &str) -> Result<(), Error> {
     if let Some(state) = State::read(dir)?
-        && state.processes.iter().any(|record| record.look().is_some())
+        && state.processes.iter().any(|record| record.stats().is_some())
     {
-        return Err(Fault::Exists { name: name.to_owned() });
+        return Err(Error::Exists { name: name.to_owned() });
     }
     if dir.exists() {
-        fs::remove_dir_all(dir).map_err(Fault::io("remove", dir))?;
+        fs::remove_dir_all(dir).map_err(Error::io("remove", dir))?;
     }
     Ok(())
 }
@@ -392,9 +394,9 @@ mod tests {
         let base = base("clear");
         let mut process = sleeping(&base, "one");
         let dir = base.join("one");
-        assert!(matches!(clear(&dir, "one"), Err(Fault::Exists { .. })));
+        assert!(matches!(remove_stale(&dir, "one"), Err(Error::Exists { .. })));
         process.end();
-        clear(&dir, "one").unwrap();
+        remove_stale(&dir, "one").unwrap();
         assert!(!dir.exists());
         fs::remove_dir_all(&base).unwrap();
     }
@@ -404,7 +406,7 @@ mod tests {
         let base = base("busy");
         let mut process = sleeping(&base, "one");
         let held = lock(&base, "one").unwrap();
-        assert!(matches!(down(&base, "one"), Err(Fault::Busy { .. })));
+        assert!(matches!(down(&base, "one"), Err(Error::Busy { .. })));
         assert!(process.check("testing").is_ok());
         drop(held);
         assert!(down(&base, "one").unwrap());

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::keys::Keys;
-use crate::{Fault, Programs, manifests};
+use crate::credentials::Credentials;
+use crate::{Error, Programs, manifests};
 
 /// What the programs are told about each other.
-pub(crate) struct Parts<'a> {
+pub(crate) struct LaunchContext<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) kubeconfig: &'a Path,
     pub(crate) programs: &'a Programs,
-    pub(crate) keys: &'a Keys,
+    pub(crate) keys: &'a Credentials,
 }
 
 /// Whether somebody accepts connections.
@@ -23,10 +23,10 @@ pub(crate) fn answers(port: u16) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
-pub(crate) fn etcd(parts: &Parts<'_>, client: u16, peer: u16) -> Command {
+pub(crate) fn etcd(context: &LaunchContext<'_>, client: u16, peer: u16) -> Command {
     let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-    let mut flags = Flags::of(&parts.programs.etcd);
-    flags.path("data-dir", parts.dir.join("etcd"));
+    let mut flags = Flags::of(&context.programs.etcd);
+    flags.path("data-dir", context.dir.join("etcd"));
     for flag in ["listen-client-urls", "advertise-client-urls"] {
         flags.text(flag, &client);
     }
@@ -40,14 +40,14 @@ pub(crate) fn etcd(parts: &Parts<'_>, client: u16, peer: u16) -> Command {
     flags.0
 }
 
-pub(crate) fn api_server(parts: &Parts<'_>, port: u16, etcd: u16) -> Command {
-    let keys = parts.keys;
-    let mut flags = Flags::of(&parts.programs.api_server);
+pub(crate) fn api_server(context: &LaunchContext<'_>, port: u16, etcd: u16) -> Command {
+    let keys = context.keys;
+    let mut flags = Flags::of(&context.programs.api_server);
     flags.text("etcd-servers", &format!("http://127.0.0.1:{etcd}"));
     flags.text("bind-address", "127.0.0.1");
     flags.text("advertise-address", "127.0.0.1");
     flags.text("secure-port", &port.to_string());
-    flags.path("cert-dir", parts.dir.join("apiserver"));
+    flags.path("cert-dir", context.dir.join("apiserver"));
     flags.path("tls-cert-file", &keys.server_certificate);
     flags.path("tls-private-key-file", &keys.server_key);
     flags.path("token-auth-file", &keys.tokens);
@@ -64,15 +64,15 @@ pub(crate) fn api_server(parts: &Parts<'_>, port: u16, etcd: u16) -> Command {
     flags.0
 }
 
-pub(crate) fn controllers(parts: &Parts<'_>, port: u16) -> Command {
-    let mut flags = Flags::of(&parts.programs.controller_manager);
-    flags.path("kubeconfig", parts.kubeconfig);
+pub(crate) fn controllers(context: &LaunchContext<'_>, port: u16) -> Command {
+    let mut flags = Flags::of(&context.programs.controller_manager);
+    flags.path("kubeconfig", context.kubeconfig);
     flags.text("leader-elect", "false");
     flags.text("bind-address", "127.0.0.1");
     flags.text("secure-port", &port.to_string());
-    flags.path("cert-dir", parts.dir.join("controllers"));
-    flags.path("service-account-private-key-file", &parts.keys.service_account_key);
-    flags.path("root-ca-file", &parts.keys.authority);
+    flags.path("cert-dir", context.dir.join("controllers"));
+    flags.path("service-account-private-key-file", &context.keys.service_account_key);
+    flags.path("root-ca-file", &context.keys.authority);
     flags.text("use-service-account-credentials", "false");
     flags.text("allocate-node-cidrs", "false");
     // Jobs with thousands of pods should wait for our scheduler, not for their controller.
@@ -81,11 +81,11 @@ pub(crate) fn controllers(parts: &Parts<'_>, port: u16) -> Command {
     flags.0
 }
 
-pub(crate) fn kwok(parts: &Parts<'_>) -> Result<Command, Fault> {
-    let config = parts.dir.join("kwok.yaml");
-    fs::write(&config, manifests::KWOK).map_err(Fault::io("write", &config))?;
-    let mut flags = Flags::of(&parts.programs.kwok);
-    flags.path("kubeconfig", parts.kubeconfig);
+pub(crate) fn kwok(context: &LaunchContext<'_>) -> Result<Command, Error> {
+    let config = context.dir.join("kwok.yaml");
+    fs::write(&config, manifests::KWOK).map_err(Error::io("write", &config))?;
+    let mut flags = Flags::of(&context.programs.kwok);
+    flags.path("kubeconfig", context.kubeconfig);
     flags.path("config", config);
     Ok(flags.0)
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::Fault;
+use crate::Error;
 
 #[derive(Clone, Debug)]
 pub struct Kubectl {
@@ -14,18 +14,18 @@ pub struct Kubectl {
 
 impl Kubectl {
     /// Runs `kubectl` with these arguments, split at blanks, and returns what it prints.
-    pub fn run(&self, arguments: &str) -> Result<String, Fault> {
+    pub fn run(&self, arguments: &str) -> Result<String, Error> {
         self.run_with(&arguments.split_whitespace().collect::<Vec<_>>(), None)
     }
 
     /// Creates or changes objects; YAML or JSON, many documents.
-    pub fn apply(&self, manifests: &str) -> Result<String, Fault> {
+    pub fn apply(&self, manifests: &str) -> Result<String, Error> {
         self.run_with(&["apply", "--server-side", "--filename=-"], Some(manifests))
     }
 
     /// Runs `kubectl` with arguments that may have blanks in them, and text for its standard input.
-    pub fn run_with(&self, arguments: &[&str], input: Option<&str>) -> Result<String, Fault> {
-        let wrong = |message: String| Fault::Kubectl { arguments: arguments.join(" "), message };
+    pub fn run_with(&self, arguments: &[&str], input: Option<&str>) -> Result<String, Error> {
+        let wrong = |message: String| Error::Kubectl { arguments: arguments.join(" "), message };
         let mut child = self
             .command()
             .args(arguments)
@@ -33,7 +33,7 @@ impl Kubectl {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(Fault::io("start", &self.program))?;
+            .map_err(Error::io("start", &self.program))?;
         let writer = child.stdin.take().zip(input.map(str::to_owned));
         // Beside the reading below: kubectl may answer before it has read everything.
         let writer = writer.map(|(mut pipe, text)| std::thread::spawn(move || pipe.write_all(text.as_bytes())));

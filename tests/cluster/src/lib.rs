@@ -7,7 +7,7 @@
 //!   Cluster::start   keys → etcd → API server → controllers → kinds of ours → nodes → kubelets played by kwok
 //!      │             → operators that were asked for: KubeRay, Kubeflow's, JobSet, LeaderWorkerSet
 //!      │
-//!      ├── start_peer, start_program: what is under test
+//!      ├── start_upstream_kai, start_program: what is under test
 //!      ├── start_kube_state_metrics, start_prometheus: what measures it
 //!      ├── dropped: everything ends, the folder goes (a panicking test keeps it, for the logs)
 //!      └── detach: lives on; what runs is written in its folder, for `status` and `down`
@@ -18,13 +18,12 @@
 
 mod cluster;
 mod control_plane;
-mod fault;
-mod guard;
-mod keys;
+mod credentials;
+mod error;
 mod kubectl;
 mod manifests;
 mod operators;
-mod peer;
+mod orphan_reaper;
 mod ports;
 mod process;
 mod programs;
@@ -32,12 +31,13 @@ mod progress;
 mod prometheus;
 mod state;
 pub mod status;
+mod upstream_kai;
 
 pub use cluster::{Cluster, Options, down};
-pub use fault::Fault;
+pub use error::Error;
 pub use kubectl::Kubectl;
 pub use operators::Operator;
-pub use programs::{Measures, Programs};
+pub use programs::{MonitoringPrograms, Programs};
 pub use progress::Progress;
 pub use state::State;
 
@@ -45,10 +45,10 @@ use std::env;
 use std::path::PathBuf;
 
 /// Where built programs and clusters are kept: `KAI_CACHE_DIR`, or `kai` in the user's cache folder.
-pub fn cache_dir() -> Result<PathBuf, Fault> {
+pub fn cache_dir() -> Result<PathBuf, Error> {
     let path = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     path("KAI_CACHE_DIR")
         .or_else(|| path("XDG_CACHE_HOME").map(|cache| cache.join("kai")))
         .or_else(|| path("HOME").map(|home| home.join(".cache/kai")))
-        .ok_or(Fault::NoCache)
+        .ok_or(Error::NoCache)
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use test_cluster::status::{self, Status};
-use test_cluster::{Cluster, Fault, Measures, Operator, Options, Programs, Progress, State, cache_dir, down};
+use test_cluster::{Cluster, Error, MonitoringPrograms, Operator, Options, Programs, Progress, State, cache_dir, down};
 
 /// A real Kubernetes control plane with simulated GPU nodes, on this machine.
 #[derive(Debug, Parser)]
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Fault> {
+fn run(command: Command) -> Result<(), Error> {
     match command {
         Command::Up { which: Which { name, dir }, nodes, gpus, operators } => {
             let progress = Progress::start(&name);
@@ -109,13 +109,13 @@ fn run(command: Command) -> Result<(), Fault> {
             for operator in Operator::ALL {
                 operator.build(&programs, &progress)?;
             }
-            Measures::find_or_build(&progress)?;
+            MonitoringPrograms::find_or_build(&progress)?;
             println!("all programs are there");
         }
     }
     Ok(())
 }
 
-fn base(dir: Option<PathBuf>) -> Result<PathBuf, Fault> {
+fn base(dir: Option<PathBuf>) -> Result<PathBuf, Error> {
     dir.map_or_else(|| Ok(cache_dir()?.join("clusters")), Ok)
 }

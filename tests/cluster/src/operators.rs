@@ -13,9 +13,9 @@ use k8s_openapi::ByteString;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::control_plane::{Flags, Parts};
+use crate::control_plane::{Flags, LaunchContext};
 use crate::programs::OperatorFiles;
-use crate::{Fault, Programs, Progress};
+use crate::{Error, Programs, Progress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Operator {
@@ -59,17 +59,17 @@ impl Operator {
     }
 
     /// Builds it, if that was never done. The other programs must have been built before.
-    pub fn build(self, _: &Programs, progress: &Progress) -> Result<(), Fault> {
+    pub fn build(self, _: &Programs, progress: &Progress) -> Result<(), Error> {
         OperatorFiles::find_or_build(self, progress).map(|_| ())
     }
 }
 
 impl Installation {
-    pub(crate) fn prepare(operator: Operator, progress: &Progress) -> Result<Self, Fault> {
+    pub(crate) fn prepare(operator: Operator, progress: &Progress) -> Result<Self, Error> {
         let OperatorFiles { program, manifests } = OperatorFiles::find_or_build(operator, progress)?;
-        let text = fs::read_to_string(&manifests).map_err(Fault::io("read", &manifests))?;
+        let text = fs::read_to_string(&manifests).map_err(Error::io("read", &manifests))?;
         let objects: Vec<Value> =
-            serde_json::from_str(&text).map_err(|error| Fault::io("use", &manifests)(error.into()))?;
+            serde_json::from_str(&text).map_err(|error| Error::io("use", &manifests)(error.into()))?;
         let (kinds, webhooks) = objects.into_iter().partition(|object| object["kind"] == CRD);
         Ok(Self { operator, program, kinds, webhooks })
     }
@@ -83,8 +83,8 @@ impl Installation {
     }
 
     /// What the API server is told about its webhooks.
-    pub(crate) fn webhooks(&self, port: u16, authority: &Path) -> Result<Vec<Value>, Fault> {
-        let authority = ByteString(fs::read(authority).map_err(Fault::io("read", authority))?);
+    pub(crate) fn webhooks(&self, port: u16, authority: &Path) -> Result<Vec<Value>, Error> {
+        let authority = ByteString(fs::read(authority).map_err(Error::io("read", authority))?);
         let mut configurations = self.webhooks.clone();
         for configuration in &mut configurations {
             for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
@@ -96,9 +96,9 @@ impl Installation {
         Ok(configurations)
     }
 
-    pub(crate) fn command(&self, parts: &Parts<'_>, ports: Ports) -> Result<Command, Fault> {
+    pub(crate) fn command(&self, context: &LaunchContext<'_>, ports: Ports) -> Result<Command, Error> {
         let mut flags = Flags::of(&self.program);
-        flags.path("kubeconfig", parts.kubeconfig);
+        flags.path("kubeconfig", context.kubeconfig);
         flags.text("health-probe-bind-address", &format!("127.0.0.1:{}", ports.probes));
         match self.operator {
             Operator::Kuberay => {
@@ -108,16 +108,18 @@ impl Installation {
                 flags.text("batch-scheduler", "kai-scheduler");
             }
             Operator::Training => {}
-            Operator::Jobset => flags.path("config", self.configure(parts, "config.jobset.x-k8s.io/v1alpha1", ports)?),
-            Operator::Lws => flags.path("config", self.configure(parts, "config.lws.x-k8s.io/v1alpha1", ports)?),
+            Operator::Jobset => {
+                flags.path("config", self.configure(context, "config.jobset.x-k8s.io/v1alpha1", ports)?)
+            }
+            Operator::Lws => flags.path("config", self.configure(context, "config.lws.x-k8s.io/v1alpha1", ports)?),
         }
         Ok(flags.0)
     }
 
     /// JobSet and LeaderWorkerSet are brothers, and are configured alike.
-    fn configure(&self, parts: &Parts<'_>, version: &str, ports: Ports) -> Result<PathBuf, Fault> {
-        let dir = parts.dir.join(self.operator.name());
-        parts.keys.lend_certificate(&dir)?;
+    fn configure(&self, context: &LaunchContext<'_>, version: &str, ports: Ports) -> Result<PathBuf, Error> {
+        let dir = context.dir.join(self.operator.name());
+        context.keys.copy_server_cert(&dir)?;
         let configuration = json!({
             "apiVersion": version,
             "kind": "Configuration",
@@ -128,7 +130,7 @@ impl Installation {
             "internalCertManagement": {"enable": false},
         });
         let path = dir.join("config.yaml");
-        fs::write(&path, configuration.to_string()).map_err(Fault::io("write", &path))?;
+        fs::write(&path, configuration.to_string()).map_err(Error::io("write", &path))?;
         Ok(path)
     }
 }

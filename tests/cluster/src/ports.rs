@@ -3,11 +3,11 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
-use crate::Fault;
+use crate::Error;
 
 /// Ports that were free a moment ago, all different.
-pub(crate) fn free<const N: usize>() -> Result<[u16; N], Fault> {
-    choose().map_err(|source| Fault::Io { what: "no free port on 127.0.0.1".to_owned(), source })
+pub(crate) fn free<const N: usize>() -> Result<[u16; N], Error> {
+    choose().map_err(|source| Error::Io { what: "no free port on 127.0.0.1".to_owned(), source })
 }
 
 fn choose<const N: usize>() -> io::Result<[u16; N]> {

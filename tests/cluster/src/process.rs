@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
 
-use crate::Fault;
+use crate::Error;
 
 /// A process as it is written down, for those who come later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,30 +24,30 @@ pub struct Record {
 
 /// What can be seen of a running process.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight {
+pub struct ProcessStats {
     pub memory_bytes: u64,
     pub seconds: u64,
 }
 
 impl Record {
     /// `None` once it has ended.
-    pub fn look(&self) -> Option<Sight> {
-        let system = glance(self.pid);
+    pub fn stats(&self) -> Option<ProcessStats> {
+        let system = refresh(self.pid);
         let process = system.process(Pid::from_u32(self.pid))?;
         let same = process.start_time() == self.started && process.status() != ProcessStatus::Zombie;
-        same.then(|| Sight { memory_bytes: process.memory(), seconds: process.run_time() })
+        same.then(|| ProcessStats { memory_bytes: process.memory(), seconds: process.run_time() })
     }
 
     /// Ends it, if it is still the one we started. What it had to save is thrown away anyway, so it is not asked.
     pub(crate) fn end(&self) {
-        if self.look().is_none() {
+        if self.stats().is_none() {
             return;
         }
-        if let Some(process) = glance(self.pid).process(Pid::from_u32(self.pid)) {
+        if let Some(process) = refresh(self.pid).process(Pid::from_u32(self.pid)) {
             process.kill();
         }
         for _ in 0..100 {
-            if self.look().is_none() {
+            if self.stats().is_none() {
                 return;
             }
             thread::sleep(Duration::from_millis(20));
@@ -60,7 +60,7 @@ impl Record {
     }
 }
 
-fn glance(pid: u32) -> System {
+fn refresh(pid: u32) -> System {
     let mut system = System::new();
     let kind = ProcessRefreshKind::nothing().with_memory();
     system.refresh_processes_specifics(ProcessesToUpdate::Some(&[Pid::from_u32(pid)]), true, kind);
@@ -78,27 +78,27 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a program with its output in `<dir>/<name>.log`, in a group of its own: the terminal's Ctrl-C is for
     /// whoever started the cluster.
-    pub(crate) fn spawn(name: &'static str, dir: &Path, mut command: Command) -> Result<Self, Fault> {
+    pub(crate) fn spawn(name: &'static str, dir: &Path, mut command: Command) -> Result<Self, Error> {
         let log = dir.join(format!("{name}.log"));
-        let file = File::create(&log).map_err(Fault::io("create", &log))?;
-        let same = file.try_clone().map_err(Fault::io("open", &log))?;
+        let file = File::create(&log).map_err(Error::io("create", &log))?;
+        let same = file.try_clone().map_err(Error::io("open", &log))?;
         command.stdin(Stdio::null()).stdout(file).stderr(same).process_group(0);
         let program = PathBuf::from(command.get_program());
-        let child = command.spawn().map_err(Fault::io("start", &program))?;
+        let child = command.spawn().map_err(Error::io("start", &program))?;
         let pid = child.id();
-        let started = glance(pid).process(Pid::from_u32(pid)).map_or(0, sysinfo::Process::start_time);
+        let started = refresh(pid).process(Pid::from_u32(pid)).map_or(0, sysinfo::Process::start_time);
         Ok(Self { name, record: Record { name: name.to_owned(), pid, started, log }, child })
     }
 
     /// Complains if it has ended.
-    pub(crate) fn check(&mut self, during: &str) -> Result<(), Fault> {
+    pub(crate) fn check(&mut self, during: &str) -> Result<(), Error> {
         let status = match self.child.try_wait() {
             Ok(None) => return Ok(()),
             Ok(Some(status)) => status.to_string(),
             Err(error) => error.to_string(),
         };
         let (log, tail) = (self.record.log.clone(), self.record.tail());
-        Err(Fault::Died { process: self.name, status, during: during.to_owned(), log, tail })
+        Err(Error::Died { process: self.name, status, during: during.to_owned(), log, tail })
     }
 
     pub(crate) fn end(&mut self) {
@@ -135,9 +135,9 @@ mod tests {
     fn a_running_process_is_seen_and_can_be_ended() {
         let mut sleeper = shell("sleep 60", "sleeper");
         assert!(sleeper.check("sleeping").is_ok());
-        assert!(sleeper.record.look().is_some());
+        assert!(sleeper.record.stats().is_some());
         sleeper.record.end();
-        assert!(sleeper.record.look().is_none());
+        assert!(sleeper.record.stats().is_none());
         assert!(sleeper.check("sleeping").is_err());
     }
 
@@ -145,14 +145,14 @@ mod tests {
     fn an_id_that_was_given_out_again_is_left_alone() {
         let mut sleeper = shell("sleep 60", "bystander");
         let earlier = Record { started: sleeper.record.started - 1, ..sleeper.record.clone() };
-        assert!(earlier.look().is_none());
+        assert!(earlier.stats().is_none());
         earlier.end();
         assert!(sleeper.check("sleeping").is_ok());
         sleeper.end();
     }
 
     #[test]
-    fn a_process_that_died_is_reported_with_its_last_words() {
+    fn a_process_that_died_is_reported_with_the_end_of_its_log() {
         let mut dying = shell("seq 1 30; echo no room >&2; exit 3", "dying");
         let _ = dying.child.wait();
         let message = dying.check("starting").unwrap_err().to_string();

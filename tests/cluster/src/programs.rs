@@ -1,7 +1,8 @@
 //! The programs of a cluster: taken from `KUBEBUILDER_ASSETS`, or built from Go modules once and kept by version.
 //!
 //! Each component has a folder in `go/` with its exact dependencies and their checksums, so a build is the same
-//! everywhere. Beside each kept program lies the recipe it was built by; a program of another recipe is built anew.
+//! everywhere. Beside each kept program lies the fingerprint of
+//! its build (version, flags, dependencies); a program with another one is built anew.
 //! Operators are built when they are asked for, and what they want to find in a cluster is kept beside them as well.
 //! So are KAI's own programs, to compare with, and those that measure a cluster.
 
@@ -11,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::{env, io};
 
 use crate::process::tail;
-use crate::{Fault, Operator, Progress, cache_dir, operators};
+use crate::{Error, Operator, Progress, cache_dir, operators};
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ pub(crate) struct OperatorFiles {
 
 /// KAI's own programs.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerPrograms {
+pub(crate) struct UpstreamPrograms {
     pub(crate) binder: PathBuf,
     pub(crate) podgrouper: PathBuf,
     pub(crate) queue_controller: PathBuf,
@@ -43,7 +44,7 @@ pub(crate) struct PeerPrograms {
 
 /// Programs that measure a cluster.
 #[derive(Clone, Debug)]
-pub struct Measures {
+pub struct MonitoringPrograms {
     pub(crate) prometheus: PathBuf,
     /// Tells Prometheus about nodes.
     pub(crate) kube_state_metrics: PathBuf,
@@ -207,43 +208,43 @@ const KUBE_STATE_METRICS: Component = Component {
 
 impl Programs {
     /// Finds all programs, and builds those that are missing.
-    pub fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
+    pub fn find_or_build(progress: &Progress) -> Result<Self, Error> {
         let store = Store::open()?;
-        let [etcd] = store.provide(&ETCD, progress)?;
-        let [api_server, controller_manager, kubectl] = store.provide(&KUBERNETES, progress)?;
-        let [kwok] = store.provide(&KWOK, progress)?;
+        let [etcd] = store.find_or_build(&ETCD, progress)?;
+        let [api_server, controller_manager, kubectl] = store.find_or_build(&KUBERNETES, progress)?;
+        let [kwok] = store.find_or_build(&KWOK, progress)?;
         Ok(Self { etcd, api_server, controller_manager, kubectl, kwok })
     }
 }
 
 impl OperatorFiles {
     /// Finds an operator, and builds it if it is missing. Needs the `kubectl` of [`Programs`].
-    pub(crate) fn find_or_build(operator: Operator, progress: &Progress) -> Result<Self, Fault> {
+    pub(crate) fn find_or_build(operator: Operator, progress: &Progress) -> Result<Self, Error> {
         let component = match operator {
             Operator::Kuberay => &KUBERAY,
             Operator::Training => &TRAINING,
             Operator::Jobset => &JOBSET,
             Operator::Lws => &LWS,
         };
-        let [program] = Store::open()?.provide(component, progress)?;
+        let [program] = Store::open()?.find_or_build(component, progress)?;
         Ok(Self { manifests: beside(&program, "json"), program })
     }
 }
 
-impl PeerPrograms {
+impl UpstreamPrograms {
     /// Finds them, and builds those that are missing.
-    pub(crate) fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
-        let [binder, podgrouper, queue_controller, scheduler, rest] = Store::open()?.provide(&PEER, progress)?;
+    pub(crate) fn find_or_build(progress: &Progress) -> Result<Self, Error> {
+        let [binder, podgrouper, queue_controller, scheduler, rest] = Store::open()?.find_or_build(&PEER, progress)?;
         Ok(Self { binder, podgrouper, queue_controller, scheduler, rest })
     }
 }
 
-impl Measures {
+impl MonitoringPrograms {
     /// Finds them, and builds those that are missing.
-    pub fn find_or_build(progress: &Progress) -> Result<Self, Fault> {
+    pub fn find_or_build(progress: &Progress) -> Result<Self, Error> {
         let store = Store::open()?;
-        let [prometheus] = store.provide(&PROMETHEUS, progress)?;
-        let [kube_state_metrics] = store.provide(&KUBE_STATE_METRICS, progress)?;
+        let [prometheus] = store.find_or_build(&PROMETHEUS, progress)?;
+        let [kube_state_metrics] = store.find_or_build(&KUBE_STATE_METRICS, progress)?;
         Ok(Self { prometheus, kube_state_metrics })
     }
 }
@@ -254,19 +255,19 @@ struct Store {
 }
 
 impl Store {
-    fn open() -> Result<Self, Fault> {
+    fn open() -> Result<Self, Error> {
         let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         Ok(Self { bin: cache_dir()?.join("bin"), assets })
     }
 
-    fn provide<const N: usize>(&self, component: &Component, progress: &Progress) -> Result<[PathBuf; N], Fault> {
-        let recipe = component.recipe()?;
-        if !self.missing(component, &recipe)?.is_empty() {
+    fn find_or_build<const N: usize>(&self, component: &Component, progress: &Progress) -> Result<[PathBuf; N], Error> {
+        let build_fingerprint = component.build_fingerprint()?;
+        if !self.missing(component, &build_fingerprint)?.is_empty() {
             let _lock = self.lock(progress)?;
             // Somebody else may have built it while we waited.
-            let missing = self.missing(component, &recipe)?;
+            let missing = self.missing(component, &build_fingerprint)?;
             if !missing.is_empty() {
-                self.build(component, &missing, &recipe, progress)?;
+                self.build(component, &missing, &build_fingerprint, progress)?;
             }
         }
         let paths: Vec<PathBuf> = component.programs.iter().map(|program| self.path(component, program)).collect();
@@ -281,19 +282,19 @@ impl Store {
     }
 
     /// Programs that must be built first.
-    fn missing<'a>(&self, component: &'a Component, recipe: &str) -> Result<Vec<&'a Program>, Fault> {
+    fn missing<'a>(&self, component: &'a Component, build_fingerprint: &str) -> Result<Vec<&'a Program>, Error> {
         let mut missing = Vec::new();
         for program in component.programs {
             let path = self.path(component, program);
             match &self.assets {
                 Some(assets) if program.asset => {
                     if !path.is_file() {
-                        return Err(Fault::NoAsset { assets: assets.clone(), program: program.name });
+                        return Err(Error::NoAsset { assets: assets.clone(), program: program.name });
                     }
                 }
                 _ => {
-                    let kept =
-                        path.is_file() && fs::read_to_string(beside(&path, "recipe")).is_ok_and(|kept| kept == recipe);
+                    let kept = path.is_file()
+                        && fs::read_to_string(beside(&path, "recipe")).is_ok_and(|kept| kept == build_fingerprint);
                     if !kept {
                         missing.push(program);
                     }
@@ -304,16 +305,16 @@ impl Store {
     }
 
     /// One builder at a time, whoever runs it. Released when dropped, or when its process ends.
-    fn lock(&self, progress: &Progress) -> Result<File, Fault> {
-        fs::create_dir_all(&self.bin).map_err(Fault::io("create", &self.bin))?;
+    fn lock(&self, progress: &Progress) -> Result<File, Error> {
+        fs::create_dir_all(&self.bin).map_err(Error::io("create", &self.bin))?;
         let path = self.bin.join("lock");
-        let lock = File::create(&path).map_err(Fault::io("create", &path))?;
+        let lock = File::create(&path).map_err(Error::io("create", &path))?;
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
             Err(TryLockError::WouldBlock) => progress.say("waiting for another build to end"),
-            Err(TryLockError::Error(error)) => return Err(Fault::io("lock", &path)(error)),
+            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
         }
-        lock.lock().map_err(Fault::io("lock", &path))?;
+        lock.lock().map_err(Error::io("lock", &path))?;
         Ok(lock)
     }
 
@@ -321,24 +322,24 @@ impl Store {
         &self,
         component: &Component,
         missing: &[&Program],
-        recipe: &str,
+        build_fingerprint: &str,
         progress: &Progress,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Error> {
         let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
         let what = format!("{} {}", names.join(", "), component.version);
         progress.say(format_args!("building {what}: once, some minutes"));
         let fresh = self.bin.join(format!("new-{}", component.folder));
         if fresh.exists() {
-            fs::remove_dir_all(&fresh).map_err(Fault::io("remove", &fresh))?;
+            fs::remove_dir_all(&fresh).map_err(Error::io("remove", &fresh))?;
         }
-        fs::create_dir_all(&fresh).map_err(Fault::io("create", &fresh))?;
+        fs::create_dir_all(&fresh).map_err(Error::io("create", &fresh))?;
         let log = self.bin.join(format!("build-{}.log", component.folder));
-        let output = File::create(&log).map_err(Fault::io("create", &log))?;
+        let output = File::create(&log).map_err(Error::io("create", &log))?;
         // Low priority: people work on the machine meanwhile.
         let status = Command::new("nice")
             .args(["-n", "10", "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false"])
             .arg(format!("-tags={}", component.tags))
-            .arg(format!("-ldflags={}", component.linker_flags()))
+            .arg(format!("-ldflags={}", component.version_ldflags()))
             // With a slash at its end it is a folder, even for a single program.
             .arg("-o")
             .arg(fresh.join(""))
@@ -347,37 +348,37 @@ impl Store {
             .env("CGO_ENABLED", "0")
             .env("GOWORK", "off")
             .stdin(Stdio::null())
-            .stdout(output.try_clone().map_err(Fault::io("open", &log))?)
+            .stdout(output.try_clone().map_err(Error::io("open", &log))?)
             .stderr(output)
             .status()
-            .map_err(|source| Fault::NoGo { what: what.clone(), source })?;
+            .map_err(|source| Error::NoGo { what: what.clone(), source })?;
         if !status.success() {
             // 127 is how `nice` says that there is no such program.
             if status.code() == Some(127) {
-                return Err(Fault::NoGo { what, source: io::Error::from(io::ErrorKind::NotFound) });
+                return Err(Error::NoGo { what, source: io::Error::from(io::ErrorKind::NotFound) });
             }
-            return Err(Fault::Build { what, status, tail: tail(&log), log });
+            return Err(Error::Build { what, status, tail: tail(&log), log });
         }
         for program in missing {
             let path = self.path(component, program);
             let built = fresh.join(package_name(program.package));
-            let kept_recipe = beside(&path, "recipe");
-            // The recipe last: it says that the program is whole. Gone first, should we end in between.
-            let _ = fs::remove_file(&kept_recipe);
-            fs::rename(&built, &path).map_err(Fault::io("move", &built))?;
+            let kept_fingerprint = beside(&path, "recipe");
+            // The fingerprint last: it says that the program is whole. Gone first, should we end in between.
+            let _ = fs::remove_file(&kept_fingerprint);
+            fs::rename(&built, &path).map_err(Error::io("move", &built))?;
             if let Some(folder) = component.manifests {
                 let manifests = beside(&path, "json");
-                fs::write(&manifests, self.render(component, folder)?).map_err(Fault::io("write", &manifests))?;
+                fs::write(&manifests, self.render(component, folder)?).map_err(Error::io("write", &manifests))?;
             }
-            fs::write(&kept_recipe, recipe).map_err(Fault::io("write", &kept_recipe))?;
+            fs::write(&kept_fingerprint, build_fingerprint).map_err(Error::io("write", &kept_fingerprint))?;
         }
-        fs::remove_dir_all(&fresh).map_err(Fault::io("remove", &fresh))?;
+        fs::remove_dir_all(&fresh).map_err(Error::io("remove", &fresh))?;
         progress.say(format_args!("built {what}"));
         Ok(())
     }
 
     /// What kustomize makes of a folder of the component's module, which was downloaded for the build.
-    fn render(&self, component: &Component, folder: &str) -> Result<String, Fault> {
+    fn render(&self, component: &Component, folder: &str) -> Result<String, Error> {
         let mut list = Command::new("go");
         list.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", component.module]);
         list.current_dir(component.dir()).env("GOWORK", "off");
@@ -386,16 +387,16 @@ impl Store {
         let mut kustomize = Command::new(self.path(&KUBERNETES, kubectl));
         kustomize.arg("kustomize").arg(&folder);
         let objects = operators::kinds_and_webhooks(&output(kustomize)?);
-        objects.map_err(|error| Fault::io("use", &folder)(io::Error::other(error)))
+        objects.map_err(|error| Error::io("use", &folder)(io::Error::other(error)))
     }
 }
 
-fn output(mut command: Command) -> Result<String, Fault> {
+fn output(mut command: Command) -> Result<String, Error> {
     let program = PathBuf::from(command.get_program());
-    let output = command.stdin(Stdio::null()).output().map_err(Fault::io("start", &program))?;
+    let output = command.stdin(Stdio::null()).output().map_err(Error::io("start", &program))?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Fault::Io { what: format!("{command:?}"), source: io::Error::other(message) });
+        return Err(Error::Io { what: format!("{command:?}"), source: io::Error::other(message) });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -405,14 +406,14 @@ impl Component {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(self.folder)
     }
 
-    fn linker_flags(&self) -> String {
+    fn version_ldflags(&self) -> String {
         let stamps = self.stamps.iter().map(|(variable, value)| format!("-X {variable}={value}"));
         ["-s -w".to_owned()].into_iter().chain(stamps).collect::<Vec<_>>().join(" ")
     }
 
     /// Everything of ours that a build depends on.
-    fn recipe(&self) -> Result<String, Fault> {
-        let mut text = format!("{} {}\n-ldflags {}\n", self.module, self.version, self.linker_flags());
+    fn build_fingerprint(&self) -> Result<String, Error> {
+        let mut text = format!("{} {}\n-ldflags {}\n", self.module, self.version, self.version_ldflags());
         if !self.tags.is_empty() {
             text += &["-tags ", self.tags, "\n"].concat();
         }
@@ -422,7 +423,7 @@ impl Component {
         let main = self.dir().join("main.go");
         let files = ["go.mod", "go.sum"].map(|name| self.dir().join(name));
         for path in files.into_iter().chain(main.exists().then_some(main)) {
-            text += &fs::read_to_string(&path).map_err(Fault::io("read", &path))?;
+            text += &fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         }
         Ok(text)
     }
@@ -493,10 +494,10 @@ mod tests {
     #[test]
     fn a_program_of_another_recipe_is_built_anew() {
         let store = store("recipes");
-        for (name, recipe) in [("kube-apiserver", "new"), ("kubectl", "old")] {
+        for (name, build_fingerprint) in [("kube-apiserver", "new"), ("kubectl", "old")] {
             let path = store.bin.join(format!("{name}-1.34.3"));
             fs::write(&path, "").unwrap();
-            fs::write(beside(&path, "recipe"), recipe).unwrap();
+            fs::write(beside(&path, "recipe"), build_fingerprint).unwrap();
         }
         let missing = store.missing(&KUBERNETES, "new").unwrap();
         assert_eq!(names(&missing), ["kube-controller-manager", "kubectl"]);

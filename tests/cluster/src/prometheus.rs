@@ -1,22 +1,22 @@
-//! What measures a cluster: kube-state-metrics tells about nodes, Prometheus reads that, and more, and remembers.
+//! What monitoring a cluster: kube-state-metrics tells about nodes, Prometheus reads that, and more, and remembers.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
 use crate::control_plane::{Flags, answers};
-use crate::{Cluster, Fault, Measures, ports};
+use crate::{Cluster, Error, MonitoringPrograms, ports};
 
 /// What bcrypt makes of `p@ss`, as cheaply as it can.
 const PASSWORD_HASH: &str = "$2a$04$ltWWj7jeb0B7.4iETkaU0e9gr4JmRiOjf0oAM1zACsThHf/5o9ygO";
 
 impl Cluster {
     /// Starts kube-state-metrics as the administrator; returns its port.
-    pub fn start_kube_state_metrics(&mut self, measures: &Measures) -> Result<u16, Fault> {
+    pub fn start_kube_state_metrics(&mut self, monitoring: &MonitoringPrograms) -> Result<u16, Error> {
         let name = "kube-state-metrics";
         self.on_free_ports(|cluster| {
             let [port, telemetry] = ports::free()?;
-            let mut flags = Flags::of(&measures.kube_state_metrics);
+            let mut flags = Flags::of(&monitoring.kube_state_metrics);
             flags.path("kubeconfig", &cluster.state().kubeconfig);
             flags.text("resources", "nodes");
             for (host, value, number) in [("host", "port", port), ("telemetry-host", "telemetry-port", telemetry)] {
@@ -31,15 +31,20 @@ impl Cluster {
 
     /// Starts Prometheus with this configuration, on a port that others were told beforehand. It answers `kai` with the
     /// password `p@ss`. After [`Cluster::stop_program`] it may be started again, and still knows what it has read.
-    pub fn start_prometheus(&mut self, measures: &Measures, port: u16, configuration: &Value) -> Result<(), Fault> {
+    pub fn start_prometheus(
+        &mut self,
+        monitoring: &MonitoringPrograms,
+        port: u16,
+        configuration: &Value,
+    ) -> Result<(), Error> {
         let name = "prometheus";
         let write = |file: &str, content: &Value| {
             let path = self.dir.join(file);
-            fs::write(&path, content.to_string()).map_err(Fault::io("write", &path)).map(|()| path)
+            fs::write(&path, content.to_string()).map_err(Error::io("write", &path)).map(|()| path)
         };
         let config = write("prometheus.yaml", configuration)?;
         let users = write("prometheus-users.yaml", &json!({"basic_auth_users": {"kai": PASSWORD_HASH}}))?;
-        let mut flags = Flags::of(&measures.prometheus);
+        let mut flags = Flags::of(&monitoring.prometheus);
         flags.path("config.file", config);
         flags.path("storage.tsdb.path", self.dir.join(name));
         flags.text("web.listen-address", &format!("127.0.0.1:{port}"));

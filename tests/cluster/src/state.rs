@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::process::Record;
-use crate::{Fault, Kubectl};
+use crate::{Error, Kubectl};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,26 +26,26 @@ const FILE: &str = "cluster.json";
 
 impl State {
     /// Reads the state in a cluster's folder; `None` if there is none.
-    pub fn read(dir: &Path) -> Result<Option<Self>, Fault> {
+    pub fn read(dir: &Path) -> Result<Option<Self>, Error> {
         let path = dir.join(FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Fault::io("read", &path)(error)),
+            Err(error) => return Err(Error::io("read", &path)(error)),
         };
-        serde_json::from_str(&text).map(Some).map_err(|source| Fault::State { path, source })
+        serde_json::from_str(&text).map(Some).map_err(|source| Error::State { path, source })
     }
 
     /// Every cluster below a folder, by name.
-    pub fn read_all(base: &Path) -> Result<Vec<Self>, Fault> {
+    pub fn read_all(base: &Path) -> Result<Vec<Self>, Error> {
         let entries = match fs::read_dir(base) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(Fault::io("read", base)(error)),
+            Err(error) => return Err(Error::io("read", base)(error)),
         };
         let mut states = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(Fault::io("read", base))?;
+            let entry = entry.map_err(Error::io("read", base))?;
             if entry.path().is_dir() {
                 states.extend(Self::read(&entry.path())?);
             }
@@ -54,11 +54,11 @@ impl State {
         Ok(states)
     }
 
-    pub(crate) fn write(&self, dir: &Path) -> Result<(), Fault> {
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).expect("text and numbers can be written as JSON");
         let (path, new) = (dir.join(FILE), dir.join("cluster.json.new"));
-        fs::write(&new, text).map_err(Fault::io("write", &new))?;
-        fs::rename(&new, &path).map_err(Fault::io("write", &path))
+        fs::write(&new, text).map_err(Error::io("write", &new))?;
+        fs::rename(&new, &path).map_err(Error::io("write", &path))
     }
 
     pub fn kubectl(&self) -> Kubectl {

@@ -47,11 +47,11 @@ pub struct ProcessStatus {
     pub log: PathBuf,
     /// The end of the log of a process that has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_words: Option<String>,
+    pub log_tail: Option<String>,
 }
 
 impl Status {
-    /// Looks at every process and asks the API server for its nodes.
+    /// Reads every process and asks the API server for its nodes.
     pub fn of(state: &State) -> Self {
         let processes: Vec<ProcessStatus> = state.processes.iter().map(process).collect();
         let health = health(&processes);
@@ -70,15 +70,15 @@ impl Status {
 }
 
 fn process(record: &Record) -> ProcessStatus {
-    let sight = record.look();
+    let stats = record.stats();
     ProcessStatus {
         name: record.name.clone(),
         pid: record.pid,
-        running: sight.is_some(),
-        memory_bytes: sight.map_or(0, |sight| sight.memory_bytes),
-        seconds: sight.map_or(0, |sight| sight.seconds),
+        running: stats.is_some(),
+        memory_bytes: stats.map_or(0, |stats| stats.memory_bytes),
+        seconds: stats.map_or(0, |stats| stats.seconds),
         log: record.log.clone(),
-        last_words: sight.is_none().then(|| record.tail()),
+        log_tail: stats.is_none().then(|| record.tail()),
     }
 }
 
@@ -127,8 +127,8 @@ fn paragraph(status: &Status) -> String {
         };
         let (name, pid, log) = (&process.name, process.pid, process.log.display());
         let _ = writeln!(text, "  {name:<24}  {pid:>8}  {memory:>9}  {time:>7}  {log}");
-        if let Some(words) = &process.last_words {
-            let _ = writeln!(text, "{words}");
+        if let Some(tail) = &process.log_tail {
+            let _ = writeln!(text, "{tail}");
         }
     }
     text
@@ -146,7 +146,7 @@ mod tests {
             memory_bytes: 45 << 20,
             seconds: 7,
             log: PathBuf::from("somewhere.log"),
-            last_words: (!running).then(|| "  | no room".to_owned()),
+            log_tail: (!running).then(|| "  | no room".to_owned()),
         };
         let processes: Vec<_> = running.iter().enumerate().map(process).collect();
         Status {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_a_dead_process_are_shown() {
+    fn the_end_of_the_log_of_a_dead_process_is_shown() {
         let text = table(&[sample(&[true, false])]);
         for part in ["kai: BROKEN, 3 of 4 nodes ready", "45 MiB", "ended", "| no room"] {
             assert!(text.contains(part), "{part} is missing from:\n{text}");

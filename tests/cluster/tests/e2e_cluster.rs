@@ -40,7 +40,7 @@ fn e2e_nodes_pods_and_controllers_live() {
     assert_eq!(processes.len(), 4 + Operator::ALL.len());
     drop(cluster);
     for process in processes {
-        assert!(process.look().is_none(), "{} still runs", process.name);
+        assert!(process.stats().is_none(), "{} still runs", process.name);
     }
     assert!(!base.join(&options.name).exists(), "the folder is still there");
 }

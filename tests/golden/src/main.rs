@@ -110,7 +110,8 @@ fn run(arguments: &Arguments) -> Result<bool, Failed> {
 /// What is seen with KAI's programs, and with ours.
 fn play_both(scenarios: &[Scenario], before: &str) -> Result<[Vec<Sight>; 2], Failed> {
     let kai = env::current_exe()?.with_file_name("kai");
-    let theirs = on_cluster("golden-kai", scenarios, before, |cluster, progress| Ok(cluster.start_peer(progress)?))?;
+    let theirs =
+        on_cluster("golden-kai", scenarios, before, |cluster, progress| Ok(cluster.start_upstream_kai(progress)?))?;
     let ours = on_cluster("golden-ours", scenarios, before, |cluster, _| ours::start(cluster, &kai))?;
     Ok([theirs, ours])
 }

@@ -14,20 +14,20 @@ use kai_record::Recording;
 use serde_json::Value;
 
 use crate::args::ReplayArgs;
-use crate::complaint::{self, Complaint};
+use crate::error::{self, CliError};
 use crate::{files, output, render};
 pub(crate) use report::{BIND, Decision, EVICT, Report};
 
-pub(crate) fn run(args: ReplayArgs) -> Result<(), Complaint> {
+pub(crate) fn run(args: ReplayArgs) -> Result<(), CliError> {
     let ReplayArgs { file, output, repeat, action, config, now } = args;
     let (recording, read) = timed(|| read(&file));
     let mut recording = recording?;
     let other = config.as_deref().map(read_config).transpose()?;
     let configured = recording.configured(other.as_ref()).map_err(|wrong| {
-        let place = config.as_deref().unwrap_or(&file);
-        Complaint::Input {
+        let location = config.as_deref().unwrap_or(&file);
+        CliError::Input {
             problem: wrong.to_string(),
-            place: Some(place.display().to_string()),
+            location: Some(location.display().to_string()),
             help: Some(wrong.hint.clone()),
         }
     })?;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<(), Complaint> {
         settings.policy.actions = action.iter().filter_map(|name| action_named(name)).collect();
     }
     for warning in warnings.iter().chain(&recording.complaints) {
-        complaint::warn(warning);
+        error::warn(warning);
     }
     let now = now.map_or_else(|| recording.time(), |now| now.0);
     // In a cluster, watches keep the tables up to date between cycles, so filling them is part of reading.
@@ -46,23 +46,23 @@ pub(crate) fn run(args: ReplayArgs) -> Result<(), Complaint> {
     output::print(&report, output, |report| render::replay(report, &world))
 }
 
-fn read(path: &Path) -> Result<Recording, Complaint> {
+fn read(path: &Path) -> Result<Recording, CliError> {
     let bytes = fs::read(path).map_err(|error| {
-        let problem = format!("cannot read {}: {}", path.display(), files::words(&error));
-        Complaint::input(problem, "check the path, and that you may read it")
+        let problem = format!("cannot read {}: {}", path.display(), files::io_error_text(&error));
+        CliError::input(problem, "check the path, and that you may read it")
     })?;
-    Recording::read(&bytes).map_err(|wrong| Complaint::Input {
+    Recording::read(&bytes).map_err(|wrong| CliError::Input {
         problem: wrong.to_string(),
-        place: Some(path.display().to_string()),
+        location: Some(path.display().to_string()),
         help: Some(wrong.hint().to_owned()),
     })
 }
 
-fn read_config(path: &Path) -> Result<Value, Complaint> {
+fn read_config(path: &Path) -> Result<Value, CliError> {
     let text = files::read(path)?.text;
-    yaml_serde::from_str(&text).map_err(|error| Complaint::Input {
+    yaml_serde::from_str(&text).map_err(|error| CliError::Input {
         problem: format!("the configuration is not YAML: {error}"),
-        place: Some(path.display().to_string()),
+        location: Some(path.display().to_string()),
         help: Some("give the file that the scheduler is started with".to_owned()),
     })
 }
@@ -93,27 +93,27 @@ fn measure(
     settings: &Settings,
     now: Timestamp,
     repeat: u32,
-) -> Result<(CycleResult, Cost), Complaint> {
-    kai_meter::forget_peak();
+) -> Result<(CycleResult, Cost), CliError> {
+    kai_process_stats::reset_peak_rss();
     let (cycle, mut best) = once(world, recording, settings, now);
     for _ in 1..repeat {
         let (again, cost) = once(world, recording, settings, now);
         if again != cycle {
-            return Err(Complaint::Unsteady);
+            return Err(CliError::NonDeterministic);
         }
         if cost.total() < best.total() {
             best = cost;
         }
     }
-    best.peak_bytes = kai_meter::memory_peak().unwrap_or(0);
+    best.peak_bytes = kai_process_stats::peak_rss_bytes().unwrap_or(0);
     Ok((cycle, best))
 }
 
 fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestamp) -> (CycleResult, Cost) {
     let mut cost = Cost { open: Duration::ZERO, actions: Vec::new(), close: Duration::ZERO, peak_bytes: 0 };
-    let mut watch = kai_meter::cpu_time();
+    let mut watch = kai_process_stats::cpu_time();
     let mut lap = || {
-        let passed = kai_meter::cpu_since(watch);
+        let passed = kai_process_stats::cpu_since(watch);
         watch += passed;
         passed
     };
@@ -126,7 +126,7 @@ fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestam
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let before = kai_meter::cpu_time();
+    let before = kai_process_stats::cpu_time();
     let done = work();
-    (done, kai_meter::cpu_since(before))
+    (done, kai_process_stats::cpu_since(before))
 }

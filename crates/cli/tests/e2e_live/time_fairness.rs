@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_cluster::{Kubectl, Measures, Progress};
+use test_cluster::{Kubectl, MonitoringPrograms, Progress};
 
 use crate::ask::{apply, await_that, phase, run, waiting};
 use crate::kai::{Parts, cluster, free_port};
@@ -16,7 +16,7 @@ use crate::workloads::{QUEUE, pod};
 #[ignore = "starts a real cluster"]
 fn e2e_who_has_used_less_comes_first() {
     let name = "e2e-time-fairness";
-    let measures = Measures::find_or_build(&Progress::start(name)).unwrap_or_else(|fault| panic!("{fault}"));
+    let measures = MonitoringPrograms::find_or_build(&Progress::start(name)).unwrap_or_else(|fault| panic!("{fault}"));
     let mut cluster = cluster(name, 1, 1);
     let kubectl = cluster.kubectl();
     let prometheus = free_port();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kai_meter::thread_cpu_time;
+use kai_process_stats::thread_cpu_time;
 use tokio::time::Instant;
 
 /// Changes come in bursts, and a gang whose pods are all there is decided once.

@@ -22,7 +22,7 @@ use crate::snapshot::{ClusterSnapshot, list_all};
 pub struct SnapshotOptions {
     /// Of 127.0.0.1 only: whoever may forward ports may see everything.
     pub port: u16,
-    pub pack: Arc<SnapshotEncoder>,
+    pub encoder: Arc<SnapshotEncoder>,
 }
 
 /// Makes a file of what was seen.
@@ -65,13 +65,13 @@ pub(super) async fn serve(
 
 async fn snapshot(client: &Client, options: &SnapshotOptions, settings: &Settings, usage: Usage) -> Response {
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
-    let mut picture = match list_all(client, |_, _| {}).await {
-        Ok(picture) => picture,
+    let mut snapshot = match list_all(client, |_, _| {}).await {
+        Ok(snapshot) => snapshot,
         Err(fault) => return failed(fault.to_string()),
     };
-    picture.objects.retain(|object| in_shard(object, settings));
-    let pack = Arc::clone(&options.pack);
-    match tokio::task::spawn_blocking(move || pack(picture, usage)).await {
+    snapshot.objects.retain(|object| in_shard(object, settings));
+    let encoder = Arc::clone(&options.encoder);
+    match tokio::task::spawn_blocking(move || encoder(snapshot, usage)).await {
         Ok(Ok(file)) => {
             let disposition = "attachment; filename=snapshot.zip";
             ([(header::CONTENT_TYPE, "application/zip"), (header::CONTENT_DISPOSITION, disposition)], file)

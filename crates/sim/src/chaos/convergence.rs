@@ -16,7 +16,7 @@ use kai_engine::units::Span;
 use serde_json::Value;
 
 use crate::amounts::{holds_node, is_allocated};
-use crate::checkers::{self, Evidence, Violation};
+use crate::checkers::{self, CycleObservation, Violation};
 use crate::cluster::{Cluster, Performed, Store, pod_id};
 use crate::manifest::{Id, Kind};
 
@@ -48,11 +48,11 @@ pub(super) fn check_converged(cluster: &Cluster, settings: &Settings, at: Span) 
     let world = cluster.world();
     let cycle = cycle(world, settings, &Usage::default(), cluster.now);
     let rest = ConvergedState { cluster, world, settings, cycle };
-    for (truth, check) in CONVERGENCE_CHECKS {
+    for (invariant, check) in CONVERGENCE_CHECKS {
         let mut found = check(&rest);
         if !found.is_empty() {
             found.truncate(5);
-            return Err(Violation { truth, what: found.join("; "), at });
+            return Err(Violation { invariant, what: found.join("; "), at });
         }
     }
     Ok(())
@@ -188,7 +188,13 @@ fn idle(rest: &ConvergedState<'_>) -> Vec<String> {
     }
     let performed = Performed::default();
     let (world, settings, cycle) = (rest.world, rest.settings, &rest.cycle);
-    wrong.extend(checkers::idle(&Evidence { world, settings, cycle, performed: &performed, now: rest.cluster.now }));
+    wrong.extend(checkers::work_conservation(&CycleObservation {
+        world,
+        settings,
+        cycle,
+        performed: &performed,
+        now: rest.cluster.now,
+    }));
     wrong
 }
 

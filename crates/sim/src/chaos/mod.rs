@@ -26,7 +26,7 @@ use kai_engine::units::{Span, Timestamp};
 use crate::checkers::Violation;
 use crate::cluster::{Cluster, Due};
 use crate::manifest::Plan;
-use crate::run::{Stop, start_time, with_built_ins};
+use crate::run::{SimulationError, start_time, with_built_ins};
 use crate::settings;
 use fault_plan::FaultPlan;
 use parts::{BinderPart, Clock, End, GrouperPart, Part, SchedulerPart, StatusPart, Task};
@@ -53,12 +53,12 @@ const GARBAGE_COLLECTION_PERIOD: Span = Span::seconds(10);
 pub type Trace<'t> = &'t mut dyn FnMut(&str);
 
 /// Runs a plan under faults drawn from the seed.
-pub fn run_with_faults(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Result<ChaosStats, Stop> {
+pub fn run_with_faults(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Result<ChaosStats, SimulationError> {
     let mut run = ChaosRun::new(plan, FaultPlan::new(seed, start_time(plan)), seed, trace)?;
     run.run(plan)?;
     convergence::check_converged(&run.cluster, &run.settings, run.since_start())?;
     for row in run.cluster.journal.entries() {
-        *run.stats.seen.entry(row.event.word()).or_default() += 1;
+        *run.stats.seen.entry(row.event.as_str()).or_default() += 1;
     }
     Ok(run.stats)
 }
@@ -81,7 +81,7 @@ enum Event {
     /// A call reaches the API server.
     Call(u64),
     /// Its answer reaches the process.
-    Answer(u64, Result<(), crate::cluster::Refusal>),
+    Answer(u64, Result<(), crate::cluster::ApiError>),
     /// The process is killed, and starts again so much later.
     Crash {
         process: usize,
@@ -108,7 +108,7 @@ struct InFlightWork {
     /// The call that is being made.
     at: usize,
     attempt: u32,
-    refused: BTreeMap<usize, crate::cluster::Refusal>,
+    refused: BTreeMap<usize, crate::cluster::ApiError>,
 }
 
 struct ChaosRun<'t> {
@@ -129,15 +129,15 @@ struct ChaosRun<'t> {
 }
 
 impl<'t> ChaosRun<'t> {
-    fn new(plan: &Plan, faults: FaultPlan, seed: u64, trace: Option<Trace<'t>>) -> Result<Self, Stop> {
+    fn new(plan: &Plan, faults: FaultPlan, seed: u64, trace: Option<Trace<'t>>) -> Result<Self, SimulationError> {
         let mut settings = settings::read(plan)?;
         // Stories are small: half of them ask for binds in batches all the same.
         settings.scheduler.batch_binds = if seed.is_multiple_of(2) { 2 } else { 0 };
         let start = start_time(plan);
         let mut cluster = Cluster::new(plan, settings.grouper.clone(), seed, start);
-        cluster.grouped_elsewhere = true;
+        cluster.external_grouper = true;
         cluster.store.keep_log();
-        cluster.found(&with_built_ins(plan))?;
+        cluster.bootstrap(&with_built_ins(plan))?;
         let mut run = Self {
             cluster,
             settings: settings.scheduler,
@@ -205,13 +205,13 @@ impl<'t> ChaosRun<'t> {
 
     fn run(&mut self, plan: &Plan) -> Result<(), Violation> {
         for (index, step) in plan.steps.iter().enumerate() {
-            self.cluster.agenda.add(self.start.plus(step.at), Due::Step(index));
+            self.cluster.events.add(self.start.plus(step.at), Due::Step(index));
         }
         let last_step = plan.steps.iter().map(|step| step.at).max().unwrap_or(Span(0));
         let settled = self.start.plus(self.faults.fault_window().max(last_step));
         loop {
             let own = self.queue.keys().next().map(|(at, _)| *at);
-            let cluster = self.cluster.agenda.next_time();
+            let cluster = self.cluster.events.next_time();
             let Some(at) = own.into_iter().chain(cluster).min() else { return Ok(()) };
             let quiet = self.changed.0.max(settled);
             if at > quiet.plus(QUIET_PERIOD) {
@@ -221,16 +221,16 @@ impl<'t> ChaosRun<'t> {
             if at > settled.plus(CONVERGENCE_DEADLINE) {
                 let what =
                     format!("something still changes {} s after the last fault", CONVERGENCE_DEADLINE.0 / 1_000_000);
-                return Err(Violation { truth: "clusters come to rest", what, at: self.since_start() });
+                return Err(Violation { invariant: "clusters come to rest", what, at: self.since_start() });
             }
             self.cluster.now = at;
-            self.cluster.webhooks.up = !self.faults.webhooks_are_down(at);
+            self.cluster.webhooks.available = !self.faults.webhooks_are_down(at);
             if cluster.is_some_and(|cluster| own.is_none_or(|own| cluster <= own)) {
                 self.due(plan);
             } else if let Some((_, event)) = self.queue.pop_first() {
                 self.handle(event);
             }
-            self.cluster.settle();
+            self.cluster.run_controllers();
             if self.changed.1 != self.cluster.store.version() {
                 self.changed = (at, self.cluster.store.version());
                 self.safety.check(&self.cluster, &self.settings, self.since_start())?;
@@ -241,14 +241,14 @@ impl<'t> ChaosRun<'t> {
 
     /// Something that happens in the cluster without our controllers.
     fn due(&mut self, plan: &Plan) {
-        let Some((_, due)) = self.cluster.agenda.take() else { return };
+        let Some((_, due)) = self.cluster.events.take() else { return };
         self.note(|| format!("{due:?}"));
         match &due {
-            Due::Step(index) => self.cluster.happen(&plan.steps[*index].happening),
+            Due::Step(index) => self.cluster.apply_step(&plan.steps[*index].action),
             other => {
                 self.cluster.due(other);
                 if matches!(other, Due::PodUp { .. }) && !self.faults.device_stays_unknown(self.cluster.now) {
-                    self.cluster.name_device(other);
+                    self.cluster.report_reserved_gpu(other);
                 }
             }
         }
@@ -299,7 +299,7 @@ impl<'t> ChaosRun<'t> {
                 }
             }
             Event::GarbageCollection => {
-                self.cluster.sweep();
+                self.cluster.collect_garbage();
                 self.add(now.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
             }
             Event::FaultsEnd => {
@@ -391,7 +391,7 @@ impl<'t> ChaosRun<'t> {
             return;
         }
         let call_outcome = self.faults.call_outcome(now);
-        let mut answer = Err(crate::cluster::Refusal::Unanswered);
+        let mut answer = Err(crate::cluster::ApiError::NoResponse);
         if call_outcome.delivered {
             let done = self.cluster.call(&call);
             self.note(|| format!("{process} calls {call}: {done:?}"));
@@ -414,7 +414,7 @@ impl<'t> ChaosRun<'t> {
         }
     }
 
-    fn answer(&mut self, id: u64, answer: Result<(), crate::cluster::Refusal>) {
+    fn answer(&mut self, id: u64, answer: Result<(), crate::cluster::ApiError>) {
         let Some(mut in_flight) = self.tasks.remove(&id) else { return };
         let process = in_flight.process;
         if !self.lives(process, in_flight.incarnation) {

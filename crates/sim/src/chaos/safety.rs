@@ -7,7 +7,7 @@ use kai_control::scheduler::{CycleResult, Settings};
 use kai_engine::units::Span;
 use serde_json::Value;
 
-use crate::checkers::{self, Evidence, Violation};
+use crate::checkers::{self, CycleObservation, Violation};
 use crate::cluster::{Change, Cluster, Performed, uid};
 use crate::manifest::Kind;
 
@@ -33,13 +33,13 @@ impl SafetyMonitor {
                 }
                 Some(before) if before != node => {
                     let what = format!("{id} was on {before} and is on {node}");
-                    return Err(Violation { truth: "no pod is bound twice", what, at });
+                    return Err(Violation { invariant: "no pod is bound twice", what, at });
                 }
                 Some(_) => {}
             }
         }
         self.seen = log.len();
         let (world, cycle) = (cluster.world(), &CycleResult::default());
-        checkers::check_room(&Evidence { world, settings, cycle, performed: &performed, now: cluster.now }, at)
+        checkers::check_room(&CycleObservation { world, settings, cycle, performed: &performed, now: cluster.now }, at)
     }
 }

@@ -49,7 +49,7 @@ fn broken_by(damage: impl FnOnce(&mut Cluster)) -> String {
     let (mut cluster, settings, _) = at_rest();
     damage(&mut cluster);
     check_converged(&cluster, &settings, Span(0))
-        .map_or_else(|violation| violation.truth.to_owned(), |()| "none".to_owned())
+        .map_or_else(|violation| violation.invariant.to_owned(), |()| "none".to_owned())
 }
 
 /// The truth of every moment that is broken by the damage.
@@ -57,7 +57,7 @@ fn broken_at_once_by(damage: impl FnOnce(&mut Cluster)) -> String {
     let (mut cluster, settings, mut safety) = at_rest();
     damage(&mut cluster);
     let found = safety.check(&cluster, &settings, Span(0));
-    found.map_or_else(|violation| violation.truth.to_owned(), |()| "none".to_owned())
+    found.map_or_else(|violation| violation.invariant.to_owned(), |()| "none".to_owned())
 }
 
 fn pod(name: &str) -> Id {
@@ -169,12 +169,12 @@ fn a_group_that_admission_would_refuse_is_found() {
 fn pods_that_share_a_gpu_wait_for_admission_and_others_do_not() {
     let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
     let mut cluster = Cluster::new(&plan, kai_workloads::Settings::default(), 0, start_time(&plan));
-    cluster.webhooks.up = false;
-    cluster.found(&with_built_ins(&plan)).expect("usable");
+    cluster.webhooks.available = false;
+    cluster.bootstrap(&with_built_ins(&plan)).expect("usable");
     let made = |cluster: &Cluster| ["half-0", "whole-0"].map(|name| cluster.store.get(&pod(name)).is_some());
     assert_eq!(made(&cluster), [false, true]);
-    cluster.webhooks.up = true;
-    cluster.settle();
+    cluster.webhooks.available = true;
+    cluster.run_controllers();
     assert_eq!(made(&cluster), [true, true]);
 }
 

@@ -6,20 +6,20 @@ use kai_api::keys::name;
 use kai_control::objects::Sharing;
 use kai_engine::units::compat;
 
-use super::Evidence;
+use super::CycleObservation;
 use crate::amounts::{device_memory, holds_node};
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
-    let touched = evidence.nodes_bound_to();
+pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
+    let touched = observation.nodes_bound_to();
     if touched.is_empty() {
         return Vec::new();
     }
     let mut whole: BTreeMap<&str, i64> = touched.iter().map(|node| (*node, 0)).collect();
     let mut shared: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for pod in evidence.world.pods.values().filter(|pod| holds_node(pod)) {
+    for pod in observation.world.pods.values().filter(|pod| holds_node(pod)) {
         let Some(on) = pod.node.as_deref().filter(|node| touched.contains(node)) else { continue };
-        let Some(node) = evidence.world.nodes.get(on) else { continue };
+        let Some(node) = observation.world.nodes.get(on) else { continue };
         if pod.key.namespace == name::RESOURCE_RESERVATION {
             // The GPU of a reservation is the one that its users share.
             for group in pod.gpu_groups() {
@@ -44,14 +44,14 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
         }
     }
     for ((name, group), mib) in &shared {
-        let memory = evidence.world.nodes.get(*name).map_or(0, device_memory);
+        let memory = observation.world.nodes.get(*name).map_or(0, device_memory);
         *whole.entry(*name).or_default() += 1;
         if *mib > memory {
             wrong.push(format!("pods on GPU {group} of {name} take {mib} MiB, it has {memory}"));
         }
     }
     for (name, used) in whole {
-        let offered = evidence.world.nodes.get(name).map_or(0, |node| node.allocatable.gpus);
+        let offered = observation.world.nodes.get(name).map_or(0, |node| node.allocatable.gpus);
         if used > offered {
             wrong.push(format!("pods on {name} take {used} GPUs, it has {offered}"));
         }

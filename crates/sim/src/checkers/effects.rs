@@ -1,7 +1,7 @@
 //! Whatever the scheduler asks for can be done: it knew the cluster as it is.
 
-use super::Evidence;
+use super::CycleObservation;
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
-    evidence.performed.refused.clone()
+pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
+    observation.performed.refused.clone()
 }

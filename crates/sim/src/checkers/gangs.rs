@@ -8,25 +8,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_control::key::GroupKey;
 use kai_control::objects::{Phase, PodGroup, SubGroup};
 
-use super::Evidence;
+use super::CycleObservation;
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
+pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     let touched = |keys: &BTreeSet<_>| -> BTreeSet<GroupKey> {
-        keys.iter().filter_map(|key| evidence.world.pods.get(key)?.group()).collect()
+        keys.iter().filter_map(|key| observation.world.pods.get(key)?.group()).collect()
     };
-    let started = touched(&evidence.performed.bound);
-    let reduced = touched(&evidence.performed.evicted);
+    let started = touched(&observation.performed.bound);
+    let reduced = touched(&observation.performed.evicted);
     let mut gangs: BTreeMap<GroupKey, Strength<'_>> =
         started.union(&reduced).map(|key| (key.clone(), Strength::default())).collect();
     if gangs.is_empty() {
         return Vec::new();
     }
-    count_pods(evidence, &mut gangs);
+    count_pods(observation, &mut gangs);
     let mut wrong = Vec::new();
     for (key, Strength { before, after }) in &gangs {
-        let Some(group) = evidence.world.pod_groups.get(key) else { continue };
+        let Some(group) = observation.world.pod_groups.get(key) else { continue };
         let total: u32 = after.values().sum();
-        let living = Living::of(evidence, key);
+        let living = Living::of(observation, key);
         if living.satisfy(group, after) {
             continue;
         }
@@ -40,24 +40,24 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
 }
 
 /// Whether evictions of this cycle brought a gang below its minimum.
-pub(super) fn lost_its_minimum(evidence: &Evidence<'_>, job: &GroupKey) -> bool {
-    let Some(group) = evidence.world.pod_groups.get(job) else { return false };
+pub(super) fn lost_its_minimum(observation: &CycleObservation<'_>, job: &GroupKey) -> bool {
+    let Some(group) = observation.world.pod_groups.get(job) else { return false };
     let mut gangs = BTreeMap::from([(job.clone(), Strength::default())]);
-    count_pods(evidence, &mut gangs);
-    let living = Living::of(evidence, job);
+    count_pods(observation, &mut gangs);
+    let living = Living::of(observation, job);
     gangs.values().all(|gang| living.satisfy(group, &gang.before) && !living.satisfy(group, &gang.after))
 }
 
 /// Whether a gang has its minimum once everything that was promised has come true.
-pub(super) fn will_be_whole(evidence: &Evidence<'_>, job: &GroupKey) -> bool {
-    let Some(group) = evidence.world.pod_groups.get(job) else { return false };
+pub(super) fn will_be_whole(observation: &CycleObservation<'_>, job: &GroupKey) -> bool {
+    let Some(group) = observation.world.pod_groups.get(job) else { return false };
     let mut later: BTreeMap<&str, u32> = BTreeMap::new();
-    for pod in evidence.world.pods.values().filter(|pod| pod.group().as_ref() == Some(job)) {
-        if evidence.counts(pod) || evidence.performed.promised.contains(&pod.key) {
+    for pod in observation.world.pods.values().filter(|pod| pod.group().as_ref() == Some(job)) {
+        if observation.counts(pod) || observation.performed.promised.contains(&pod.key) {
             *later.entry(pod.sub_group().unwrap_or_default()).or_default() += 1;
         }
     }
-    Living::of(evidence, job).satisfy(group, &later)
+    Living::of(observation, job).satisfy(group, &later)
 }
 
 /// Pods of each leaf that hold a place.
@@ -68,12 +68,12 @@ struct Strength<'a> {
 }
 
 /// Counts pods before and after the cycle. One that was promised a place as it lost its own is moved, not lost.
-fn count_pods<'a>(evidence: &Evidence<'a>, gangs: &mut BTreeMap<GroupKey, Strength<'a>>) {
-    let performed = evidence.performed;
-    for pod in evidence.world.pods.values() {
+fn count_pods<'a>(observation: &CycleObservation<'a>, gangs: &mut BTreeMap<GroupKey, Strength<'a>>) {
+    let performed = observation.performed;
+    for pod in observation.world.pods.values() {
         let evicted = performed.evicted.contains(&pod.key);
         let moved = evicted && performed.promised.contains(&pod.key);
-        let holds = evidence.counts(pod);
+        let holds = observation.counts(pod);
         if !holds && !evicted {
             continue;
         }
@@ -95,9 +95,9 @@ struct Living<'a> {
 }
 
 impl<'a> Living<'a> {
-    fn of(evidence: &Evidence<'a>, job: &GroupKey) -> Self {
+    fn of(observation: &CycleObservation<'a>, job: &GroupKey) -> Self {
         let mut leaves: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-        for pod in evidence.world.pods.values().filter(|pod| pod.group().as_ref() == Some(job)) {
+        for pod in observation.world.pods.values().filter(|pod| pod.group().as_ref() == Some(job)) {
             let (all, living) = leaves.entry(pod.sub_group().unwrap_or_default()).or_default();
             *all += u32::from(pod.phase != Phase::Failed);
             *living += u32::from(!matches!(pod.phase, Phase::Failed | Phase::Succeeded));

@@ -2,16 +2,16 @@
 
 use kai_engine::units::{QueueResource, Triple};
 
-use super::Evidence;
+use super::CycleObservation;
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
-    if evidence.performed.bound.is_empty() {
+pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
+    if observation.performed.bound.is_empty() {
         return Vec::new();
     }
-    let held = evidence.allocated(|_| true);
+    let held = observation.allocated(|_| true);
     let mut wrong = Vec::new();
-    for (name, new) in evidence.newly_charged(|_| true) {
-        let Some(queue) = evidence.world.queues.get(name) else { continue };
+    for (name, new) in observation.newly_charged(|_| true) {
+        let Some(queue) = observation.world.queues.get(name) else { continue };
         let total = held.get(name).copied().unwrap_or_default();
         for (resource, amounts) in QueueResource::ALL.into_iter().zip(queue.amounts()) {
             if new.get(resource) > 0 && !amounts.limit.allows(total.get(resource)) {

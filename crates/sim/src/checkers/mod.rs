@@ -1,24 +1,24 @@
-//! Global truths, checked after every event while the shipped scheduler runs. One file, one truth.
+//! Global truths, checked after every event while the shipped scheduler runs. One file, one invariant.
 //!
 //! A violation is a bug of ours, never of the input: manifests may well over-commit a node by pinning pods to it,
 //! so a checker looks at what the scheduler itself has just done.
 
-mod books;
+mod across_cycles;
+mod anti_affinity;
 mod devices;
 mod effects;
+mod eviction_purpose;
 mod gangs;
-mod idle;
 mod limits;
-mod memory;
-mod neighbours;
+mod min_runtime;
 mod nodes;
-mod purpose;
+mod preemptibility;
+mod queue_totals;
 mod quotas;
 #[cfg(test)]
 mod tests;
-mod victims;
 mod volumes;
-mod youth;
+mod work_conservation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,11 +33,11 @@ use thiserror::Error;
 use crate::amounts::{charged, is_allocated};
 use crate::cluster::Performed;
 
-pub(crate) use idle::check as idle;
-pub(crate) use memory::{Memory, Seen};
+pub(crate) use across_cycles::{ClusterView, CycleHistory};
+pub(crate) use work_conservation::check as work_conservation;
 
 /// What a checker may look at: the cluster after an event, and what the scheduler did in it.
-pub(crate) struct Evidence<'a> {
+pub(crate) struct CycleObservation<'a> {
     pub(crate) world: &'a World,
     pub(crate) settings: &'a Settings,
     pub(crate) cycle: &'a CycleResult,
@@ -54,30 +54,30 @@ struct Eviction<'a> {
 }
 
 /// Finds what is wrong, in words.
-type Checker = fn(&Evidence<'_>) -> Vec<String>;
+type Checker = fn(&CycleObservation<'_>) -> Vec<String>;
 
 const CHECKERS: [(&str, Checker); 13] = [
-    ("queue books agree with the pods", books::check),
+    ("queue totals agree with the pods", queue_totals::check),
     ("no GPU is over-committed", devices::check),
     ("effects can be performed", effects::check),
     ("gangs start and stay whole", gangs::check),
-    ("nobody waits beside free room", idle::check),
+    ("no workload waits beside free capacity", work_conservation::check),
     ("no queue exceeds its limit", limits::check),
-    ("pods keep apart that must", neighbours::check),
+    ("anti-affinity is respected", anti_affinity::check),
     ("no node is over-committed", nodes::check),
-    ("evictions serve somebody", purpose::check),
-    ("work that cannot be preempted stays within quota", quotas::check),
-    ("work that cannot be preempted is not evicted", victims::check),
+    ("evictions have a beneficiary", eviction_purpose::check),
+    ("non-preemptible workloads stay within quota", quotas::check),
+    ("non-preemptible workloads are not evicted", preemptibility::check),
     ("pods have their volumes", volumes::check),
-    ("young jobs keep their places", youth::check),
+    ("minimum runtimes are respected", min_runtime::check),
 ];
 
-/// A broken truth. This is a bug: the same command reproduces it.
+/// A broken invariant. This is a bug: the same command reproduces it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{truth}: {what}")]
+#[error("{invariant}: {what}")]
 pub struct Violation {
     /// What should hold.
-    pub truth: &'static str,
+    pub invariant: &'static str,
     /// What was found instead.
     pub what: String,
     /// When, since the start.
@@ -85,28 +85,28 @@ pub struct Violation {
 }
 
 /// Asks every checker; the first complaint ends the run.
-pub(crate) fn check(evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> {
-    ask(&CHECKERS, evidence, at)
+pub(crate) fn check(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
+    ask(&CHECKERS, observation, at)
 }
 
-fn ask(checkers: &[(&'static str, Checker)], evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> {
-    for (truth, checker) in checkers {
-        let mut found = checker(evidence);
+fn ask(checkers: &[(&'static str, Checker)], observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
+    for (invariant, checker) in checkers {
+        let mut found = checker(observation);
         if !found.is_empty() {
             // The first few are enough to start looking.
             found.truncate(5);
-            return Err(Violation { truth, what: found.join("; "), at });
+            return Err(Violation { invariant, what: found.join("; "), at });
         }
     }
     Ok(())
 }
 
 /// Asks those that look at room only, which must be there whatever went wrong.
-pub(crate) fn check_room(evidence: &Evidence<'_>, at: Span) -> Result<(), Violation> {
-    ask(&[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)], evidence, at)
+pub(crate) fn check_room(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
+    ask(&[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)], observation, at)
 }
 
-impl<'a> Evidence<'a> {
+impl<'a> CycleObservation<'a> {
     /// Pods that the cycle bound, as they are now.
     fn bound_pods(&self) -> impl Iterator<Item = &'a Pod> {
         self.performed.bound.iter().filter_map(|key| self.world.pods.get(key))

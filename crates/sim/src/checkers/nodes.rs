@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::Evidence;
+use super::CycleObservation;
 use crate::amounts::holds_node;
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
-    let touched = evidence.nodes_bound_to();
+pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
+    let touched = observation.nodes_bound_to();
     if touched.is_empty() {
         return Vec::new();
     }
     let mut held: BTreeMap<&str, BTreeMap<&str, i64>> = BTreeMap::new();
-    for pod in evidence.world.pods.values().filter(|pod| holds_node(pod)) {
+    for pod in observation.world.pods.values().filter(|pod| holds_node(pod)) {
         let Some(node) = pod.node.as_deref().filter(|node| touched.contains(node)) else { continue };
         let sums = held.entry(node).or_default();
         let resources = &pod.request.resources;
@@ -21,7 +21,7 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     }
     let mut wrong = Vec::new();
     for (name, sums) in held {
-        let Some(node) = evidence.world.nodes.get(name) else { continue };
+        let Some(node) = observation.world.nodes.get(name) else { continue };
         let offered: BTreeMap<&str, i64> = amounts(&node.allocatable).collect();
         for (resource, amount) in sums {
             let room = offered.get(resource).copied().unwrap_or(0);

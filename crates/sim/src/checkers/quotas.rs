@@ -2,18 +2,18 @@
 
 use kai_engine::units::QueueResource;
 
-use super::Evidence;
+use super::CycleObservation;
 use super::limits::over;
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
-    let fixed = |group: &kai_control::objects::PodGroup| !evidence.preemptible(group);
-    if evidence.performed.bound.is_empty() {
+pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
+    let fixed = |group: &kai_control::objects::PodGroup| !observation.preemptible(group);
+    if observation.performed.bound.is_empty() {
         return Vec::new();
     }
-    let held = evidence.allocated(fixed);
+    let held = observation.allocated(fixed);
     let mut wrong = Vec::new();
-    for (name, new) in evidence.newly_charged(fixed) {
-        let Some(queue) = evidence.world.queues.get(name) else { continue };
+    for (name, new) in observation.newly_charged(fixed) {
+        let Some(queue) = observation.world.queues.get(name) else { continue };
         let total = held.get(name).copied().unwrap_or_default();
         for (resource, amounts) in QueueResource::ALL.into_iter().zip(queue.amounts()) {
             if new.get(resource) > 0 && !amounts.quota.allows(total.get(resource)) {

@@ -1,4 +1,4 @@
-//! Who checks the checkers: each complains about the smallest cluster that breaks its truth, and about no other.
+//! Who checks the checkers: each complains about the smallest cluster that breaks its invariant, and about no other.
 
 use expect_test::{Expect, expect};
 use kai_control::Object;
@@ -99,14 +99,14 @@ impl Case {
 
     fn check(&self, expected: &Expect) {
         let settings = Settings::default();
-        let evidence = Evidence {
+        let observation = CycleObservation {
             world: &self.world,
             settings: &settings,
             cycle: &self.cycle,
             performed: &self.performed,
             now: NOW,
         };
-        let found = match check(&evidence, Span(0)) {
+        let found = match check(&observation, Span(0)) {
             Ok(()) => "fine".to_owned(),
             Err(violation) => violation.to_string(),
         };
@@ -273,7 +273,7 @@ fn fixed_work_above_a_quota() {
     case.queue("above", None, 1, -1);
     case.group("g", &json!({"minMember": 1, "priorityClassName": "build"}));
     case.whole("a", "g", 2);
-    case.check(&expect!["work that cannot be preempted stays within quota: queue above holds 2000000 of Gpu, above its quota with work that cannot be preempted"]);
+    case.check(&expect!["non-preemptible workloads stay within quota: queue above holds 2000000 of Gpu, above its quota with work that cannot be preempted"]);
     case.group("g", &json!({"minMember": 1, "priorityClassName": "build", "preemptibility": "preemptible"}));
     case.check(&expect!["fine"]);
 }
@@ -284,7 +284,7 @@ fn books_that_do_not_add_up() {
     case.whole("a", "g", 1);
     case.cycle.queues.push(view("team", Triple::new(0, 0, 2_000_000)));
     case.check(&expect![
-        "queue books agree with the pods: queue team is said to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
+        "queue totals agree with the pods: queue team is said to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
     ]);
 }
 
@@ -301,7 +301,7 @@ fn a_pod_that_waits_beside_room() {
     case.whole("a", "g", 1);
     case.waiting("b", "g", 1);
     case.did_nothing();
-    case.check(&expect!["nobody waits beside free room: 1 pods of t/g could start, but it waits"]);
+    case.check(&expect!["no workload waits beside free capacity: 1 pods of t/g could start, but it waits"]);
     case.waiting("b", "g", 2);
     case.check(&expect!["fine"]);
 }
@@ -313,7 +313,7 @@ fn a_gang_that_waits_beside_room() {
     case.did_nothing();
     case.check(&expect!["fine"]);
     case.waiting("b", "g", 1);
-    case.check(&expect!["nobody waits beside free room: 2 pods of t/g could start, but it waits"]);
+    case.check(&expect!["no workload waits beside free capacity: 2 pods of t/g could start, but it waits"]);
     case.queue("above", None, -1, 1);
     case.check(&expect!["fine"]);
 }
@@ -326,7 +326,7 @@ fn work_that_cannot_be_preempted_is_evicted() {
     case.evicted("a", Action::Reclaim, Some("next"));
     case.promised("b", "next");
     case.waiting("b", "next", 1);
-    case.check(&expect!["work that cannot be preempted is not evicted: pod t/a was evicted, but cannot be preempted"]);
+    case.check(&expect!["non-preemptible workloads are not evicted: pod t/a was evicted, but cannot be preempted"]);
 }
 
 #[test]
@@ -334,13 +334,15 @@ fn evicted_for_nobody_and_for_one_that_gets_nothing() {
     let mut case = case(1);
     case.group("next", &json!({"minMember": 2}));
     case.evicted("a", Action::Preempt, None);
-    case.check(&expect!["evictions serve somebody: pod t/a was evicted for nobody"]);
+    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for nobody"]);
     case.cycle.effects.clear();
     case.evicted("a", Action::Preempt, Some("next"));
-    case.check(&expect!["evictions serve somebody: pod t/a was evicted for t/next, which gets no place"]);
+    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for t/next, which gets no place"]);
     case.waiting("b", "next", 1);
     case.promised("b", "next");
-    case.check(&expect!["evictions serve somebody: pod t/a was evicted for t/next, which gets too little to start"]);
+    case.check(&expect![
+        "evictions have a beneficiary: pod t/a was evicted for t/next, which gets too little to start"
+    ]);
     case.waiting("c", "next", 1);
     case.promised("c", "next");
     case.check(&expect!["fine"]);
@@ -353,7 +355,7 @@ fn moved_to_nowhere() {
     case.waiting("b", "next", 1);
     case.promised("b", "next");
     case.evicted("a", Action::Consolidate, Some("next"));
-    case.check(&expect!["evictions serve somebody: pod t/a was moved, but to nowhere"]);
+    case.check(&expect!["evictions have a beneficiary: pod t/a was moved, but to nowhere"]);
     case.promised("a", "g");
     case.check(&expect!["fine"]);
 }
@@ -374,7 +376,7 @@ fn a_young_job_that_is_evicted() {
     case.evicted("a", Action::Preempt, Some("next"));
     case.add(&group("2025-12-31T23:59:30Z"));
     case.check(&expect![
-        "young jobs keep their places: pod t/a was evicted, though its job has run for too short a time"
+        "minimum runtimes are respected: pod t/a was evicted, though its job has run for too short a time"
     ]);
     case.add(&group("2025-12-31T23:59:00Z"));
     case.check(&expect!["fine"]);

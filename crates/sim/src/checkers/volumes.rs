@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use kai_control::key::Key;
 use kai_control::objects::{PersistentVolumeClaim, Pod};
 
-use super::Evidence;
+use super::CycleObservation;
 use crate::amounts::holds_node;
 
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
-    let world = evidence.world;
+pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
+    let world = observation.world;
     let mut wrong = Vec::new();
-    for pod in evidence.bound_pods() {
+    for pod in observation.bound_pods() {
         let Some(node) = pod.node.as_ref().and_then(|name| world.nodes.get(name)) else { continue };
         if pod.mounts.is_none() {
             continue;
         }
-        for claim in claims(evidence, pod) {
+        for claim in claims(observation, pod) {
             let volume = claim.volume.as_ref().and_then(|name| world.volumes.get(name));
             if !volume.is_some_and(|volume| volume.reaches(&node.name, &node.labels)) {
                 wrong.push(format!("{} cannot reach the volume of claim {} from {}", pod.key, claim.key, node.name));
             }
-            let uses = |other: &&Pod| claims(evidence, other).any(|known| known.key == claim.key);
+            let uses = |other: &&Pod| claims(observation, other).any(|known| known.key == claim.key);
             let users = world.pods.values().filter(|other| holds_node(other)).filter(uses).count();
             if claim.is_for_one_pod() && users > 1 {
                 wrong.push(format!("claim {} is for one pod, but has {users}", claim.key));
@@ -30,7 +30,7 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
         let limits = world.csi_nodes.get(&node.name).map(|limited| &limited.limits);
         for (driver, limit) in limits.into_iter().flatten() {
             let here = world.pods.values().filter(|other| holds_node(other) && other.node == pod.node);
-            let volumes = here.flat_map(|other| claims(evidence, other)).filter_map(|claim| claim.volume.as_ref());
+            let volumes = here.flat_map(|other| claims(observation, other)).filter_map(|claim| claim.volume.as_ref());
             let csi = volumes.filter_map(|name| world.volumes.get(name)?.csi.as_ref());
             let attached: BTreeSet<&(String, String)> = csi.filter(|(known, _)| known == driver).collect();
             if attached.len() > *limit as usize {
@@ -41,8 +41,8 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     wrong
 }
 
-fn claims<'a>(evidence: &Evidence<'a>, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolumeClaim> {
-    let world = evidence.world;
+fn claims<'a>(observation: &CycleObservation<'a>, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolumeClaim> {
+    let world = observation.world;
     let names = pod.mounts.iter().flat_map(|mounts| mounts.all_claims());
     names.filter_map(|name| world.volume_claims.get(&Key::new(&*pod.key.namespace, name)))
 }

@@ -64,23 +64,23 @@ impl fmt::Display for Call {
 
 /// Why a call was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ApiError {
     /// Somebody else was faster.
-    Outrun,
+    Conflict,
     /// It may have been done all the same.
-    Unanswered,
-    Failed(String),
+    NoResponse,
+    Rejected(String),
 }
 
-impl From<&str> for Refusal {
+impl From<&str> for ApiError {
     fn from(why: &str) -> Self {
-        Self::Failed(why.to_owned())
+        Self::Rejected(why.to_owned())
     }
 }
 
 impl Cluster {
     /// Does what a controller asks for.
-    pub(crate) fn call(&mut self, call: &Call) -> Result<(), Refusal> {
+    pub(crate) fn call(&mut self, call: &Call) -> Result<(), ApiError> {
         match call {
             Call::Schedule(write) => self.write(write),
             Call::Bind(effect) => self.bind_step(effect),
@@ -92,7 +92,7 @@ impl Cluster {
         }
     }
 
-    fn write(&mut self, write: &Write) -> Result<(), Refusal> {
+    fn write(&mut self, write: &Write) -> Result<(), ApiError> {
         match write {
             Write::CreateBindRequest(request) => {
                 let value = serde_json::to_value(request).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn request_bind(&mut self, value: Value) -> Result<(), Refusal> {
+    fn request_bind(&mut self, value: Value) -> Result<(), ApiError> {
         let id = id_of(Kind::BindRequest, &value);
         let Some(stored) = self.store.get(&id) else {
             self.create(id, value);
@@ -166,12 +166,12 @@ impl Cluster {
             return;
         };
         let node = node_of(value).map(str::to_owned);
-        self.vacate(&id);
+        self.expect_replacement(&id);
         self.note(Event::Evict, &id, node.as_deref(), message);
         self.stop_pod(&id);
     }
 
-    fn bind_step(&mut self, effect: &BindEffect) -> Result<(), Refusal> {
+    fn bind_step(&mut self, effect: &BindEffect) -> Result<(), ApiError> {
         match effect {
             BindEffect::CreatePod(pod) => {
                 let id = id_of(Kind::Pod, pod);
@@ -190,7 +190,7 @@ impl Cluster {
                     if version.is_some() && version.as_deref() != stored {
                         return Err("it has changed meanwhile".into());
                     }
-                    self.vacate(&id);
+                    self.expect_replacement(&id);
                     self.note(Event::Delete, &id, None, "deleted by the binder");
                     self.remove(&id);
                 }
@@ -222,7 +222,7 @@ impl Cluster {
                 let id = request_id(request);
                 let stored = self.store.get(&id).and_then(|stored| stored.pointer("/metadata/resourceVersion"));
                 if stored.is_some_and(|stored| stored != version.as_str()) {
-                    return Err(Refusal::Outrun);
+                    return Err(ApiError::Conflict);
                 }
                 self.edit(&id, |request| set(request, &[], "status", status));
             }
@@ -246,9 +246,9 @@ impl Cluster {
         wanted: &str,
         node: &str,
         annotations: &BTreeMap<String, String>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ApiError> {
         let id = pod_id(pod);
-        if self.is_there(&id, wanted, node)? {
+        if self.check_assignable(&id, wanted, node)? {
             return Ok(());
         }
         self.edit(&id, |pod| {
@@ -269,9 +269,9 @@ impl Cluster {
         wanted: &str,
         node: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ApiError> {
         let id = pod_id(pod);
-        if self.is_there(&id, wanted, node)? {
+        if self.check_assignable(&id, wanted, node)? {
             return Ok(());
         }
         self.edit(&id, |pod| {
@@ -288,14 +288,14 @@ impl Cluster {
     }
 
     /// Whether this pod is on the node already. Refused if it is another pod, on another node, or on its way out.
-    fn is_there(&self, id: &Id, wanted: &str, node: &str) -> Result<bool, Refusal> {
+    fn check_assignable(&self, id: &Id, wanted: &str, node: &str) -> Result<bool, ApiError> {
         let value = self.existing(id)?;
         if uid(value) != wanted {
             return Err("it is another pod by now".into());
         }
         match node_of(value) {
             Some(found) if found == node => return Ok(true),
-            Some(found) => return Err(Refusal::Failed(format!("it is on {found} already"))),
+            Some(found) => return Err(ApiError::Rejected(format!("it is on {found} already"))),
             None => {}
         }
         if is_leaving(value) || is_over(value) {
@@ -304,22 +304,22 @@ impl Cluster {
         Ok(false)
     }
 
-    fn group_step(&mut self, effect: &GroupEffect) -> Result<(), Refusal> {
+    fn group_step(&mut self, effect: &GroupEffect) -> Result<(), ApiError> {
         match effect {
             GroupEffect::CreatePodGroup(group) => {
                 let (id, value) = as_object(group);
                 if self.store.get(&id).is_none() {
-                    self.try_create(id, value).map_err(Refusal::Failed)?;
+                    self.try_create(id, value).map_err(ApiError::Rejected)?;
                 }
             }
             GroupEffect::ReplacePodGroup(group) => {
                 let (id, value) = as_object(group);
                 let version = |value: &Value| value.pointer("/metadata/resourceVersion").cloned();
-                let Some(stored) = self.store.get(&id) else { return Err(Refusal::Outrun) };
+                let Some(stored) = self.store.get(&id) else { return Err(ApiError::Conflict) };
                 if version(&value).is_none() || version(stored) != version(&value) {
-                    return Err(Refusal::Outrun);
+                    return Err(ApiError::Conflict);
                 }
-                self.admit_change(stored, &value).map_err(Refusal::Failed)?;
+                self.admit_change(stored, &value).map_err(ApiError::Rejected)?;
                 // The status has another door.
                 let status = stored.get("status").cloned();
                 self.edit(&id, |stored| {
@@ -340,8 +340,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn existing(&self, id: &Id) -> Result<&Value, Refusal> {
-        self.store.get(id).ok_or_else(|| Refusal::Failed(format!("{id} does not exist")))
+    fn existing(&self, id: &Id) -> Result<&Value, ApiError> {
+        self.store.get(id).ok_or_else(|| ApiError::Rejected(format!("{id} does not exist")))
     }
 
     /// Changes an object if it exists and that makes a difference: a patch that changes nothing is no event.
@@ -351,12 +351,12 @@ impl Cluster {
         edit(&mut new);
         if *stored != new {
             self.store.change(id, |value| *value = new);
-            self.touched(id);
+            self.enqueue_owners(id);
         }
     }
 
     /// What Kubernetes clears up in time: objects whose owners are gone, pods on nodes that are gone or long lost.
-    pub(crate) fn sweep(&mut self) {
+    pub(crate) fn collect_garbage(&mut self) {
         let uids: BTreeSet<String> = self.store.all().map(|(_, value)| uid(value).to_owned()).collect();
         let orphaned = |value: &Value| {
             let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
@@ -382,7 +382,7 @@ impl Cluster {
     }
 
     /// A reservation pod that runs says which GPU it got, as the program in it would.
-    pub(crate) fn name_device(&mut self, due: &Due) {
+    pub(crate) fn report_reserved_gpu(&mut self, due: &Due) {
         let Due::PodUp { pod, .. } = due else { return };
         if pod.namespace != name::RESOURCE_RESERVATION {
             return;

@@ -27,11 +27,11 @@ impl Cluster {
             Kind::ReplicaSet => {
                 let wanted = count(&value, "/spec/replicas").unwrap_or(1);
                 let active = self.active_pods(&value);
-                self.close_gap(id, &value, &active, wanted);
+                self.scale_to(id, &value, &active, wanted);
                 // What runs of one revision decides how much of the other may go.
                 self.to_reconcile.extend(self.controller_of(id).filter(|owner| owner.kind == Kind::Deployment));
             }
-            _ => self.operate(id, &value),
+            _ => self.reconcile_operated(id, &value),
         }
     }
 
@@ -66,7 +66,7 @@ impl Cluster {
         if job.pointer("/spec/podReplacementPolicy") == Some(&json!("Failed")) {
             wanted = wanted.saturating_sub(stopping);
         }
-        self.close_gap(id, job, &active, wanted);
+        self.scale_to(id, job, &active, wanted);
     }
 
     fn complete_job(&mut self, id: &Id, done: u32, active: &[Id]) {
@@ -80,7 +80,7 @@ impl Cluster {
             }
         });
         // Whoever made the Job may go on, or be done as well.
-        self.touched(id);
+        self.enqueue_owners(id);
         self.note(Event::Finish, id, None, format!("complete after {done} pod{}", if done == 1 { "" } else { "s" }));
     }
 
@@ -179,8 +179,8 @@ impl Cluster {
     }
 
     /// Makes the pods that are missing, or stops those that are too many.
-    fn close_gap(&mut self, id: &Id, owner: &Value, active: &[Id], wanted: u32) {
-        self.shed(id, active, wanted);
+    fn scale_to(&mut self, id: &Id, owner: &Value, active: &[Id], wanted: u32) {
+        self.delete_surplus(id, active, wanted);
         let indexed = owner.pointer("/spec/completionMode") == Some(&json!("Indexed"));
         for _ in active.len()..wanted as usize {
             let index = if indexed {
@@ -194,7 +194,7 @@ impl Cluster {
     }
 
     /// Stops those of a controller's pods that are too many.
-    pub(super) fn shed(&mut self, id: &Id, active: &[Id], wanted: u32) {
+    pub(super) fn delete_surplus(&mut self, id: &Id, active: &[Id], wanted: u32) {
         let surplus = active.len().saturating_sub(wanted as usize);
         if surplus == 0 {
             return;
@@ -278,23 +278,25 @@ impl Cluster {
         if node {
             self.start_pod(name);
         }
-        if let Some(vacancies) = self.vacancies.get_mut(uid(owner)).filter(|vacancies| **vacancies > 0) {
-            *vacancies -= 1;
+        if let Some(replacements_due) =
+            self.replacements_due.get_mut(uid(owner)).filter(|replacements_due| **replacements_due > 0)
+        {
+            *replacements_due -= 1;
             self.note(Event::Submit, name, None, format!("{} {} replaces a pod it lost", id.kind.name(), id.name));
         }
     }
 
     /// A pod was taken from its controller, which will replace it; `false` if it has none.
-    pub(super) fn vacate(&mut self, pod: &Id) -> bool {
+    pub(super) fn expect_replacement(&mut self, pod: &Id) -> bool {
         let owner = self.controller_of(pod).and_then(|owner| self.store.get(&owner)).map(|owner| uid(owner).to_owned());
         let Some(owner) = owner else { return false };
-        *self.vacancies.entry(owner).or_default() += 1;
+        *self.replacements_due.entry(owner).or_default() += 1;
         true
     }
 
     /// 0, 1, 2 … for each owner.
     fn next_number(&mut self, owner: &str) -> u32 {
-        let next = self.made.entry(owner.to_owned()).or_default();
+        let next = self.next_ordinal.entry(owner.to_owned()).or_default();
         let number = *next;
         *next += 1;
         number

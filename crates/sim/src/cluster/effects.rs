@@ -36,7 +36,7 @@ impl Cluster {
         }
         for problem in &cycle.problems {
             if let Some(id) = named_object(&problem.object) {
-                self.journal.add_standing(
+                self.journal.add_if_changed(
                     self.now,
                     Event::Warn,
                     &id,
@@ -71,7 +71,7 @@ impl Cluster {
                 // A pod that is evicted and promised another place in one go is moved; that is said once.
                 if !performed.evicted.contains(pod) {
                     let why = self.in_plain_names(why);
-                    self.journal.add_standing(self.now, Event::Promise, &id, Some(node), node, why);
+                    self.journal.add_if_changed(self.now, Event::Promise, &id, Some(node), node, why);
                 }
                 performed.promised.insert(pod.clone());
             }
@@ -83,7 +83,7 @@ impl Cluster {
                 }
                 let node = node_of(value).map(str::to_owned);
                 let why = self.in_plain_names(why);
-                let why = match (self.vacate(&id), destinations.get(pod)) {
+                let why = match (self.expect_replacement(&id), destinations.get(pod)) {
                     (true, Some(destination)) => format!("{why}; its new place is on {destination}"),
                     (true, None) => why,
                     (false, _) => format!("{why}; nobody brings it back"),
@@ -103,7 +103,7 @@ impl Cluster {
             }
             Effect::MarkPod { pod, explanation } => {
                 let id = pod_id(pod);
-                self.journal.add_standing(
+                self.journal.add_if_changed(
                     self.now,
                     Event::Warn,
                     &id,
@@ -187,17 +187,17 @@ impl Cluster {
                 // Replicas of a Deployment are jobs of their own, but one is enough to tell.
                 continue;
             }
-            let gist: Vec<&str> = pending.reasons.iter().map(|explanation| explanation.reason).collect();
-            let gist = gist.join(" ");
-            if self.journal.is_news(Event::Wait, &id, &gist) {
+            let dedup_key: Vec<&str> = pending.reasons.iter().map(|explanation| explanation.reason).collect();
+            let dedup_key = dedup_key.join(" ");
+            if self.journal.has_changed(Event::Wait, &id, &dedup_key) {
                 // The first obstacle is the one that was met first; the report at the end has all of them.
                 let first = pending.reasons.first();
                 let why = first.map(|reason| self.in_plain_names(&reason.message)).unwrap_or_default();
-                self.journal.add_standing(self.now, Event::Wait, &id, None, &gist, why);
+                self.journal.add_if_changed(self.now, Event::Wait, &id, None, &dedup_key, why);
             }
             named.insert(id);
         }
-        self.journal.keep_standing(Event::Wait, &named);
+        self.journal.retain(Event::Wait, &named);
     }
 
     /// A sentence with pod groups called by the workloads that people know.
@@ -234,7 +234,7 @@ fn destination(effect: &Effect) -> Option<(&PodKey, &str)> {
 /// The object of a complaint such as `queue research` or `pod group team/train`.
 fn named_object(words: &str) -> Option<Id> {
     let (kind, name) = words.rsplit_once(' ')?;
-    let kind = Kind::from_word(&kind.replace(' ', ""))?;
+    let kind = Kind::parse(&kind.replace(' ', ""))?;
     Some(match name.split_once('/') {
         Some((namespace, name)) => Id::namespaced(kind, namespace, name),
         None => Id::cluster(kind, name),

@@ -19,7 +19,7 @@ impl Cluster {
         let read = |query: &OwnerQuery| match self.store.object(&query.object) {
             Some(owner) => Lookup::Found(owner),
             // Kinds that are not simulated are like kinds that the grouper may not read: the walk ends below them.
-            None if Kind::from_word(&query.object.kind).is_none() => Lookup::Forbidden,
+            None if Kind::parse(&query.object.kind).is_none() => Lookup::Forbidden,
             None => Lookup::Missing,
         };
         match grouper::reconcile(value, read, &self.store, &self.grouper) {

@@ -37,9 +37,9 @@ impl Cluster {
         let Some(uid) = self.store.get(pod).map(|pod| uid(pod).to_owned()) else { return };
         let jitter = self.scenario.pod_start_jitter.0;
         // Whole milliseconds: finer ones say nothing and are hard to read.
-        let extra = if jitter == 0 { 0 } else { ((i64::from(self.dice.next_u32()) * jitter) >> 32) / 1_000 * 1_000 };
+        let extra = if jitter == 0 { 0 } else { ((i64::from(self.rng.next_u32()) * jitter) >> 32) / 1_000 * 1_000 };
         let up = self.after(Span(self.scenario.pod_start.0 + extra));
-        self.agenda.add(up, Due::PodUp { pod: pod.clone(), uid });
+        self.events.add(up, Due::PodUp { pod: pod.clone(), uid });
     }
 
     /// The containers are up; the work begins.
@@ -53,7 +53,7 @@ impl Cluster {
         let Some(value) = self.store.get(pod) else { return };
         if let Some(duration) = self.duration_of(pod, value) {
             let uid = uid(value).to_owned();
-            self.agenda.add(self.after(duration), Due::PodDone { pod: pod.clone(), uid });
+            self.events.add(self.after(duration), Due::PodDone { pod: pod.clone(), uid });
         }
     }
 
@@ -93,7 +93,7 @@ impl Cluster {
                 status.insert("phase".to_owned(), json!(phase));
             }
         });
-        self.touched(pod);
+        self.enqueue_owners(pod);
     }
 
     /// Begins to delete a pod. One that runs keeps its place until it has stopped.
@@ -110,8 +110,8 @@ impl Cluster {
                 metadata.insert("deletionTimestamp".to_owned(), json!(write_time(gone)));
             }
         });
-        self.touched(pod);
-        self.agenda.add(gone, Due::PodGone { pod: pod.clone(), uid });
+        self.enqueue_owners(pod);
+        self.events.add(gone, Due::PodGone { pod: pod.clone(), uid });
     }
 
     /// Handles what is due on a pod, unless that pod is gone and another has its name.
@@ -127,7 +127,7 @@ impl Cluster {
         let lost: Vec<Id> =
             self.store.of_kind(Kind::Pod).filter(|(_, value)| on_node(value)).map(|(id, _)| id.clone()).collect();
         for pod in lost {
-            let replaced = self.vacate(&pod);
+            let replaced = self.expect_replacement(&pod);
             let why = if replaced { why.to_owned() } else { format!("{why}; nobody brings it back") };
             self.note(Event::Lost, &pod, Some(node), why);
             self.remove(&pod);

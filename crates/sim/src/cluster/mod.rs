@@ -8,11 +8,11 @@
 //!
 //! Every part acts on the store and notes what it did in the journal; nothing here decides about placement.
 
-mod agenda;
 mod api;
 mod claims;
 mod controllers;
 mod effects;
+mod event_queue;
 mod grouping;
 mod kubelet;
 mod operators;
@@ -28,9 +28,9 @@ use kai_engine::units::{Span, Timestamp};
 use rand_pcg::Pcg32;
 use serde_json::Value;
 
-pub(crate) use agenda::{Agenda, Due, tick};
-pub(crate) use api::{Call, Refusal};
+pub(crate) use api::{ApiError, Call};
 pub(crate) use effects::{Performed, pod_id};
+pub(crate) use event_queue::{Due, EventQueue, next_tick};
 pub(crate) use store::{Change, Store, reference, uid};
 use webhooks::Webhooks;
 
@@ -41,7 +41,7 @@ use crate::manifest::{Id, Kind, Plan, Scenario};
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) store: Store,
-    pub(crate) agenda: Agenda,
+    pub(crate) events: EventQueue,
     pub(crate) journal: Journal,
     pub(crate) now: Timestamp,
     scenario: Scenario,
@@ -54,20 +54,20 @@ pub(crate) struct Cluster {
     /// Pods that cannot be grouped, and why.
     ungrouped: BTreeMap<Id, String>,
     /// How many pods a controller has made, by its uid: the number of its next one.
-    made: BTreeMap<String, u32>,
+    next_ordinal: BTreeMap<String, u32>,
     /// Nodes that are down, and since when.
     down: BTreeMap<String, Timestamp>,
     /// Names of pods that others still have, and who waits for them.
-    awaited: BTreeMap<Id, Id>,
+    waiting_for_name: BTreeMap<Id, Id>,
     /// Pods that were taken from a controller and not yet replaced, by its uid.
-    vacancies: BTreeMap<String, u32>,
+    replacements_due: BTreeMap<String, u32>,
     grouper: kai_workloads::Settings,
     /// Our admission.
     pub(crate) webhooks: Webhooks,
     /// Somebody else groups pods, seeing them on a watch.
-    pub(crate) grouped_elsewhere: bool,
+    pub(crate) external_grouper: bool,
     /// For start-up jitter.
-    dice: Pcg32,
+    rng: Pcg32,
 }
 
 impl Cluster {
@@ -75,7 +75,7 @@ impl Cluster {
     pub(crate) fn new(plan: &Plan, grouper: kai_workloads::Settings, seed: u64, now: Timestamp) -> Self {
         Self {
             store: Store::default(),
-            agenda: Agenda::new(),
+            events: EventQueue::new(),
             journal: Journal::new(now),
             now,
             scenario: plan.scenario.clone(),
@@ -83,15 +83,15 @@ impl Cluster {
             to_group: BTreeSet::new(),
             to_claim: BTreeSet::new(),
             ungrouped: BTreeMap::new(),
-            made: BTreeMap::new(),
+            next_ordinal: BTreeMap::new(),
             down: BTreeMap::new(),
-            awaited: BTreeMap::new(),
-            vacancies: BTreeMap::new(),
+            waiting_for_name: BTreeMap::new(),
+            replacements_due: BTreeMap::new(),
             webhooks: Webhooks::new(&grouper.scheduler_name),
             grouper,
-            grouped_elsewhere: false,
+            external_grouper: false,
             // Any odd stream will do; the seed alone distinguishes runs.
-            dice: Pcg32::new(seed, 1),
+            rng: Pcg32::new(seed, 1),
         }
     }
 
@@ -100,18 +100,18 @@ impl Cluster {
     }
 
     /// Lets controllers and grouper act until none of them has anything left to do.
-    pub(crate) fn settle(&mut self) {
-        let mut held_up = BTreeSet::new();
+    pub(crate) fn run_controllers(&mut self) {
+        let mut blocked = BTreeSet::new();
         while let Some(id) = self.to_reconcile.pop_first() {
-            if self.is_held_up(&id) {
-                held_up.insert(id);
+            if self.blocked_by_webhook(&id) {
+                blocked.insert(id);
             } else {
                 self.reconcile(&id);
             }
         }
-        self.to_reconcile = held_up;
+        self.to_reconcile = blocked;
         self.make_claims();
-        if self.grouped_elsewhere {
+        if self.external_grouper {
             self.to_group.clear();
         }
         while let Some(id) = self.to_group.pop_first() {
@@ -132,7 +132,7 @@ impl Cluster {
     fn try_create(&mut self, id: Id, value: Value) -> Result<(), String> {
         let value = self.admit(&id, value)?;
         self.store.create(id.clone(), value, self.now);
-        self.touched(&id);
+        self.enqueue_owners(&id);
         if id.kind == Kind::Pod {
             self.to_claim.insert(id.clone());
             self.to_group.insert(id);
@@ -141,7 +141,7 @@ impl Cluster {
     }
 
     /// Puts an object and its controller on the list of things to look at.
-    fn touched(&mut self, id: &Id) {
+    fn enqueue_owners(&mut self, id: &Id) {
         if id.kind.makes_pods() {
             self.to_reconcile.insert(id.clone());
         }
@@ -184,7 +184,7 @@ impl Cluster {
         self.release(id, &value);
         self.ungrouped.remove(id);
         self.to_reconcile.extend(controllers);
-        self.to_reconcile.extend(self.awaited.remove(id));
+        self.to_reconcile.extend(self.waiting_for_name.remove(id));
         let owned: Vec<Id> = self.store.owned_by(uid(&value)).cloned().collect();
         for dependent in owned {
             if dependent.kind == Kind::Pod {

@@ -17,26 +17,26 @@ use crate::operators::{Role, declared, leader_worker_set, mpi, ray, roles, state
 
 impl Cluster {
     /// Brings what an operator made for one object to what it wants.
-    pub(super) fn operate(&mut self, id: &Id, value: &Value) {
+    pub(super) fn reconcile_operated(&mut self, id: &Id, value: &Value) {
         match id.kind {
             Kind::Declared => {
                 let roles = self.known_roles(id, value);
                 let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-                self.keep_pods(id, value, declared::pods(name, &roles));
+                self.reconcile_named_pods(id, value, declared::pods(name, &roles));
             }
-            Kind::RayCluster => self.operate_ray_cluster(id, value),
-            Kind::RayJob => self.operate_ray_job(id, value),
-            Kind::RayService => self.operate_ray_service(id, value),
-            Kind::PyTorchJob | Kind::TFJob | Kind::XGBoostJob | Kind::JAXJob => self.operate_training(id, value),
-            Kind::MPIJob => self.operate_mpi(id, value),
-            Kind::JobSet => self.operate_job_set(id, value),
-            Kind::LeaderWorkerSet => self.operate_leader_worker_set(id, value),
-            Kind::StatefulSet => self.operate_stateful_set(id, value),
+            Kind::RayCluster => self.reconcile_ray_cluster(id, value),
+            Kind::RayJob => self.reconcile_ray_job(id, value),
+            Kind::RayService => self.reconcile_ray_service(id, value),
+            Kind::PyTorchJob | Kind::TFJob | Kind::XGBoostJob | Kind::JAXJob => self.reconcile_training(id, value),
+            Kind::MPIJob => self.reconcile_mpi(id, value),
+            Kind::JobSet => self.reconcile_job_set(id, value),
+            Kind::LeaderWorkerSet => self.reconcile_leader_worker_set(id, value),
+            Kind::StatefulSet => self.reconcile_stateful_set(id, value),
             _ => {}
         }
     }
 
-    fn operate_ray_cluster(&mut self, id: &Id, cluster: &Value) {
+    fn reconcile_ray_cluster(&mut self, id: &Id, cluster: &Value) {
         for role in self.known_roles(id, cluster) {
             let group = |pod: &Value| {
                 pod.pointer("/metadata/labels").and_then(|labels| labels.get(ray::GROUP)?.as_str().map(str::to_owned))
@@ -46,7 +46,7 @@ impl Cluster {
                 .into_iter()
                 .filter(|pod| self.store.get(pod).and_then(group).as_deref() == Some(&role.name))
                 .collect();
-            self.shed(id, &active, role.pods);
+            self.delete_surplus(id, &active, role.pods);
             let (base, pod) = ray::pod(cluster, &id.name, &role);
             for _ in active.len()..role.pods as usize {
                 let name = self.free_name(id, &base, &format!("{}/{}", uid(cluster), role.name));
@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     /// A cluster; once all of it runs, a Job that submits the work; and when that is done, perhaps no cluster any more.
-    fn operate_ray_job(&mut self, id: &Id, job: &Value) {
+    fn reconcile_ray_job(&mut self, id: &Id, job: &Value) {
         if is_complete(job) || job.pointer("/spec/suspend") == Some(&json!(true)) {
             return;
         }
@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    fn operate_ray_service(&mut self, id: &Id, service: &Value) {
+    fn reconcile_ray_service(&mut self, id: &Id, service: &Value) {
         if let Some(cluster) = self.ray_cluster_of(id, service, "/spec/rayClusterConfig") {
             self.set_status(id, "activeServiceStatus", &json!({"rayClusterName": cluster.name}));
         }
@@ -113,7 +113,7 @@ impl Cluster {
         up >= wanted as usize
     }
 
-    fn operate_training(&mut self, id: &Id, job: &Value) {
+    fn reconcile_training(&mut self, id: &Id, job: &Value) {
         if is_complete(job) {
             return;
         }
@@ -128,10 +128,10 @@ impl Cluster {
             self.clean_pods(job);
             return;
         }
-        self.keep_pods(id, job, training::pods(id.kind, &id.name, &roles));
+        self.reconcile_named_pods(id, job, training::pods(id.kind, &id.name, &roles));
     }
 
-    fn operate_mpi(&mut self, id: &Id, job: &Value) {
+    fn reconcile_mpi(&mut self, id: &Id, job: &Value) {
         if is_complete(job) {
             return;
         }
@@ -144,7 +144,7 @@ impl Cluster {
         let roles = self.known_roles(id, job);
         let workers = mpi::workers(&id.name, &roles);
         let wanted = workers.len();
-        self.keep_pods(id, job, workers);
+        self.reconcile_named_pods(id, job, workers);
         let runs = |pod: &Value| phase(pod) == "Running" && !is_leaving(pod);
         let up = self.pods_of(job).filter(|pod| self.store.get(pod).is_some_and(runs)).count();
         if self.store.get(&launcher).is_none() && (up >= wanted || !mpi::launcher_waits(job)) {
@@ -154,7 +154,7 @@ impl Cluster {
         }
     }
 
-    fn operate_job_set(&mut self, id: &Id, set: &Value) {
+    fn reconcile_job_set(&mut self, id: &Id, set: &Value) {
         if is_complete(set) {
             return;
         }
@@ -231,7 +231,7 @@ impl Cluster {
         }
     }
 
-    fn operate_leader_worker_set(&mut self, id: &Id, set: &Value) {
+    fn reconcile_leader_worker_set(&mut self, id: &Id, set: &Value) {
         let leaders = Id::namespaced(Kind::StatefulSet, id.namespace.clone(), id.name.clone());
         let wanted = leader_worker_set::leaders(set, &id.name);
         let Some(stored) = self.store.get(&leaders) else {
@@ -247,12 +247,12 @@ impl Cluster {
         }
         let Some(stored) = self.store.get(&leaders).cloned() else { return };
         for leader in self.pods_of(&stored).cloned().collect::<Vec<Id>>() {
-            self.operate_group(id, set, &leader);
+            self.reconcile_group(id, set, &leader);
         }
     }
 
     /// One leader and its workers: made when the leader is there, gone when it goes.
-    fn operate_group(&mut self, id: &Id, set: &Value, leader: &Id) {
+    fn reconcile_group(&mut self, id: &Id, set: &Value, leader: &Id) {
         let Some(value) = self.store.get(leader).cloned() else { return };
         let workers = Id::namespaced(Kind::StatefulSet, id.namespace.clone(), leader.name.clone());
         let lost = self
@@ -267,7 +267,7 @@ impl Cluster {
                 node.as_deref(),
                 format!("its group starts anew without pod {}", lost.name),
             );
-            self.vacate(leader);
+            self.expect_replacement(leader);
             self.stop_pod(leader);
             self.remove(&workers);
             return;
@@ -284,7 +284,7 @@ impl Cluster {
         }
     }
 
-    fn operate_stateful_set(&mut self, id: &Id, set: &Value) {
+    fn reconcile_stateful_set(&mut self, id: &Id, set: &Value) {
         let mut pods = stateful_set::pods(set, &id.name);
         if stateful_set::one_by_one(set) {
             let runs = |name: &str| {
@@ -303,22 +303,22 @@ impl Cluster {
         for (name, pod) in &mut pods {
             leader_worker_set::admit(pod, name, &id.namespace);
         }
-        self.keep_pods(id, set, pods);
+        self.reconcile_named_pods(id, set, pods);
     }
 
     /// Makes the pods of these names that do not exist, and stops the others.
-    fn keep_pods(&mut self, id: &Id, owner: &Value, wanted: Vec<(String, Value)>) {
+    fn reconcile_named_pods(&mut self, id: &Id, owner: &Value, wanted: Vec<(String, Value)>) {
         let names: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
         let surplus: Vec<Id> =
             self.active_pods(owner).into_iter().filter(|pod| !names.contains(pod.name.as_str())).collect();
-        self.shed(id, &surplus, 0);
+        self.delete_surplus(id, &surplus, 0);
         for (name, pod) in wanted {
             let name = Id::namespaced(Kind::Pod, id.namespace.clone(), name);
             match self.store.get(&name) {
                 None => self.add_pod(id, owner, &name, pod),
                 // One of an owner that is gone, on its way out itself.
                 Some(other) if is_leaving(other) => {
-                    self.awaited.insert(name, id.clone());
+                    self.waiting_for_name.insert(name, id.clone());
                 }
                 Some(_) => {}
             }

@@ -6,22 +6,22 @@ use kai_control::objects::Pod;
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::agenda::Due;
 use super::controllers::count;
+use super::event_queue::Due;
 use super::kubelet::{is_leaving, is_over, node_of, phase};
 use super::store::uid;
-use crate::fault::{Fault, nearest};
+use crate::input_error::{InputError, nearest};
 use crate::journal::Event;
-use crate::manifest::{Happening, Id, Item, Kind, object_at};
+use crate::manifest::{Id, Item, Kind, ResolvedAction, object_at};
 use crate::operators;
 
 impl Cluster {
     /// Puts everything in place that exists at time zero.
-    pub(crate) fn found(&mut self, initial: &[Item]) -> Result<(), Fault> {
+    pub(crate) fn bootstrap(&mut self, initial: &[Item]) -> Result<(), InputError> {
         for item in initial {
             self.create(item.id.clone(), item.value.clone());
         }
-        self.settle();
+        self.run_controllers();
         self.place_running()?;
         for item in initial {
             // What runs already was submitted by somebody long ago.
@@ -42,7 +42,7 @@ impl Cluster {
     }
 
     /// Pods that run from the start: those that name their node, and those that the scenario lists.
-    fn place_running(&mut self) -> Result<(), Fault> {
+    fn place_running(&mut self) -> Result<(), InputError> {
         let pinned: Vec<(Id, Value)> = self
             .store
             .of_kind(Kind::Pod)
@@ -52,7 +52,7 @@ impl Cluster {
         for (pod, value) in pinned {
             if is_leaving(&value) {
                 let gone = Due::PodGone { pod, uid: uid(&value).to_owned() };
-                self.agenda.add(self.after(self.scenario.pod_stop), gone);
+                self.events.add(self.after(self.scenario.pod_stop), gone);
             } else if phase(&value) == "Running" {
                 // Copied from a cluster: it runs, and nobody needs to be told.
                 self.schedule_end(&pod);
@@ -69,11 +69,11 @@ impl Cluster {
                         "name a pod of the manifests; pods of a controller are its name and a number from 0".to_owned()
                     }
                 };
-                return Err(Fault::new(running.place, format!("{} does not exist", running.pod), help));
+                return Err(InputError::new(running.location, format!("{} does not exist", running.pod), help));
             };
             if let Some(node) = node_of(pod) {
                 let problem = format!("{} is on {node} already", running.pod);
-                return Err(Fault::new(running.place, problem, "remove one of the two"));
+                return Err(InputError::new(running.location, problem, "remove one of the two"));
             }
             self.runs_already(&running.pod, &running.node, &running.gpus);
         }
@@ -81,22 +81,22 @@ impl Cluster {
     }
 
     /// Carries out one step.
-    pub(crate) fn happen(&mut self, happening: &Happening) {
-        match happening {
-            Happening::Apply(items) => {
+    pub(crate) fn apply_step(&mut self, action: &ResolvedAction) {
+        match action {
+            ResolvedAction::Apply(items) => {
                 for item in items {
                     self.apply(item);
                 }
-                self.settle();
+                self.run_controllers();
                 let new: BTreeSet<&Id> = items.iter().map(|item| &item.id).collect();
                 for id in new {
                     self.note_submitted(id);
                 }
             }
-            Happening::Delete(id) => self.delete(id),
-            Happening::Scale(id, replicas) => self.scale(id, *replicas),
-            Happening::NodeDown(node) => self.node_down(node),
-            Happening::NodeUp(node) => self.node_up(node),
+            ResolvedAction::Delete(id) => self.delete(id),
+            ResolvedAction::Scale(id, replicas) => self.scale(id, *replicas),
+            ResolvedAction::NodeDown(node) => self.node_down(node),
+            ResolvedAction::NodeUp(node) => self.node_up(node),
         }
     }
 
@@ -119,7 +119,7 @@ impl Cluster {
                 }
             }
         });
-        self.touched(&item.id);
+        self.enqueue_owners(&item.id);
     }
 
     fn delete(&mut self, id: &Id) {
@@ -137,7 +137,7 @@ impl Cluster {
             Kind::Pod => {
                 let node = node_of(value).map(str::to_owned);
                 self.note(Event::Delete, id, node.as_deref(), "deleted by its user");
-                self.vacate(id);
+                self.expect_replacement(id);
                 self.stop_pod(id);
             }
             _ => {
@@ -163,7 +163,7 @@ impl Cluster {
             }
         });
         self.note(Event::Scale, id, None, format!("{key} from {before} to {replicas}"));
-        self.touched(id);
+        self.enqueue_owners(id);
     }
 
     fn node_down(&mut self, node: &str) {
@@ -171,7 +171,7 @@ impl Cluster {
         self.set_ready(node, false);
         self.note(Event::NodeDown, &Id::cluster(Kind::Node, node), Some(node), "no longer ready");
         let due = Due::NodeLost { node: node.to_owned(), down_since: self.now };
-        self.agenda.add(self.after(self.scenario.node_loss), due);
+        self.events.add(self.after(self.scenario.node_loss), due);
     }
 
     fn node_up(&mut self, node: &str) {
@@ -247,7 +247,7 @@ impl Cluster {
 fn describe_workload(cluster: &Cluster, id: &Id, value: &Value, pods: u32) -> String {
     let template = if id.kind == Kind::Pod { Some(value) } else { value.pointer("/spec/template") };
     let each = request_of(template.cloned().unwrap_or_default());
-    let queue = queue_words(cluster, id);
+    let queue = describe_queue(cluster, id);
     if id.kind == Kind::Pod {
         return format!("Pod: {each}{queue}");
     }
@@ -264,14 +264,14 @@ fn describe_roles(cluster: &Cluster, id: &Id, value: &Value) -> String {
         .collect();
     let words = if words.is_empty() { "no pods".to_owned() } else { words.join(", ") };
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
-    format!("{kind}: {words}{}", queue_words(cluster, id))
+    format!("{kind}: {words}{}", describe_queue(cluster, id))
 }
 
 fn pods_words(pods: u32) -> String {
     if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
-fn queue_words(cluster: &Cluster, id: &Id) -> String {
+fn describe_queue(cluster: &Cluster, id: &Id) -> String {
     cluster.queue_of(id).map(|queue| format!(", queue {queue}")).unwrap_or_default()
 }
 
@@ -281,7 +281,7 @@ fn request_of(mut pod: Value) -> String {
         metadata.entry("name").or_insert_with(|| json!("pod"));
     }
     crate::manifest::complete_pod(&mut pod);
-    Pod::parse(&pod).map(|pod| crate::amounts::request_words(&pod.request)).unwrap_or_default()
+    Pod::parse(&pod).map(|pod| crate::amounts::describe_request(&pod.request)).unwrap_or_default()
 }
 
 /// New labels and annotations replace old ones of the same key; nothing else of the identity changes.

@@ -14,15 +14,15 @@ use crate::manifest::{Id, Kind};
 pub(crate) struct Webhooks {
     rules: PodRules,
     /// Whether anybody answers.
-    pub(crate) up: bool,
+    pub(crate) available: bool,
 }
 
-const SILENCE: &str = "the webhook that must be asked does not answer; try again later";
+const UNAVAILABLE: &str = "the webhook that must be asked does not answer; try again later";
 
 impl Webhooks {
     pub(super) fn new(scheduler: &str) -> Self {
         let rules = PodRules { scheduler: scheduler.to_owned(), gpu_sharing: true, ..PodRules::default() };
-        Self { rules, up: true }
+        Self { rules, available: true }
     }
 }
 
@@ -33,22 +33,22 @@ impl Cluster {
         if value.pointer("/metadata/uid").is_some() {
             return Ok(value);
         }
-        let Webhooks { rules, up } = &self.webhooks;
+        let Webhooks { rules, available } = &self.webhooks;
         match id.kind {
-            Kind::Pod if !up && shares_gpu(&value) => Err(SILENCE.to_owned()),
-            Kind::Pod if *up => {
+            Kind::Pod if !available && shares_gpu(&value) => Err(UNAVAILABLE.to_owned()),
+            Kind::Pod if *available => {
                 let suffix = format!("{:07}", self.store.version());
                 let pod = mutate_pod(&value, &id.namespace, &suffix, rules).map_err(|answer| answer.message())?;
                 allowed(&validate_pod(&pod, &id.namespace, rules)).map(|()| pod)
             }
-            Kind::PodGroup if *up => allowed(&validate_pod_group(&value, false)).map(|()| value),
+            Kind::PodGroup if *available => allowed(&validate_pod_group(&value, false)).map(|()| value),
             _ => Ok(value),
         }
     }
 
     /// Whether a pod group may be changed so.
     pub(super) fn admit_change(&self, old: &Value, new: &Value) -> Result<(), String> {
-        if !self.webhooks.up {
+        if !self.webhooks.available {
             return Ok(());
         }
         allowed(&validate_pod_group(new, true).compared_with(&validate_pod_group(old, true)))
@@ -56,16 +56,16 @@ impl Cluster {
 
     /// Whether a queue may go.
     pub(super) fn admit_deletion(&self, queue: &str) -> Result<(), String> {
-        if !self.webhooks.up {
-            return Err(SILENCE.to_owned());
+        if !self.webhooks.available {
+            return Err(UNAVAILABLE.to_owned());
         }
         allowed(&delete_queue(queue, self.world()))
     }
 
     /// Whether a controller cannot make its pods for now, and has to try again.
-    pub(super) fn is_held_up(&self, controller: &Id) -> bool {
+    pub(super) fn blocked_by_webhook(&self, controller: &Id) -> bool {
         let template = || self.store.get(controller).and_then(|value| value.pointer("/spec/template"));
-        !self.webhooks.up && template().is_some_and(shares_gpu)
+        !self.webhooks.available && template().is_some_and(shares_gpu)
     }
 }
 

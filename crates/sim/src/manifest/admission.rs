@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::describe;
 use super::kinds::{Item, Kind};
-use crate::fault::{Fault, Place};
+use crate::input_error::{InputError, SourceLocation};
 use crate::operators;
 use crate::time::parse_span;
 
@@ -23,10 +23,10 @@ pub(crate) const DURATION_ANNOTATION: &str = "kai.scheduler/sim-duration";
 pub(crate) const COUNT_MAX: u64 = 150_000;
 
 /// Fills what an API server would fill, and refuses what it or a webhook would refuse.
-pub(crate) fn admit(item: &mut Item, declared: &DeclaredKinds) -> Result<(), Fault> {
+pub(crate) fn admit(item: &mut Item, declared: &DeclaredKinds) -> Result<(), InputError> {
     match item.id.kind {
         Kind::Pod => {
-            check_pod(&item.value, &item.place, "")?;
+            check_pod(&item.value, &item.location, "")?;
             complete_pod(&mut item.value);
         }
         Kind::Job | Kind::Deployment | Kind::ReplicaSet => check_workload(item)?,
@@ -36,25 +36,25 @@ pub(crate) fn admit(item: &mut Item, declared: &DeclaredKinds) -> Result<(), Fau
         }
         Kind::Node => complete_node(&mut item.value, &item.id.name),
         Kind::ResourceClaimTemplate => {
-            ResourceClaimTemplate::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
+            ResourceClaimTemplate::parse(&item.value).map_err(|malformed| fault(malformed, &item.location, ""))?;
         }
         _ => {}
     }
-    let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.place, ""))?;
+    let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.location, ""))?;
     if let Some(Object::PodGroup(group)) = object {
-        check_tree(&group, &item.place)?;
+        check_tree(&group, &item.location)?;
     }
     Ok(())
 }
 
 /// A field complaint of the control plane as a complaint about the input; `prefix` says where its root stands.
-fn fault(malformed: Malformed, place: &Place, prefix: &str) -> Fault {
+fn fault(malformed: Malformed, location: &SourceLocation, prefix: &str) -> InputError {
     let field = match (prefix.is_empty(), malformed.field.is_empty()) {
         (true, _) => malformed.field,
         (false, true) => prefix.to_owned(),
         (false, false) => format!("{prefix}.{}", malformed.field),
     };
-    Fault::new(place.field(field), malformed.problem, malformed.hint)
+    InputError::new(location.field(field), malformed.problem, malformed.hint)
 }
 
 /// The object below a key, made if need be; `None` if something else stands there.
@@ -94,11 +94,15 @@ pub(crate) fn complete_pod(pod: &mut Value) {
 }
 
 /// Refuses a pod, or the pod that a template makes. `prefix` says where the template stands.
-fn check_pod(pod: &Value, place: &Place, prefix: &str) -> Result<(), Fault> {
+fn check_pod(pod: &Value, location: &SourceLocation, prefix: &str) -> Result<(), InputError> {
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     if containers.is_none_or(Vec::is_empty) {
         let field = if prefix.is_empty() { "spec.containers".to_owned() } else { format!("{prefix}.spec.containers") };
-        return Err(Fault::new(place.field(field), "the pod has no containers", "give it at least one container"));
+        return Err(InputError::new(
+            location.field(field),
+            "the pod has no containers",
+            "give it at least one container",
+        ));
     }
     if let Some(text) = annotation(pod, DURATION_ANNOTATION)
         && parse_span(text).is_none()
@@ -108,15 +112,15 @@ fn check_pod(pod: &Value, place: &Place, prefix: &str) -> Result<(), Fault> {
             format!("`{text}` is not a span of time"),
             "write it like 90s, 5m or 1h30m",
         );
-        return Err(fault(malformed, place, prefix));
+        return Err(fault(malformed, location, prefix));
     }
-    Object::parse(pod).map_err(|malformed| fault(malformed, place, prefix))?;
+    Object::parse(pod).map_err(|malformed| fault(malformed, location, prefix))?;
     // Limits become requests where those are missing; a complaint should name what was written.
     let mut limited = pod.clone();
     complete_pod(&mut limited);
     Object::parse(&limited).map_err(|malformed| {
         let field = malformed.field.replace(".resources.requests", ".resources.limits");
-        fault(Malformed { field, ..malformed }, place, prefix)
+        fault(Malformed { field, ..malformed }, location, prefix)
     })?;
     Ok(())
 }
@@ -127,7 +131,7 @@ pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 /// A controller's object: its counts, and the pod its template would make.
-fn check_workload(item: &Item) -> Result<(), Fault> {
+fn check_workload(item: &Item) -> Result<(), InputError> {
     let counts: &[&str] = match item.id.kind {
         Kind::Job => &["parallelism", "completions", "backoffLimit"],
         _ => &["replicas"],
@@ -135,22 +139,22 @@ fn check_workload(item: &Item) -> Result<(), Fault> {
     for key in counts {
         let value = item.value.get("spec").and_then(|spec| spec.get(key)).filter(|value| !value.is_null());
         let Some(value) = value else { continue };
-        let place = item.place.field(format!("spec.{key}"));
+        let location = item.location.field(format!("spec.{key}"));
         match value.as_u64() {
             None => {
                 let problem = format!("expected a whole number from 0 up, found {}", describe(value));
-                return Err(Fault::new(place, problem, "write a whole number here"));
+                return Err(InputError::new(location, problem, "write a whole number here"));
             }
             Some(count) if count > COUNT_MAX => {
                 let problem = format!("{count} is more than a cluster holds");
-                return Err(Fault::new(place, problem, format!("write a number up to {COUNT_MAX}")));
+                return Err(InputError::new(location, problem, format!("write a number up to {COUNT_MAX}")));
             }
             Some(_) => {}
         }
     }
     let Some(template) = item.value.pointer("/spec/template").filter(|template| template.is_object()) else {
-        return Err(Fault::new(
-            item.place.field("spec.template"),
+        return Err(InputError::new(
+            item.location.field("spec.template"),
             "there is no pod template",
             "describe the pods under spec.template",
         ));
@@ -159,14 +163,14 @@ fn check_workload(item: &Item) -> Result<(), Fault> {
 }
 
 /// What an operator is asked for: its counts, and the pods its templates would make.
-fn check_roles(item: &Item, declared: &DeclaredKinds) -> Result<(), Fault> {
-    let roles =
-        operators::roles(item.id.kind, &item.value, declared).map_err(|malformed| fault(malformed, &item.place, ""))?;
+fn check_roles(item: &Item, declared: &DeclaredKinds) -> Result<(), InputError> {
+    let roles = operators::roles(item.id.kind, &item.value, declared)
+        .map_err(|malformed| fault(malformed, &item.location, ""))?;
     roles.iter().try_for_each(|role| check_template(item, &role.template, &role.path))
 }
 
 /// The pod that a template would make. `path` says where the template stands.
-fn check_template(item: &Item, template: &Value, path: &str) -> Result<(), Fault> {
+fn check_template(item: &Item, template: &Value, path: &str) -> Result<(), InputError> {
     let mut pod = template.clone();
     let whole = object_at(&mut pod, &[]).map(|pod| {
         pod.insert("apiVersion".to_owned(), json!("v1"));
@@ -178,10 +182,10 @@ fn check_template(item: &Item, template: &Value, path: &str) -> Result<(), Fault
         metadata.insert("name".to_owned(), json!("pod"));
         metadata.insert("namespace".to_owned(), json!(item.id.namespace));
     }
-    check_pod(&pod, &item.place, path)?;
+    check_pod(&pod, &item.location, path)?;
     if item.id.kind.runs_for_ever() && annotation(&pod, DURATION_ANNOTATION).is_some() {
-        return Err(Fault::new(
-            item.place.field(format!("{path}.metadata.annotations[{DURATION_ANNOTATION}]")),
+        return Err(InputError::new(
+            item.location.field(format!("{path}.metadata.annotations[{DURATION_ANNOTATION}]")),
             format!("pods of a {} run until somebody removes them", item.id.kind.name()),
             "remove the annotation, or make it a Job",
         ));
@@ -190,20 +194,20 @@ fn check_template(item: &Item, template: &Value, path: &str) -> Result<(), Fault
 }
 
 /// The sub-groups of a pod group must form a tree.
-fn check_tree(group: &PodGroup, place: &Place) -> Result<(), Fault> {
+fn check_tree(group: &PodGroup, location: &SourceLocation) -> Result<(), InputError> {
     let mut parents: BTreeMap<&str, Option<&str>> = BTreeMap::new();
-    let at = |index: usize, key: &str| place.field(format!("spec.subGroups[{index}].{key}"));
+    let at = |index: usize, key: &str| location.field(format!("spec.subGroups[{index}].{key}"));
     for (index, sub_group) in group.sub_groups.iter().enumerate() {
         if parents.insert(&sub_group.name, sub_group.parent.as_deref()).is_some() {
             let problem = format!("sub-group `{}` is there twice", sub_group.name);
-            return Err(Fault::new(at(index, "name"), problem, "give each sub-group a name of its own"));
+            return Err(InputError::new(at(index, "name"), problem, "give each sub-group a name of its own"));
         }
     }
     for (index, sub_group) in group.sub_groups.iter().enumerate() {
         let Some(parent) = sub_group.parent.as_deref() else { continue };
         if !parents.contains_key(parent) {
             let problem = format!("parent `{parent}` of sub-group `{}` does not exist", sub_group.name);
-            return Err(Fault::new(
+            return Err(InputError::new(
                 at(index, "parent"),
                 problem,
                 "name a sub-group of this pod group, or leave it out",
@@ -211,7 +215,7 @@ fn check_tree(group: &PodGroup, place: &Place) -> Result<(), Fault> {
         }
         if let Some(cycle) = cycle_through(&sub_group.name, &parents) {
             let problem = format!("sub-groups are each other's parents: {cycle}");
-            return Err(Fault::new(at(index, "parent"), problem, "remove one of these parents"));
+            return Err(InputError::new(at(index, "parent"), problem, "remove one of these parents"));
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 use yaml_serde::Value as Yaml;
 
-use crate::fault::{Fault, Place};
+use crate::input_error::{InputError, SourceLocation};
 
 /// A file that somebody else has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,25 +18,25 @@ pub struct Source {
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     /// File, number and first line.
-    pub(crate) place: Place,
+    pub(crate) location: SourceLocation,
     /// Its content.
     pub(crate) value: Value,
 }
 
 /// The documents of a file that hold something.
-pub(crate) fn read(source: &Source) -> Result<Vec<Document>, Fault> {
+pub(crate) fn read(source: &Source) -> Result<Vec<Document>, InputError> {
     let mut documents = Vec::new();
     for (first_line, text) in split(&source.text) {
         let content = text.lines().position(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
         let Some(blank_lines) = content else { continue };
-        let place = Place {
+        let location = SourceLocation {
             document: Some(documents.len() + 1),
             line: Some(first_line + blank_lines),
-            ..Place::file(source.name.clone())
+            ..SourceLocation::file(source.name.clone())
         };
-        let value = parse(&text, first_line, &place)?;
+        let value = parse(&text, first_line, &location)?;
         if !value.is_null() {
-            documents.push(Document { place, value });
+            documents.push(Document { location, value });
         }
     }
     Ok(documents)
@@ -60,14 +60,14 @@ fn split(text: &str) -> Vec<(usize, String)> {
     pieces
 }
 
-fn parse(text: &str, first_line: usize, place: &Place) -> Result<Value, Fault> {
+fn parse(text: &str, first_line: usize, location: &SourceLocation) -> Result<Value, InputError> {
     let broken = |error: &yaml_serde::Error| {
         let line = error.location().map(|location| location.line() + first_line - 1);
         let text = error.to_string();
         // The parser's own position counts from the piece, not from the file.
         let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
-        Fault::new(
-            Place { line: line.or(place.line), ..place.clone() },
+        InputError::new(
+            SourceLocation { line: line.or(location.line), ..location.clone() },
             format!("this is not valid YAML: {problem}"),
             "check indentation, quotes and colons around that line",
         )
@@ -76,8 +76,8 @@ fn parse(text: &str, first_line: usize, place: &Place) -> Result<Value, Fault> {
     yaml.apply_merge().map_err(|error| broken(&error))?;
     let object = described(&yaml);
     to_json(yaml, "").map_err(|Unusable { path, problem, help }| {
-        let place = object.map_or_else(|| place.clone(), |object| place.object(object));
-        Fault::new(place.field(path), problem, help)
+        let location = object.map_or_else(|| location.clone(), |object| location.object(object));
+        InputError::new(location.field(path), problem, help)
     })
 }
 
@@ -165,12 +165,12 @@ mod tests {
                     format!(
                         "{}: {}
 ",
-                        document.place, document.value
+                        document.location, document.value
                     )
                 });
                 lines.collect::<Vec<_>>().concat()
             }
-            Err(fault) => format!("{fault}\n  --> {}\n  help: {}\n", fault.place, fault.help),
+            Err(fault) => format!("{fault}\n  --> {}\n  help: {}\n", fault.location, fault.help),
         };
         expected.assert_eq(&shown);
     }

@@ -8,7 +8,7 @@ use kai_control::kinds::Scope;
 use serde_json::Value;
 
 use super::document::Document;
-use crate::fault::{Fault, Place, nearest};
+use crate::input_error::{InputError, SourceLocation, nearest};
 
 #[derive(Clone, Copy)]
 struct Row {
@@ -222,7 +222,7 @@ impl Kind {
     }
 
     /// The kind of that name, in any case and singular or plural, as `kubectl` takes it.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         let word = word.to_lowercase();
         named()
             .find(|row| {
@@ -263,7 +263,7 @@ impl Id {
     /// Identity of the object that a reference names, of a declared kind if it is none that we know.
     pub(crate) fn referred(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
         let group = api_version.split_once('/').map_or(String::new(), |(group, _)| format!(".{group}"));
-        Kind::from_word(kind).map_or_else(
+        Kind::parse(kind).map_or_else(
             || Self::namespaced(Kind::Declared, namespace, format!("{kind}{group}/{name}")),
             |known| Self::namespaced(known, namespace, name),
         )
@@ -290,7 +290,7 @@ impl fmt::Display for Id {
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     /// Where it was written.
-    pub(crate) place: Place,
+    pub(crate) location: SourceLocation,
     /// What it is called.
     pub(crate) id: Id,
     /// All of it.
@@ -301,16 +301,16 @@ pub(crate) struct Item {
 pub(crate) enum Content {
     Object(Item),
     /// Of a kind that has to be declared, with what to say if it is not.
-    Unknown(Item, Fault),
+    Unknown(Item, InputError),
     Scenario(Document),
 }
 
 /// Sorts a document by kind; lists are opened, kinds without effect are dropped.
-pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(), Fault> {
-    let Document { place, value } = document;
+pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(), InputError> {
+    let Document { location, value } = document;
     if !value.is_object() {
-        return Err(Fault::new(
-            place,
+        return Err(InputError::new(
+            location,
             "this document is not a Kubernetes object",
             "start it with `apiVersion:`, `kind:` and `metadata:`",
         ));
@@ -318,21 +318,21 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
     let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (word("apiVersion"), word("kind"));
     if kind.is_empty() {
-        return Err(Fault::new(
-            place.field("kind"),
+        return Err(InputError::new(
+            location.field("kind"),
             "the object does not say its kind",
             "add `kind:` and `apiVersion:`",
         ));
     }
     if kind == SCENARIO.1 {
-        expect_version(&place, &kind, &api_version, SCENARIO.0)?;
-        found.push(Content::Scenario(Document { place, value }));
+        expect_version(&location, &kind, &api_version, SCENARIO.0)?;
+        found.push(Content::Scenario(Document { location, value }));
         return Ok(());
     }
     if let (true, Some(Value::Array(items))) = (kind.ends_with("List"), value.get("items")) {
         for (index, item) in items.iter().enumerate() {
-            let place = place.object(format!("{kind} items[{index}]"));
-            classify(Document { place, value: item.clone() }, found)?;
+            let location = location.object(format!("{kind} items[{index}]"));
+            classify(Document { location, value: item.clone() }, found)?;
         }
         return Ok(());
     }
@@ -347,24 +347,28 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
                 format!("remove it; understood are {}, List and Scenario", Kind::names().collect::<Vec<_>>().join(", "))
             }
         };
-        let fault = Fault::new(place.object(&kind), format!("the simulator does not know kind `{kind}`"), help);
+        let fault = InputError::new(location.object(&kind), format!("the simulator does not know kind `{kind}`"), help);
         let namespace = metadata("namespace").filter(|namespace| !namespace.is_empty()).unwrap_or("default");
         let Some(name) = metadata("name").filter(|name| name_problem(name).is_none()) else { return Err(fault) };
         let id = Id::referred(&api_version, &kind, namespace, name);
-        found.push(Content::Unknown(Item { place: place.object(&id), id, value }, fault));
+        found.push(Content::Unknown(Item { location: location.object(&id), id, value }, fault));
         return Ok(());
     };
-    expect_version(&place, &kind, &api_version, row.api_version)?;
+    expect_version(&location, &kind, &api_version, row.api_version)?;
     let name = match metadata("name") {
         Some(name) if !name.is_empty() => name.to_owned(),
         _ => {
-            let place = place.object(&kind).field("metadata.name");
-            return Err(Fault::new(place, "the object has no name", "give it a metadata.name"));
+            let location = location.object(&kind).field("metadata.name");
+            return Err(InputError::new(location, "the object has no name", "give it a metadata.name"));
         }
     };
     if let Some(problem) = name_problem(&name) {
-        let place = place.object(format!("{kind} {name}")).field("metadata.name");
-        return Err(Fault::new(place, problem, "use lower-case letters, digits, `-` and `.`, at most 253 of them"));
+        let location = location.object(format!("{kind} {name}")).field("metadata.name");
+        return Err(InputError::new(
+            location,
+            problem,
+            "use lower-case letters, digits, `-` and `.`, at most 253 of them",
+        ));
     }
     let namespace = match metadata("namespace") {
         Some(namespace) if row.namespaced && !namespace.is_empty() => namespace.to_owned(),
@@ -372,11 +376,11 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
         _ => String::new(),
     };
     let id = Id { kind: row.kind, namespace, name };
-    found.push(Content::Object(Item { place: place.object(&id), id, value }));
+    found.push(Content::Object(Item { location: location.object(&id), id, value }));
     Ok(())
 }
 
-fn expect_version(place: &Place, kind: &str, found: &str, wanted: &str) -> Result<(), Fault> {
+fn expect_version(location: &SourceLocation, kind: &str, found: &str, wanted: &str) -> Result<(), InputError> {
     if found == wanted {
         return Ok(());
     }
@@ -385,7 +389,7 @@ fn expect_version(place: &Place, kind: &str, found: &str, wanted: &str) -> Resul
     } else {
         format!("{kind} of `{found}` is not understood")
     };
-    Err(Fault::new(place.object(kind).field("apiVersion"), problem, format!("write `apiVersion: {wanted}`")))
+    Err(InputError::new(location.object(kind).field("apiVersion"), problem, format!("write `apiVersion: {wanted}`")))
 }
 
 fn name_problem(name: &str) -> Option<String> {
@@ -421,9 +425,9 @@ mod tests {
 
     #[test]
     fn kinds_are_found_as_people_type_them() {
-        assert_eq!(Kind::from_word("pod"), Some(Kind::Pod));
-        assert_eq!(Kind::from_word("Jobs"), Some(Kind::Job));
-        assert_eq!(Kind::from_word("priorityclasses"), Some(Kind::PriorityClass));
-        assert_eq!(Kind::from_word("service"), None);
+        assert_eq!(Kind::parse("pod"), Some(Kind::Pod));
+        assert_eq!(Kind::parse("Jobs"), Some(Kind::Job));
+        assert_eq!(Kind::parse("priorityclasses"), Some(Kind::PriorityClass));
+        assert_eq!(Kind::parse("service"), None);
     }
 }

@@ -17,5 +17,5 @@ pub use plan::{Plan, missing_files, read};
 pub(crate) use admission::{COUNT_MAX, DURATION_ANNOTATION, annotation, complete_pod, object_at};
 pub(crate) use fields::{Fields, describe};
 pub(crate) use kinds::Item;
-pub(crate) use plan::Happening;
+pub(crate) use plan::ResolvedAction;
 pub(crate) use scenario::Scenario;

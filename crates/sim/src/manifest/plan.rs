@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::admission::{admit, cycle_through};
 use super::document::{self, Source};
 use super::kinds::{Content, Id, Item, Kind, classify};
-use super::scenario::{Action, Scenario, tidy};
-use crate::fault::{Fault, Place, nearest};
+use super::scenario::{Action, Scenario, normalize_path};
+use crate::input_error::{InputError, SourceLocation, nearest};
 
 /// A checked simulation, ready to run.
 #[derive(Clone, Debug)]
@@ -30,12 +30,12 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedStep {
     pub(crate) at: Span,
-    pub(crate) happening: Happening,
+    pub(crate) action: ResolvedAction,
 }
 
 /// What happens.
 #[derive(Clone, Debug)]
-pub(crate) enum Happening {
+pub(crate) enum ResolvedAction {
     Apply(Vec<Item>),
     Delete(Id),
     Scale(Id, u32),
@@ -43,30 +43,30 @@ pub(crate) enum Happening {
     NodeUp(String),
 }
 
-/// A file that a step applies, with the place that asks for it.
+/// A file that a step applies, with the location that asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MissingFile {
     /// Path, relative to where the sources' paths are relative to.
     pub path: String,
     /// The step.
-    pub place: Place,
+    pub location: SourceLocation,
 }
 
 /// Files that steps apply and that are not among the sources: the caller reads them and asks again.
-pub fn missing_files(sources: &[Source]) -> Result<Vec<Wanted>, Fault> {
-    let present: BTreeSet<String> = sources.iter().map(|source| tidy(&source.name)).collect();
+pub fn missing_files(sources: &[Source]) -> Result<Vec<MissingFile>, InputError> {
+    let present: BTreeSet<String> = sources.iter().map(|source| normalize_path(&source.name)).collect();
     let mut seen = BTreeSet::new();
     let mut wanted = Vec::new();
-    for (path, place) in gather(sources)?.scenario.applied_files() {
+    for (path, location) in gather(sources)?.scenario.applied_files() {
         if !present.contains(path) && seen.insert(path.to_owned()) {
-            wanted.push(Wanted { path: path.to_owned(), place: place.clone() });
+            wanted.push(MissingFile { path: path.to_owned(), location: location.clone() });
         }
     }
     Ok(wanted)
 }
 
 /// Reads and checks everything.
-pub fn read(sources: &[Source]) -> Result<Plan, Fault> {
+pub fn read(sources: &[Source]) -> Result<Plan, InputError> {
     let Gathered { scenario, mut files, declared } = gather(sources)?;
     for items in files.values_mut() {
         for item in items {
@@ -77,41 +77,47 @@ pub fn read(sources: &[Source]) -> Result<Plan, Fault> {
     let mut initial: Vec<Item> = Vec::new();
     for source in sources {
         // A source given twice counts once, like a file that two glob patterns match.
-        if let Some(items) = files.get(&tidy(&source.name)).filter(|_| !later.contains(tidy(&source.name).as_str())) {
+        if let Some(items) =
+            files.get(&normalize_path(&source.name)).filter(|_| !later.contains(normalize_path(&source.name).as_str()))
+        {
             initial.extend(items.iter().cloned());
         }
     }
     let mut seen = BTreeSet::new();
     let mut steps = Vec::new();
     for step in &scenario.steps {
-        let happening = match &step.action {
+        let action = match &step.action {
             Action::Apply(paths) => {
                 let mut items = Vec::new();
                 for path in paths {
                     let found = files.get(path).ok_or_else(|| {
-                        Fault::new(step.place.clone(), format!("{path} was not read"), "check the name of the file")
+                        InputError::new(
+                            step.location.clone(),
+                            format!("{path} was not read"),
+                            "check the name of the file",
+                        )
                     })?;
                     seen.insert(path.clone());
                     items.extend(found.iter().cloned());
                 }
-                Happening::Apply(items)
+                ResolvedAction::Apply(items)
             }
-            Action::Delete(id) => Happening::Delete(id.clone()),
-            Action::Scale(id, replicas) => Happening::Scale(id.clone(), *replicas),
-            Action::NodeDown(node) => Happening::NodeDown(node.clone()),
-            Action::NodeUp(node) => Happening::NodeUp(node.clone()),
+            Action::Delete(id) => ResolvedAction::Delete(id.clone()),
+            Action::Scale(id, replicas) => ResolvedAction::Scale(id.clone(), *replicas),
+            Action::NodeDown(node) => ResolvedAction::NodeDown(node.clone()),
+            Action::NodeUp(node) => ResolvedAction::NodeUp(node.clone()),
         };
-        steps.push((PlannedStep { at: step.at, happening }, step.place.clone()));
+        steps.push((PlannedStep { at: step.at, action }, step.location.clone()));
     }
     // Steps of one moment keep the order in which they are written.
     steps.sort_by_key(|(step, _)| step.at);
     sort_by_kind(&mut initial);
     for (step, _) in &mut steps {
-        if let Happening::Apply(items) = &mut step.happening {
+        if let ResolvedAction::Apply(items) = &mut step.action {
             sort_by_kind(items);
         }
     }
-    check_story(&initial, &steps, &scenario)?;
+    validate_steps(&initial, &steps, &scenario)?;
     Ok(Plan { initial, steps: steps.into_iter().map(|(step, _)| step).collect(), scenario, declared })
 }
 
@@ -127,12 +133,12 @@ struct Gathered {
     declared: DeclaredKinds,
 }
 
-fn gather(sources: &[Source]) -> Result<Gathered, Fault> {
+fn gather(sources: &[Source]) -> Result<Gathered, InputError> {
     let mut scenario: Option<Scenario> = None;
     let mut files: BTreeMap<String, Vec<Item>> = BTreeMap::new();
-    let mut unknown: Vec<(String, Item, Fault)> = Vec::new();
+    let mut unknown: Vec<(String, Item, InputError)> = Vec::new();
     for source in sources {
-        let name = tidy(&source.name);
+        let name = normalize_path(&source.name);
         if files.contains_key(&name) {
             continue;
         }
@@ -148,9 +154,9 @@ fn gather(sources: &[Source]) -> Result<Gathered, Fault> {
                 Content::Scenario(document) => {
                     let found = Scenario::read(&document)?;
                     if let Some(first) = &scenario {
-                        return Err(Fault::new(
-                            found.place,
-                            format!("there is a second Scenario; the first is in {}", first.place),
+                        return Err(InputError::new(
+                            found.location,
+                            format!("there is a second Scenario; the first is in {}", first.location),
                             "keep one, or simulate them one at a time",
                         ));
                     }
@@ -173,27 +179,35 @@ fn gather(sources: &[Source]) -> Result<Gathered, Fault> {
 }
 
 /// Kinds that a config map declares. A cluster passes over declarations that make no sense; here somebody can correct them.
-fn declared(map: &Item) -> Result<DeclaredKinds, Fault> {
+fn declared(map: &Item) -> Result<DeclaredKinds, InputError> {
     let (declared, complaints) = DeclaredKinds::from_config_map(&map.value);
     match complaints.into_iter().next() {
         None => Ok(declared),
         Some(complaint) => {
             let problem = complaint.fault.to_string();
-            Err(Fault::new(map.place.field(complaint.field), problem, "correct this declaration, or remove its key"))
+            Err(InputError::new(
+                map.location.field(complaint.field),
+                problem,
+                "correct this declaration, or remove its key",
+            ))
         }
     }
 }
 
 /// Plays the story through on names alone, so that nothing has to be refused half-way.
-fn check_story(initial: &[Item], steps: &[(PlannedStep, Place)], scenario: &Scenario) -> Result<(), Fault> {
+fn validate_steps(
+    initial: &[Item],
+    steps: &[(PlannedStep, SourceLocation)],
+    scenario: &Scenario,
+) -> Result<(), InputError> {
     let mut present: BTreeMap<&Id, &Item> = BTreeMap::new();
     check_unique(initial)?;
     present.extend(initial.iter().map(|item| (&item.id, item)));
     check_queue_tree(&present)?;
     check_running(scenario, &present)?;
-    for (step, place) in steps {
-        match &step.happening {
-            Happening::Apply(items) => {
+    for (step, location) in steps {
+        match &step.action {
+            ResolvedAction::Apply(items) => {
                 check_unique(items)?;
                 for item in items {
                     if let Some(before) = present.insert(&item.id, item) {
@@ -202,24 +216,24 @@ fn check_story(initial: &[Item], steps: &[(PlannedStep, Place)], scenario: &Scen
                 }
                 check_queue_tree(&present)?;
             }
-            Happening::Delete(id) => {
+            ResolvedAction::Delete(id) => {
                 // Pods made by controllers have no manifest; whether they exist, and whether a queue may go, is known
                 // only when it happens.
                 let there =
                     if id.kind == Kind::Queue { present.contains_key(id) } else { present.remove(id).is_some() };
                 if !there && id.kind != Kind::Pod {
-                    return Err(absent(id, &present, place));
+                    return Err(absent(id, &present, location));
                 }
             }
-            Happening::Scale(id, _) => {
+            ResolvedAction::Scale(id, _) => {
                 if !present.contains_key(id) {
-                    return Err(absent(id, &present, place));
+                    return Err(absent(id, &present, location));
                 }
             }
-            Happening::NodeDown(node) | Happening::NodeUp(node) => {
+            ResolvedAction::NodeDown(node) | ResolvedAction::NodeUp(node) => {
                 let id = Id::cluster(Kind::Node, node);
                 if !present.contains_key(&id) {
-                    return Err(absent(&id, &present, place));
+                    return Err(absent(&id, &present, location));
                 }
             }
         }
@@ -228,7 +242,7 @@ fn check_story(initial: &[Item], steps: &[(PlannedStep, Place)], scenario: &Scen
         initial.iter().chain(steps.iter().flat_map(|(step, _)| step.items())).map(|item| &item.id).collect();
     for rule in &scenario.durations {
         if rule.target.kind != Kind::Pod && !all.contains(&rule.target) {
-            return Err(absent_among(&rule.target, all.iter().copied(), &rule.place));
+            return Err(absent_among(&rule.target, all.iter().copied(), &rule.location));
         }
     }
     Ok(())
@@ -243,23 +257,23 @@ impl Plan {
 
 impl PlannedStep {
     fn items(&self) -> &[Item] {
-        if let Happening::Apply(items) = &self.happening { items } else { &[] }
+        if let ResolvedAction::Apply(items) = &self.action { items } else { &[] }
     }
 }
 
-fn absent(id: &Id, present: &BTreeMap<&Id, &Item>, place: &Place) -> Fault {
-    absent_among(id, present.keys().copied(), place)
+fn absent(id: &Id, present: &BTreeMap<&Id, &Item>, location: &SourceLocation) -> InputError {
+    absent_among(id, present.keys().copied(), location)
 }
 
 /// An object that is not there, with the name that was probably meant.
-fn absent_among<'a>(id: &Id, present: impl Iterator<Item = &'a Id>, place: &Place) -> Fault {
+fn absent_among<'a>(id: &Id, present: impl Iterator<Item = &'a Id>, location: &SourceLocation) -> InputError {
     let names: Vec<String> = present.filter(|other| other.kind == id.kind).map(Id::path).collect();
     let help = match nearest(&id.path(), names.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => format!("there is no {} at that time", id.kind.name()),
         None => format!("at that time there are {}", listed(&names)),
     };
-    Fault::new(place.clone(), format!("{id} does not exist"), help)
+    InputError::new(location.clone(), format!("{id} does not exist"), help)
 }
 
 fn listed(names: &[String]) -> String {
@@ -271,13 +285,13 @@ fn listed(names: &[String]) -> String {
     format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN)
 }
 
-fn check_unique(items: &[Item]) -> Result<(), Fault> {
-    let mut seen: BTreeMap<&Id, &Place> = BTreeMap::new();
+fn check_unique(items: &[Item]) -> Result<(), InputError> {
+    let mut seen: BTreeMap<&Id, &SourceLocation> = BTreeMap::new();
     for item in items {
-        if let Some(first) = seen.insert(&item.id, &item.place) {
-            let first = Place { object: None, field: None, ..first.clone() };
-            return Err(Fault::new(
-                item.place.field("metadata.name"),
+        if let Some(first) = seen.insert(&item.id, &item.location) {
+            let first = SourceLocation { object: None, field: None, ..first.clone() };
+            return Err(InputError::new(
+                item.location.field("metadata.name"),
                 format!("{} is there twice, first in {first}", item.id),
                 "rename or remove one of them; later changes belong into a file that a Scenario step applies",
             ));
@@ -286,7 +300,7 @@ fn check_unique(items: &[Item]) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_queue_tree(present: &BTreeMap<&Id, &Item>) -> Result<(), Fault> {
+fn check_queue_tree(present: &BTreeMap<&Id, &Item>) -> Result<(), InputError> {
     let queues: Vec<&&Item> = present.values().filter(|item| item.id.kind == Kind::Queue).collect();
     let parent = |item: &'_ Item| -> Option<String> {
         let parent = item.value.pointer("/spec/parentQueue").and_then(Value::as_str)?;
@@ -296,8 +310,8 @@ fn check_queue_tree(present: &BTreeMap<&Id, &Item>) -> Result<(), Fault> {
     let parents: BTreeMap<&str, Option<&str>> = owned.iter().map(|(name, parent)| (*name, parent.as_deref())).collect();
     for item in queues {
         if let Some(cycle) = cycle_through(&item.id.name, &parents) {
-            return Err(Fault::new(
-                item.place.field("spec.parentQueue"),
+            return Err(InputError::new(
+                item.location.field("spec.parentQueue"),
                 format!("queues are each other's parents: {cycle}"),
                 "remove spec.parentQueue from the one that should be at the top",
             ));
@@ -307,7 +321,7 @@ fn check_queue_tree(present: &BTreeMap<&Id, &Item>) -> Result<(), Fault> {
 }
 
 /// What an API server refuses to change in place.
-fn check_update(before: &Item, after: &Item) -> Result<(), Fault> {
+fn check_update(before: &Item, after: &Item) -> Result<(), InputError> {
     let fixed = match after.id.kind {
         Kind::Pod => "/spec",
         Kind::Job => "/spec/template",
@@ -319,14 +333,18 @@ fn check_update(before: &Item, after: &Item) -> Result<(), Fault> {
     }
     let field = fixed.trim_start_matches('/').replace('/', ".");
     let problem = format!("{field} of a {} cannot be changed once it exists", after.id.kind.name());
-    Err(Fault::new(after.place.field(field), problem, "delete it in a step before, or give the new one another name"))
+    Err(InputError::new(
+        after.location.field(field),
+        problem,
+        "delete it in a step before, or give the new one another name",
+    ))
 }
 
-fn check_running(scenario: &Scenario, present: &BTreeMap<&Id, &Item>) -> Result<(), Fault> {
+fn check_running(scenario: &Scenario, present: &BTreeMap<&Id, &Item>) -> Result<(), InputError> {
     for running in &scenario.running {
         let node = Id::cluster(Kind::Node, &running.node);
         if !present.contains_key(&node) {
-            return Err(absent(&node, present, &running.place));
+            return Err(absent(&node, present, &running.location));
         }
     }
     Ok(())

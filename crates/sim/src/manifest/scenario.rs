@@ -17,13 +17,13 @@ use serde_json::Value;
 use super::document::Document;
 use super::fields::Fields;
 use super::kinds::{Id, Kind};
-use crate::fault::{Fault, Place, suggest};
+use crate::input_error::{InputError, SourceLocation, suggest};
 
 /// How a simulation runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// Where it was written; the default place if nobody wrote one.
-    pub(crate) place: Place,
+    /// Where it was written; the default location if nobody wrote one.
+    pub(crate) location: SourceLocation,
     /// When it ends, unless told otherwise.
     pub(crate) until: Option<Span>,
     /// What happens, in the order written.
@@ -53,7 +53,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Step {
     pub(crate) at: Span,
     pub(crate) action: Action,
-    pub(crate) place: Place,
+    pub(crate) location: SourceLocation,
 }
 
 /// What happens.
@@ -76,7 +76,7 @@ pub(crate) struct Running {
     pub(crate) node: String,
     /// Names of the shared GPUs it uses.
     pub(crate) gpus: Vec<String>,
-    pub(crate) place: Place,
+    pub(crate) location: SourceLocation,
 }
 
 /// How long the pods of one owner, or one pod, run.
@@ -84,7 +84,7 @@ pub(crate) struct Running {
 pub(crate) struct DurationRule {
     pub(crate) target: Id,
     pub(crate) duration: Span,
-    pub(crate) place: Place,
+    pub(crate) location: SourceLocation,
 }
 
 const KEYS: [&str; 11] = [
@@ -105,7 +105,7 @@ const ACTIONS: [&str; 5] = ["apply", "delete", "scale", "nodeDown", "nodeUp"];
 impl Default for Scenario {
     fn default() -> Self {
         Self {
-            place: Place::default(),
+            location: SourceLocation::default(),
             until: None,
             steps: Vec::new(),
             running: Vec::new(),
@@ -125,20 +125,20 @@ impl Default for Scenario {
 
 impl Scenario {
     /// Reads the document. Keys may stand below `spec:` or, for short ones, directly in the document.
-    pub(crate) fn read(document: &Document) -> Result<Self, Fault> {
+    pub(crate) fn read(document: &Document) -> Result<Self, InputError> {
         const HEAD: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
         let name = document.value.pointer("/metadata/name").and_then(Value::as_str);
-        let place =
-            document.place.object(name.map_or_else(|| "Scenario".to_owned(), |name| format!("Scenario {name}")));
+        let location =
+            document.location.object(name.map_or_else(|| "Scenario".to_owned(), |name| format!("Scenario {name}")));
         let nested = document.value.get("spec").is_some();
         let (value, path) = if nested { (&document.value["spec"], "spec") } else { (&document.value, "") };
         if nested {
-            Fields::open(&document.value, &place, "", &HEAD)?;
+            Fields::open(&document.value, &location, "", &HEAD)?;
         }
         let known: Vec<&str> = if nested { KEYS.to_vec() } else { KEYS.into_iter().chain(HEAD).collect() };
-        let fields = Fields::open(value, &place, path, &known)?;
+        let fields = Fields::open(value, &location, path, &known)?;
         let base = Self::default();
-        let folder = folder(&place.file);
+        let folder = folder(&location.file);
         let mut scenario = Self {
             until: fields.span("until")?,
             steps: Vec::new(),
@@ -151,36 +151,36 @@ impl Scenario {
             pod_start_jitter: fields.span("podStartJitter")?.unwrap_or(base.pod_start_jitter),
             pod_stop: fields.span("podStopDelay")?.unwrap_or(base.pod_stop),
             node_loss: fields.span("nodeLossDelay")?.unwrap_or(base.node_loss),
-            place: place.clone(),
+            location: location.clone(),
         };
-        let each = |key: &'static str| -> Result<Vec<(String, &Value)>, Fault> {
+        let each = |key: &'static str| -> Result<Vec<(String, &Value)>, InputError> {
             let items = fields.list(key)?.iter().enumerate();
             Ok(items.map(|(index, item)| (format!("{}[{index}]", fields.path_of(key)), item)).collect())
         };
         for (path, item) in each("steps")? {
-            scenario.steps.push(step(item, &place, &path, folder)?);
+            scenario.steps.push(step(item, &location, &path, folder)?);
         }
         for (path, item) in each("running")? {
-            scenario.running.push(running(item, &place, &path)?);
+            scenario.running.push(running(item, &location, &path)?);
         }
         for (path, item) in each("durations")? {
-            scenario.durations.push(duration_rule(item, &place, &path)?);
+            scenario.durations.push(duration_rule(item, &location, &path)?);
         }
         Ok(scenario)
     }
 
     /// Files that steps apply.
-    pub(crate) fn applied_files(&self) -> impl Iterator<Item = (&str, &Place)> {
+    pub(crate) fn applied_files(&self) -> impl Iterator<Item = (&str, &SourceLocation)> {
         self.steps.iter().flat_map(|step| {
             let files: &[String] = if let Action::Apply(files) = &step.action { files } else { &[] };
-            files.iter().map(|file| (file.as_str(), &step.place))
+            files.iter().map(|file| (file.as_str(), &step.location))
         })
     }
 }
 
-fn step(value: &Value, place: &Place, path: &str, folder: &str) -> Result<Step, Fault> {
+fn step(value: &Value, location: &SourceLocation, path: &str, folder: &str) -> Result<Step, InputError> {
     let known: Vec<&str> = ["at"].into_iter().chain(ACTIONS).collect();
-    let fields = Fields::open(value, place, path, &known)?;
+    let fields = Fields::open(value, location, path, &known)?;
     let at = fields.span("at")?.ok_or_else(|| fields.missing("at"))?;
     let given: Vec<&str> = ACTIONS.into_iter().filter(|key| fields.get(key).is_some()).collect();
     let [key] = given[..] else {
@@ -189,7 +189,7 @@ fn step(value: &Value, place: &Place, path: &str, folder: &str) -> Result<Step, 
         } else {
             format!("the step does several things: {}", given.join(", "))
         };
-        return Err(Fault::new(
+        return Err(InputError::new(
             fields.here(),
             problem,
             format!("give each step exactly one of {}; steps may share their time", ACTIONS.join(", ")),
@@ -198,11 +198,11 @@ fn step(value: &Value, place: &Place, path: &str, folder: &str) -> Result<Step, 
     let inner = fields.path_of(key);
     let action = match key {
         "apply" => Action::Apply(fields.texts("apply")?.into_iter().map(|file| join(folder, file)).collect()),
-        "delete" => Action::Delete(target(&fields[key], place, &inner, &[])?.0),
+        "delete" => Action::Delete(target(&fields[key], location, &inner, &[])?.0),
         "scale" => {
-            let (id, fields) = target(&fields[key], place, &inner, &["replicas"])?;
+            let (id, fields) = target(&fields[key], location, &inner, &["replicas"])?;
             if !id.kind.scales() {
-                return Err(Fault::new(
+                return Err(InputError::new(
                     fields.at("kind"),
                     format!("a {} cannot be scaled", id.kind.name()),
                     "scale a Deployment, ReplicaSet, StatefulSet, LeaderWorkerSet or Job (its parallelism), or apply a file \
@@ -215,7 +215,7 @@ fn step(value: &Value, place: &Place, path: &str, folder: &str) -> Result<Step, 
         "nodeUp" => Action::NodeUp(fields.required_text(key)?.to_owned()),
         _ => unreachable!("`key` is one of ACTIONS"),
     };
-    Ok(Step { at, action, place: place.field(inner) })
+    Ok(Step { at, action, location: location.field(inner) })
 }
 
 impl std::ops::Index<&str> for Fields<'_> {
@@ -226,19 +226,24 @@ impl std::ops::Index<&str> for Fields<'_> {
 }
 
 /// `kind`, `name` and `namespace` of an object, beside keys of the caller.
-fn target<'a>(value: &'a Value, place: &'a Place, path: &str, more: &[&str]) -> Result<(Id, Fields<'a>), Fault> {
+fn target<'a>(
+    value: &'a Value,
+    location: &'a SourceLocation,
+    path: &str,
+    more: &[&str],
+) -> Result<(Id, Fields<'a>), InputError> {
     let known: Vec<&str> = ["kind", "name", "namespace"].iter().chain(more).copied().collect();
-    let fields = Fields::open(value, place, path, &known)?;
+    let fields = Fields::open(value, location, path, &known)?;
     let word = fields.required_text("kind")?;
-    let kind = Kind::from_word(word).ok_or_else(|| {
+    let kind = Kind::parse(word).ok_or_else(|| {
         let names: Vec<&str> = Kind::names().collect();
-        Fault::new(fields.at("kind"), format!("unknown kind `{word}`"), suggest(word, &names))
+        InputError::new(fields.at("kind"), format!("unknown kind `{word}`"), suggest(word, &names))
     })?;
     Ok((identity(&fields, kind)?, fields))
 }
 
 /// Name and namespace; `namespace/name` in one word is taken too, since reports print it so.
-fn identity(fields: &Fields<'_>, kind: Kind) -> Result<Id, Fault> {
+fn identity(fields: &Fields<'_>, kind: Kind) -> Result<Id, InputError> {
     let name = fields.required_text("name")?;
     if !kind.namespaced() {
         return Ok(Id::cluster(kind, name));
@@ -249,27 +254,27 @@ fn identity(fields: &Fields<'_>, kind: Kind) -> Result<Id, Fault> {
     })
 }
 
-fn running(value: &Value, place: &Place, path: &str) -> Result<Running, Fault> {
-    let fields = Fields::open(value, place, path, &["name", "namespace", "node", "gpus"])?;
+fn running(value: &Value, location: &SourceLocation, path: &str) -> Result<Running, InputError> {
+    let fields = Fields::open(value, location, path, &["name", "namespace", "node", "gpus"])?;
     Ok(Running {
         pod: identity(&fields, Kind::Pod)?,
         node: fields.required_text("node")?.to_owned(),
         gpus: fields.texts("gpus")?.into_iter().map(str::to_owned).collect(),
-        place: fields.here(),
+        location: fields.here(),
     })
 }
 
-fn duration_rule(value: &Value, place: &Place, path: &str) -> Result<DurationRule, Fault> {
-    let (target, fields) = target(value, place, path, &["duration"])?;
+fn duration_rule(value: &Value, location: &SourceLocation, path: &str) -> Result<DurationRule, InputError> {
+    let (target, fields) = target(value, location, path, &["duration"])?;
     if target.kind != Kind::Pod && !target.kind.makes_pods() {
-        return Err(Fault::new(
+        return Err(InputError::new(
             fields.at("kind"),
             format!("a {} has no pods that run", target.kind.name()),
             "name a Pod, or a Job or another workload that makes pods",
         ));
     }
     let duration = fields.span("duration")?.ok_or_else(|| fields.missing("duration"))?;
-    Ok(DurationRule { target, duration, place: fields.here() })
+    Ok(DurationRule { target, duration, location: fields.here() })
 }
 
 /// The folder part of a path, without the final slash.
@@ -279,11 +284,15 @@ fn folder(file: &str) -> &str {
 
 /// `file` as seen from `folder`.
 fn join(folder: &str, file: &str) -> String {
-    if file.starts_with('/') || folder.is_empty() { tidy(file) } else { tidy(&format!("{folder}/{file}")) }
+    if file.starts_with('/') || folder.is_empty() {
+        normalize_path(file)
+    } else {
+        normalize_path(&format!("{folder}/{file}"))
+    }
 }
 
 /// One spelling per path: no `.` parts, no `..` that can be resolved.
-pub(crate) fn tidy(path: &str) -> String {
+pub(crate) fn normalize_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
         if part == ".." && parts.last().is_some_and(|last| *last != "..") {
@@ -306,6 +315,6 @@ mod tests {
         assert_eq!(join(folder("scenario.yaml"), "./x.yaml"), "x.yaml");
         assert_eq!(join(folder("../scenario.yaml"), "x.yaml"), "../x.yaml");
         assert_eq!(join(folder("a/scenario.yaml"), "/x.yaml"), "/x.yaml");
-        assert_eq!(tidy("./a//b/"), "a/b");
+        assert_eq!(normalize_path("./a//b/"), "a/b");
     }
 }

@@ -3,12 +3,12 @@
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{Part, Role, mark, times};
+use super::{JsonCursor, Role, add_labels, times};
 use crate::manifest::object_at;
 
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 
-pub(super) fn roles(set: &Part<'_>) -> Result<Vec<Role>, Malformed> {
+pub(super) fn roles(set: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     set.flag("spec.suspend")?;
     set.text("spec.startupPolicy.startupPolicyOrder")?;
     let jobs = set.list("spec.replicatedJobs")?;
@@ -120,9 +120,9 @@ pub(crate) fn job(set: &Value, set_name: &str, of: &Replicated<'_>, index: u32, 
         spec.insert("suspend".to_owned(), json!(suspended(set)));
     }
     for map in ["labels", "annotations"] {
-        mark(&mut job, map, &marks);
+        add_labels(&mut job, map, &marks);
         if let Some(template) = job.pointer_mut("/spec/template") {
-            mark(template, map, &marks);
+            add_labels(template, map, &marks);
         }
     }
     (name, job)

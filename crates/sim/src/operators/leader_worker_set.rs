@@ -3,7 +3,7 @@
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{Part, Role, mark, times};
+use super::{JsonCursor, Role, add_labels, times};
 use crate::manifest::object_at;
 
 const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
@@ -13,7 +13,7 @@ const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
 const SUBGROUP_SIZE: &str = "leaderworkerset.sigs.k8s.io/subgroup-size";
 
-pub(super) fn roles(set: &Part<'_>) -> Result<Vec<Role>, Malformed> {
+pub(super) fn roles(set: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     let template = set.required("spec.leaderWorkerTemplate")?;
     let groups = set.count("spec.replicas")?.unwrap_or(1);
     let size = template.count("size")?.unwrap_or(1);
@@ -60,12 +60,12 @@ pub(crate) fn leaders(set: &Value, set_name: &str) -> Value {
     let template = set.pointer("/spec/leaderWorkerTemplate/leaderTemplate").filter(|template| template.is_object());
     let template = template.or_else(|| set.pointer("/spec/leaderWorkerTemplate/workerTemplate"));
     let mut template = template.cloned().unwrap_or_default();
-    mark(&mut template, "labels", &[(WORKER_INDEX, "0".to_owned()), (SET_NAME, set_name.to_owned())]);
-    mark(&mut template, "annotations", &[(SIZE, size(set).to_string())]);
+    add_labels(&mut template, "labels", &[(WORKER_INDEX, "0".to_owned()), (SET_NAME, set_name.to_owned())]);
+    add_labels(&mut template, "annotations", &[(SIZE, size(set).to_string())]);
     if let Some(policy) = set.pointer("/spec/leaderWorkerTemplate/subGroupPolicy") {
         let sort = policy.get("subGroupPolicyType").and_then(Value::as_str).unwrap_or("LeaderWorker");
         let entry = ("leaderworkerset.sigs.k8s.io/subgroup-policy-type", sort.to_owned());
-        mark(&mut template, "annotations", &[entry]);
+        add_labels(&mut template, "annotations", &[entry]);
     }
     mark_subgroup_size(&mut template, set);
     let replicas = set.pointer("/spec/replicas").cloned().unwrap_or_else(|| json!(1));
@@ -81,9 +81,9 @@ pub(crate) fn workers(set: &Value, set_name: &str, leader: &Value, leader_name: 
         .filter_map(|key| Some((key, of_leader(key)?.to_owned())))
         .chain([(SET_NAME, set_name.to_owned())])
         .collect();
-    mark(&mut template, "labels", &labels);
+    add_labels(&mut template, "labels", &labels);
     let leader_key = "leaderworkerset.sigs.k8s.io/leader-name";
-    mark(&mut template, "annotations", &[(SIZE, size(set).to_string()), (leader_key, leader_name.to_owned())]);
+    add_labels(&mut template, "annotations", &[(SIZE, size(set).to_string()), (leader_key, leader_name.to_owned())]);
     mark_subgroup_size(&mut template, set);
     let mut own = json!({});
     for (key, value) in labels {
@@ -94,7 +94,7 @@ pub(crate) fn workers(set: &Value, set_name: &str, leader: &Value, leader_name: 
 
 fn mark_subgroup_size(template: &mut Value, set: &Value) {
     if let Some(size) = set.pointer("/spec/leaderWorkerTemplate/subGroupPolicy/subGroupSize").and_then(Value::as_u64) {
-        mark(template, "annotations", &[(SUBGROUP_SIZE, size.to_string())]);
+        add_labels(template, "annotations", &[(SUBGROUP_SIZE, size.to_string())]);
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn admit(pod: &mut Value, name: &str, namespace: &str) {
     } else {
         vec![(WORKER_INDEX, number)]
     };
-    mark(pod, "labels", &entries);
+    add_labels(pod, "labels", &entries);
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(crate) struct Role {
 
 /// The sorts of pods that an object asks for; none if its kind is not an operator's.
 pub(crate) fn roles(kind: Kind, object: &Value, declared: &DeclaredKinds) -> Result<Vec<Role>, Malformed> {
-    let root = Part::root(object);
+    let root = JsonCursor::root(object);
     let roles = match kind {
         Kind::Declared => declared::roles(object, declared)?,
         Kind::RayCluster => ray::cluster_roles(&root.required("spec")?)?,
@@ -70,12 +70,12 @@ pub(crate) fn not_simulated(object: &Value) -> impl Iterator<Item = &str> {
 
 /// A place in an object, with its path. `null` is no value.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct JsonCursor<'a> {
     path: String,
     value: &'a Value,
 }
 
-impl<'a> Part<'a> {
+impl<'a> JsonCursor<'a> {
     fn root(object: &'a Value) -> Self {
         Self { path: String::new(), value: object }
     }
@@ -161,7 +161,7 @@ fn times(one: u32, other: u32) -> u32 {
 }
 
 /// Adds entries to `metadata.labels` or `metadata.annotations`, over those of the same key.
-pub(crate) fn mark(object: &mut Value, map: &str, entries: &[(&str, String)]) {
+pub(crate) fn add_labels(object: &mut Value, map: &str, entries: &[(&str, String)]) {
     if let Some(map) = object_at(object, &["metadata", map]) {
         map.extend(entries.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
     }

@@ -3,9 +3,9 @@
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{Part, Role, mark};
+use super::{JsonCursor, Role, add_labels};
 
-pub(super) fn roles(job: &Part<'_>) -> Result<Vec<Role>, Malformed> {
+pub(super) fn roles(job: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     let specs = job.required("spec.mpiReplicaSpecs")?;
     let launcher = specs.required("Launcher")?;
     if let Some(replicas) = launcher.count("replicas")?.filter(|replicas| *replicas != 1) {
@@ -31,7 +31,7 @@ pub(crate) fn workers(job_name: &str, roles: &[Role]) -> Vec<(String, Value)> {
     let Some(workers) = roles.iter().find(|role| role.name == "worker") else { return Vec::new() };
     let pod = |index: u32| {
         let mut pod = marked(&workers.template, job_name, "worker");
-        mark(&mut pod, "labels", &[("training.kubeflow.org/replica-index", index.to_string())]);
+        add_labels(&mut pod, "labels", &[("training.kubeflow.org/replica-index", index.to_string())]);
         (format!("{job_name}-worker-{index}"), pod)
     };
     (0..workers.pods).map(pod).collect()
@@ -46,7 +46,7 @@ pub(crate) fn launcher(job_name: &str, roles: &[Role]) -> Option<Value> {
 
 fn marked(template: &Value, job_name: &str, role: &str) -> Value {
     let mut template = template.clone();
-    mark(
+    add_labels(
         &mut template,
         "labels",
         &[

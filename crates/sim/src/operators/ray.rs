@@ -6,7 +6,7 @@ use kai_api::keys::{label, name};
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{Part, Role, mark, times};
+use super::{JsonCursor, Role, add_labels, times};
 use crate::manifest::object_at;
 
 /// `KubeRay`'s name for the head among its groups.
@@ -17,7 +17,7 @@ pub(crate) const GROUP: &str = "ray.io/group";
 const PREFIX_MAX: usize = 50;
 
 /// Head and workers of what stands below `spec`.
-pub(super) fn cluster_roles(spec: &Part<'_>) -> Result<Vec<Role>, Malformed> {
+pub(super) fn cluster_roles(spec: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     let mut roles = vec![spec.role(HEAD, 1, "headGroupSpec.template")?];
     let suspended = spec.flag("suspend")?;
     if suspended {
@@ -41,7 +41,7 @@ pub(super) fn cluster_roles(spec: &Part<'_>) -> Result<Vec<Role>, Malformed> {
 }
 
 /// `replicas`, kept within `minReplicas` and `maxReplicas`, of `numOfHosts` pods each.
-fn workers(group: &Part<'_>) -> Result<u32, Malformed> {
+fn workers(group: &JsonCursor<'_>) -> Result<u32, Malformed> {
     if group.flag("suspend")? {
         return Ok(0);
     }
@@ -58,7 +58,7 @@ fn workers(group: &Part<'_>) -> Result<u32, Malformed> {
 }
 
 /// The pods of the cluster and the one that submits the work.
-pub(super) fn job_roles(job: &Part<'_>) -> Result<Vec<Role>, Malformed> {
+pub(super) fn job_roles(job: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     let spec = job.required("spec")?;
     if spec.part("clusterSelector")?.is_some() {
         return Err(Malformed::new(
@@ -100,7 +100,7 @@ pub(crate) fn pod(cluster: &Value, cluster_name: &str, role: &Role) -> (String, 
     let node_type = if head { "head" } else { "worker" };
     let mut pod = role.template.clone();
     let own = pod.pointer("/metadata/labels").cloned();
-    mark(
+    add_labels(
         &mut pod,
         "labels",
         &[
@@ -114,7 +114,7 @@ pub(crate) fn pod(cluster: &Value, cluster_name: &str, role: &Role) -> (String, 
     if let (Some(Value::Object(own)), Some(labels)) = (own, object_at(&mut pod, &["metadata", "labels"])) {
         labels.extend(own);
     }
-    mark(
+    add_labels(
         &mut pod,
         "labels",
         &[
@@ -148,7 +148,7 @@ pub(crate) fn schedule(pod: &mut Value, owner: &Value) {
     }
     let queue = owner.pointer("/metadata/labels").and_then(|labels| labels.get(label::QUEUE)?.as_str());
     if let Some(queue) = queue.filter(|queue| !queue.is_empty()) {
-        mark(pod, "labels", &[(label::QUEUE, queue.to_owned())]);
+        add_labels(pod, "labels", &[(label::QUEUE, queue.to_owned())]);
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn cluster_of(owner: &Value, spec: &str) -> Value {
             cluster["metadata"][map] = entries.clone();
         }
     }
-    mark(
+    add_labels(
         &mut cluster,
         "labels",
         &[

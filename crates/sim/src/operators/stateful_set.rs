@@ -3,9 +3,9 @@
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{Part, Role, mark};
+use super::{JsonCursor, Role, add_labels};
 
-pub(super) fn roles(set: &Part<'_>) -> Result<Vec<Role>, Malformed> {
+pub(super) fn roles(set: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     let spec = set.required("spec")?;
     if !spec.list("volumeClaimTemplates")?.is_empty() {
         return Err(Malformed::new(
@@ -33,7 +33,7 @@ pub(crate) fn pods(set: &Value, set_name: &str) -> Vec<(String, Value)> {
     let pod = |number: u32| {
         let name = format!("{set_name}-{number}");
         let mut pod = set.pointer("/spec/template").cloned().unwrap_or_else(|| json!({}));
-        mark(
+        add_labels(
             &mut pod,
             "labels",
             &[

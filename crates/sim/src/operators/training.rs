@@ -3,8 +3,8 @@
 use kai_control::objects::Malformed;
 use serde_json::Value;
 
-use super::{Part, Role, mark};
-use crate::fault::suggest;
+use super::{JsonCursor, Role, add_labels};
+use crate::input_error::suggest;
 use crate::manifest::Kind;
 
 const LAUNCHER: &str = "training.kubeflow.org/job-role";
@@ -19,7 +19,7 @@ fn traits(kind: Kind) -> (&'static str, &'static [&'static str], &'static str) {
     }
 }
 
-pub(super) fn roles(kind: Kind, job: &Part<'_>) -> Result<Vec<Role>, Malformed> {
+pub(super) fn roles(kind: Kind, job: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     let (field, sorts, _) = traits(kind);
     let specs = job.required(&format!("spec.{field}"))?;
     let suspended = job.flag("spec.runPolicy.suspend")?;
@@ -52,7 +52,7 @@ pub(crate) fn pods(kind: Kind, job_name: &str, roles: &[Role]) -> Vec<(String, V
     for role in roles {
         for index in 0..role.pods {
             let mut pod = role.template.clone();
-            mark(
+            add_labels(
                 &mut pod,
                 "labels",
                 &[
@@ -63,7 +63,7 @@ pub(crate) fn pods(kind: Kind, job_name: &str, roles: &[Role]) -> Vec<(String, V
                 ],
             );
             if leads(&role.name) || (!led && role.name == "worker" && index == 0 && kind != Kind::XGBoostJob) {
-                mark(&mut pod, "labels", &[(LAUNCHER, "master".to_owned())]);
+                add_labels(&mut pod, "labels", &[(LAUNCHER, "master".to_owned())]);
             }
             pods.push((format!("{job_name}-{}-{index}", role.name), pod));
         }

@@ -7,7 +7,7 @@ use kai_engine::units::Timestamp;
 use serde_json::Value;
 
 use super::{Clock, End, Part, Task, key_of};
-use crate::cluster::{Call, Refusal, Store};
+use crate::cluster::{ApiError, Call, Store};
 use crate::manifest::{Id, Kind};
 
 const KINDS: [Kind; 3] = [Kind::BindRequest, Kind::Pod, Kind::Node];
@@ -68,9 +68,9 @@ impl Part for BinderPart {
         let request = Some(about).filter(|about| !about.name.is_empty());
         let job = Job { request, effects: calls.into_iter().map(effect).collect(), stubborn };
         let answer = |refusal| match refusal {
-            Refusal::Failed(why) => binder::Refusal::Refused(why),
-            Refusal::Outrun => binder::Refusal::Refused("somebody else was faster".to_owned()),
-            Refusal::Unanswered => binder::Refusal::Unclear("no answer".to_owned()),
+            ApiError::Rejected(why) => binder::Refusal::Refused(why),
+            ApiError::Conflict => binder::Refusal::Refused("somebody else was faster".to_owned()),
+            ApiError::NoResponse => binder::Refusal::Unclear("no answer".to_owned()),
         };
         let refused = refused.into_iter().map(|(at, refusal)| (at, answer(refusal))).collect();
         self.agenda.ended(Ended { job, done, refused }, clock.wall);

@@ -8,7 +8,7 @@ use kai_workloads::{Related as _, Settings};
 use serde_json::Value;
 
 use super::{Clock, End, Part, Task, key_of};
-use crate::cluster::{Call, Refusal, Store};
+use crate::cluster::{ApiError, Call, Store};
 use crate::manifest::{Id, Kind};
 
 const KINDS: [Kind; 3] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass];
@@ -94,9 +94,9 @@ impl Part for GrouperPart {
     fn finished(&mut self, mut end: End, clock: Clock) {
         let written = match end.refused.pop_first().map(|(_, refusal)| refusal) {
             None => Written::Done,
-            Some(Refusal::Outrun) => Written::Outrun,
-            Some(Refusal::Failed(why)) => Written::Failed(why),
-            Some(Refusal::Unanswered) => Written::Failed("no answer".to_owned()),
+            Some(ApiError::Conflict) => Written::Outrun,
+            Some(ApiError::Rejected(why)) => Written::Failed(why),
+            Some(ApiError::NoResponse) => Written::Failed("no answer".to_owned()),
         };
         self.agenda.ended(end.task.about, written, clock.wall);
     }

@@ -22,7 +22,7 @@ pub(super) use grouper::GrouperPart;
 pub(super) use scheduler::SchedulerPart;
 pub(super) use statuses::StatusPart;
 
-use crate::cluster::{Call, Refusal, Store};
+use crate::cluster::{ApiError, Call, Store};
 use crate::manifest::{Id, Kind};
 
 /// Calls about one object, made one after the other.
@@ -50,7 +50,7 @@ pub(super) struct End {
     /// Calls that were done, or tried by a stubborn one.
     pub(super) done: usize,
     /// What those that failed were acknowledged.
-    pub(super) refused: BTreeMap<usize, Refusal>,
+    pub(super) refused: BTreeMap<usize, ApiError>,
 }
 
 /// The time of a process: its own clock may be wrong, its timers are not.

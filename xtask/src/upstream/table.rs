@@ -1,0 +1,132 @@
+//! The comparison as a Markdown table between two marks of the page.
+
+use super::{Cost, Pair, Results};
+use std::fmt::Write;
+
+const BEGIN: &str = "<!-- bench-upstream: written by `cargo xtask bench-upstream`, from here -->\n";
+const END: &str = "<!-- bench-upstream: to here -->\n";
+
+/// KAI is to need so many times what we need; more where it takes so long that people wait.
+const FASTER: f64 = 50.0;
+const MUCH_FASTER: f64 = 300.0;
+const SLOW_MS: f64 = 10_000.0;
+
+const HEAD: &str = "\
+| scenario | nodes | pods | KAI ms | growth | our ms | growth | KAI ÷ ours | KAI bound/evicted/promised | ours | KAI MB | our MB |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+";
+
+/// The page with its table made anew.
+pub(super) fn replace(page: &str, results: &Results) -> Result<String, String> {
+    let (before, rest) = page.split_once(BEGIN).ok_or_else(|| format!("the page lacks the line {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).ok_or_else(|| format!("the page lacks the line {END}"))?;
+    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", markdown(results)))
+}
+
+fn markdown(results: &Results) -> String {
+    let mut text = HEAD.to_owned();
+    for (scenario, sizes) in results {
+        let mut smaller: Option<(usize, &Pair)> = None;
+        for (nodes, pair) in sizes {
+            text.push_str(&line(scenario, *nodes, pair, smaller));
+            smaller = Some((*nodes, pair));
+        }
+    }
+    text
+}
+
+fn line(scenario: &str, nodes: usize, pair: &Pair, smaller: Option<(usize, &Pair)>) -> String {
+    let Pair { pods, ours, kai } = pair;
+    let growth = |pick: fn(&Pair) -> &Cost| {
+        let Some((from, smaller)) = smaller.filter(|(_, smaller)| !pick(smaller).stopped && !pick(pair).stopped) else {
+            return String::new();
+        };
+        let steps = (nodes as f64 / from as f64).ln();
+        format!("{:.2}", (pick(pair).cycle_ms / pick(smaller).cycle_ms).ln() / steps)
+    };
+    let at_least = if kai.stopped { "> " } else { "" };
+    let memory = if kai.stopped { "–".to_owned() } else { format!("{:.0}", kai.rss_mb) };
+    let mut text =
+        format!("| {scenario} | {nodes} | {pods} | {at_least}{} | {} ", short(kai.cycle_ms), growth(|pair| &pair.kai));
+    let _ = write!(text, "| {} | {} ", short(ours.cycle_ms), growth(|pair| &pair.ours));
+    let _ = write!(
+        text,
+        "| {at_least}{} | {} | {} | {memory} | {:.0} |",
+        ratio(pair),
+        decided(kai),
+        decided(ours),
+        ours.rss_mb
+    );
+    text.push('\n');
+    text
+}
+
+fn ratio(pair: &Pair) -> String {
+    let ratio = pair.kai.cycle_ms / pair.ours.cycle_ms;
+    let wanted = if pair.kai.cycle_ms > SLOW_MS { MUCH_FASTER } else { FASTER };
+    format!("{ratio:.0} {}", if ratio >= wanted { "✓" } else { "✗" })
+}
+
+fn decided(cost: &Cost) -> String {
+    if cost.stopped { "stopped".to_owned() } else { format!("{}/{}/{}", cost.bound, cost.evicted, cost.promised) }
+}
+
+/// Three digits that matter.
+fn short(ms: f64) -> String {
+    match ms {
+        ms if ms < 10.0 => format!("{ms:.2}"),
+        ms if ms < 100.0 => format!("{ms:.1}"),
+        ms => format!("{ms:.0}"),
+    }
+}
+
+/// For those who wait.
+pub(super) fn in_short(pair: &Pair) -> String {
+    let Pair { ours, kai, .. } = pair;
+    let times = format!("KAI {} ms, ours {} ms, {}", short(kai.cycle_ms), short(ours.cycle_ms), ratio(pair));
+    format!("{times}; KAI {}, ours {}", decided(kai), decided(ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(kai_ms: f64, our_ms: f64) -> Pair {
+        let cost = |cycle_ms: f64, rss_mb: f64| Cost {
+            open_ms: 1.0,
+            cycle_ms,
+            bound: 1,
+            promised: 3,
+            evicted: 2,
+            rss_mb,
+            stopped: false,
+        };
+        Pair { pods: 50, ours: cost(our_ms, 9.0), kai: cost(kai_ms, 300.0) }
+    }
+
+    #[test]
+    fn a_row_has_ratios_growth_and_decisions() {
+        let mut stopped = pair(400_000.0, 100.0);
+        stopped.kai.stopped = true;
+        let results: Results =
+            [("preempt".to_owned(), [(100, pair(500.0, 4.0)), (1000, pair(50_000.0, 400.0)), (2000, stopped)].into())]
+                .into();
+        let page = format!("before\n{BEGIN}old\n{END}after\n");
+        let page = replace(&page, &results).unwrap();
+        assert!(page.starts_with("before\n") && page.ends_with("after\n") && !page.contains("old"));
+        let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("| preempt")).collect();
+        assert_eq!(
+            lines,
+            [
+                "| preempt | 100 | 50 | 500 |  | 4.00 |  | 125 ✓ | 1/2/3 | 1/2/3 | 300 | 9 |",
+                "| preempt | 1000 | 50 | 50000 | 2.00 | 400 | 2.00 | 125 ✗ | 1/2/3 | 1/2/3 | 300 | 9 |",
+                "| preempt | 2000 | 50 | > 400000 |  | 100 | -2.00 | > 4000 ✓ | stopped | 1/2/3 | – | 9 |",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_page_without_marks_is_left_alone() {
+        assert!(replace("nothing", &Results::new()).unwrap_err().starts_with("the page lacks the line"));
+    }
+}
