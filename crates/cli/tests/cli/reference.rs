@@ -10,7 +10,7 @@ const OPENING: &str = "\
 # Command line
 
 Written by a test of `kai-cli` from the help texts; `UPDATE_EXPECT=1 cargo test -p kai-cli reference` writes it anew. Flags of
-components have the names and defaults of NVIDIA KAI where it has the flag.
+components have the names that NVIDIA KAI gives them, where it has them.
 ";
 
 #[test]
