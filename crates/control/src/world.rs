@@ -1,6 +1,7 @@
-//! What is known of the cluster: one table of stripped objects per kind, ordered by name.
+//! The informer caches of the cluster as typed tables: one of stripped objects a kind, ordered by name.
 //!
-//! Fed by whoever watches: [`World::apply`] adds or replaces, [`World::delete`] removes. Nothing here decides.
+//! Watches feed it: [`World::apply`] adds or replaces, [`World::delete`] removes. What follows from several objects is kept
+//! here as well: pods of implicit groups are linked to them, and batches of bind requests are unpacked.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +18,9 @@ macro_rules! tables {
         #[derive(Clone, Debug, Default)]
         pub struct World {
             $(pub $table: BTreeMap<key_type!($scope), objects::$variant>,)*
-            /// Groups that pods own, by the pod.
-            own_groups: BTreeMap<PodKey, GroupKey>,
-            changes: Changes,
+            /// Groups of pods without owners, by the pod.
+            implicit_groups: BTreeMap<PodKey, GroupKey>,
+            changes: ChangeLog,
         }
 
         impl World {
@@ -42,26 +43,26 @@ macro_rules! tables {
 
 for_each_kind!(tables);
 
-/// What changed since somebody last took note.
+/// What changed since [`World::take_changes`].
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Changes {
-    /// So much that looking at everything is as cheap.
+pub(crate) enum ChangeLog {
+    /// So much that reading all tables is as cheap.
     #[default]
-    Everything,
+    Overflowed,
     /// These objects, each with what it was before.
-    These(BTreeMap<ObjectId, Option<Object>>),
+    Entries(BTreeMap<ObjectId, Option<Object>>),
 }
 
-impl Changes {
+impl ChangeLog {
     /// Whether all is as it was.
     pub(crate) fn is_none(&self) -> bool {
-        matches!(self, Self::These(objects) if objects.is_empty())
+        matches!(self, Self::Entries(objects) if objects.is_empty())
     }
 }
 
-/// So many objects, and one more for each pod, may change before all of them count as changed. A pod that starts changes
-/// several: itself, its group and its bind request.
-const CHANGED_MIN: usize = 100;
+/// The log holds as many entries as this and the number of pods. A pod that starts changes several objects: itself, its
+/// group and its bind request.
+const CHANGE_LOG_BASE: usize = 100;
 
 impl World {
     /// Adds the object, or replaces the one of the same name.
@@ -69,18 +70,18 @@ impl World {
         let mut found = None;
         match &mut object {
             Object::Pod(pod) => {
-                let own = self.own_groups.get(&pod.key).and_then(|group| self.pod_groups.get(group));
-                if let Some(group) = own.filter(|group| group.is_own_group_of(pod)) {
-                    pod.link_to(&group.key);
+                let own = self.implicit_groups.get(&pod.key).and_then(|group| self.pod_groups.get(group));
+                if let Some(group) = own.filter(|group| group.is_implicit_group_of(pod)) {
+                    pod.set_pod_group(&group.key);
                 }
             }
             Object::PodGroup(group) => {
                 if let Some(pod) = group.owner_key() {
-                    found = self.pods.get(&pod).filter(|pod| group.is_own_group_of(pod)).cloned();
+                    found = self.pods.get(&pod).filter(|pod| group.is_implicit_group_of(pod)).cloned();
                     if let Some(pod) = &mut found {
-                        pod.link_to(&group.key);
+                        pod.set_pod_group(&group.key);
                     }
-                    self.own_groups.insert(pod, group.key.clone());
+                    self.implicit_groups.insert(pod, group.key.clone());
                 }
             }
             Object::BindRequest(request) => {
@@ -111,7 +112,7 @@ impl World {
     fn put(&mut self, object: Object) {
         let id = object.id();
         if let Ok(before) = self.insert(object) {
-            self.note(id, before);
+            self.record_change(id, before);
         }
     }
 
@@ -125,31 +126,31 @@ impl World {
         let before = self.remove(which);
         if let Some(Object::PodGroup(group)) = &before
             && let Some(pod) = group.owner_key()
-            && self.own_groups.get(&pod) == Some(&group.key)
+            && self.implicit_groups.get(&pod) == Some(&group.key)
         {
-            self.own_groups.remove(&pod);
+            self.implicit_groups.remove(&pod);
         }
         let existed = before.is_some();
         if existed {
-            self.note(which.clone(), before);
+            self.record_change(which.clone(), before);
         }
         existed
     }
 
-    fn note(&mut self, which: ObjectId, before: Option<Object>) {
-        let most = CHANGED_MIN + self.pods.len();
-        if let Changes::These(changes) = &mut self.changes {
-            // Of several changes the first one knows what was there when somebody looked.
+    fn record_change(&mut self, which: ObjectId, before: Option<Object>) {
+        let most = CHANGE_LOG_BASE + self.pods.len();
+        if let ChangeLog::Entries(changes) = &mut self.changes {
+            // Of several changes the first one knows what was there when changes were taken last.
             changes.entry(which).or_insert(before);
             if changes.len() > most {
-                self.changes = Changes::Everything;
+                self.changes = ChangeLog::Overflowed;
             }
         }
     }
 
     /// What changed since this was last asked.
-    pub(crate) fn take_changes(&mut self) -> Changes {
-        std::mem::replace(&mut self.changes, Changes::These(BTreeMap::new()))
+    pub(crate) fn take_changes(&mut self) -> ChangeLog {
+        std::mem::replace(&mut self.changes, ChangeLog::Entries(BTreeMap::new()))
     }
 }
 

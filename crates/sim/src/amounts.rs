@@ -1,7 +1,7 @@
 //! What pods ask for and hold, in numbers and in words.
 
 use kai_api::keys::node_label;
-use kai_control::objects::{Node, Phase, Pod, Request, Sharing};
+use kai_control::objects::{GpuSharing, Node, Phase, Pod, Request};
 use kai_control::{Key, World};
 use kai_engine::units::{GPU, Triple, compat};
 
@@ -27,8 +27,8 @@ pub(crate) fn device_memory(node: &Node) -> i64 {
 pub(crate) fn gpu_on(request: &Request, node: Option<&Node>) -> i64 {
     let migs: i64 = request.resources.migs().map(|(name, count)| mig_slices(name) * count * GPU).sum();
     match request.sharing {
-        Some(Sharing::Fraction { devices, portion }) => compat::share_of_gpu(portion, devices),
-        Some(Sharing::Memory { devices, mib }) => {
+        Some(GpuSharing::Fraction { devices, portion }) => compat::share_of_gpu(portion, devices),
+        Some(GpuSharing::Memory { devices, mib }) => {
             node.map_or(0, |node| compat::memory_to_share(mib, device_memory(node)) * i64::from(devices))
         }
         None => request.resources.gpus * GPU + migs,
@@ -73,8 +73,8 @@ pub(crate) fn charged_on(request: &Request, node: Option<&Node>) -> Triple {
 pub(crate) fn describe_request(request: &Request) -> String {
     let each = |devices: u32| if devices == 1 { String::new() } else { format!("{devices} × ") };
     match request.sharing {
-        Some(Sharing::Fraction { devices, portion }) => format!("{}{} GPU", each(devices), number(portion)),
-        Some(Sharing::Memory { devices, mib }) => format!("{}{mib} MiB of GPU memory", each(devices)),
+        Some(GpuSharing::Fraction { devices, portion }) => format!("{}{} GPU", each(devices), number(portion)),
+        Some(GpuSharing::Memory { devices, mib }) => format!("{}{mib} MiB of GPU memory", each(devices)),
         None if request.resources.gpus > 0 => gpu_words(request.resources.gpus * GPU),
         None => match request.resources.migs().next() {
             Some((name, count)) => format!("{count} × {}", name.trim_start_matches("nvidia.com/")),

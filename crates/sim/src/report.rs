@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::key::Key;
-use kai_control::objects::{Node, Phase, Pod, Sharing};
+use kai_control::objects::{GpuSharing, Node, Phase, Pod};
 use kai_control::scheduler::{CycleResult, Effect, PendingJob, QueueView, Settings};
 use kai_engine::units::{Ceiling, GPU, Span, compat};
 use serde::{Serialize, Serializer};
@@ -242,8 +242,8 @@ fn node_row(cluster: &Cluster, node: &Node, pods: &[&Pod]) -> NodeRow {
         let held = gpu_on(&pod.request, Some(node));
         gpu += held;
         let share = match pod.request.sharing {
-            Some(Sharing::Fraction { portion, .. }) => compat::share_of_gpu(portion, 1),
-            Some(Sharing::Memory { mib, .. }) => compat::memory_to_share(mib, device_memory(node)),
+            Some(GpuSharing::Fraction { portion, .. }) => compat::share_of_gpu(portion, 1),
+            Some(GpuSharing::Memory { mib, .. }) => compat::memory_to_share(mib, device_memory(node)),
             None => 0,
         };
         let groups = if pod.request.sharing.is_some() { pod.gpu_groups() } else { Vec::new() };

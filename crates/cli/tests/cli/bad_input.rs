@@ -96,7 +96,7 @@ fn a_negative_fraction() {
         expect![[r#"
         exit 1
         -- stderr
-        error: `-0.5` is not more than nothing
+        error: `-0.5` must be greater than 0
           --> a.yaml, document 1 (line 1), Pod team/x, metadata.annotations.gpu-fraction
           help: write a number between 0 and 1, such as 0.5
     "#]],

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Answer;
 use crate::gpu_config_maps::{self, NUM_OF_GPUS, PORTION, VISIBLE_DEVICES};
 use crate::objects::Malformed;
-use crate::objects::reader::Reader;
+use crate::objects::field_reader::FieldReader;
 use crate::objects::request::has_gpu_limit;
 use crate::quantity::Quantity;
 
@@ -107,7 +107,7 @@ impl From<Malformed> for Refusal {
 
 /// The first rule about shared GPUs that the pod breaks.
 fn sharing(pod: &Value, namespace: &str, rules: &PodRules) -> Result<(), Refusal> {
-    let root = Reader::root(pod);
+    let root = FieldReader::root(pod);
     let annotations = root.field("metadata").field("annotations");
     let fraction = annotations.field(annotation::GPU_FRACTION).text()?;
     let memory = annotations.field(annotation::GPU_MEMORY).text()?;

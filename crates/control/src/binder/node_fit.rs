@@ -11,7 +11,7 @@ use kai_engine::units::{Timestamp, compat};
 use super::Binder;
 use super::rows::{PodRow, RequestRow};
 use crate::key::PodKey;
-use crate::objects::{Node, Resources, Sharing};
+use crate::objects::{GpuSharing, Node, Resources};
 
 /// What pods hold on a node.
 #[derive(Default)]
@@ -30,8 +30,8 @@ impl<'a> NodeUsage<'a> {
         }
         self.resources.add(&resources);
         let each = match pod.sharing {
-            Some(Sharing::Fraction { portion, .. }) => compat::share_to_memory(portion, memory),
-            Some(Sharing::Memory { mib, .. }) => mib,
+            Some(GpuSharing::Fraction { portion, .. }) => compat::share_to_memory(portion, memory),
+            Some(GpuSharing::Memory { mib, .. }) => mib,
             None => 0,
         };
         for group in groups {

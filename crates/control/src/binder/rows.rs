@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::Settings;
 use crate::gpu_config_maps::{self, Maps};
 use crate::key::{Key, PodKey};
+use crate::objects::field_reader::{FieldReader, parse_time};
 use crate::objects::pod::gpu_groups;
-use crate::objects::reader::{Reader, parse_time};
-use crate::objects::{BindPhase, BindRequest, Request, Resources, Sharing};
+use crate::objects::{BindPhase, BindRequest, GpuSharing, Request, Resources};
 
 /// What matters of a `BindRequest`.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,7 @@ pub struct PodRow {
     pub devices: u32,
     /// What it asks for, on any node and of each shared GPU.
     pub resources: Resources,
-    pub sharing: Option<Sharing>,
+    pub sharing: Option<GpuSharing>,
     /// The device that a reservation pod found.
     pub device: Option<String>,
     /// Nobody has found a node for it.
@@ -108,7 +108,7 @@ impl PodRow {
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let node = text(&spec["nodeName"]);
         // A pod that cannot be understood is bound by whoever understands it, and counts for nothing.
-        let root = Reader::root(pod);
+        let root = FieldReader::root(pod);
         let annotations = root.field("metadata").field("annotations");
         let request = Request::read(&root.field("spec"), &annotations).unwrap_or_default();
         let reservation = key.namespace == settings.reservation_namespace;

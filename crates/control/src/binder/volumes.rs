@@ -122,11 +122,11 @@ impl Binder {
             return Ok((*selected != node.name).then(assign));
         }
         let volumes = self.persistent_volumes.values();
-        if claim.volume.is_some() || volumes.clone().any(|volume| volume.is_kept_for(claim)) {
+        if claim.volume.is_some() || volumes.clone().any(|volume| volume.is_prebound_to(claim)) {
             return Ok(None);
         }
         let class = match self.storage_classes.get(&claim.class) {
-            Some(class) if class.waits => class,
+            Some(class) if class.wait_for_first_consumer => class,
             // Bound as soon as there is a volume, whoever uses it.
             _ => return Ok(None),
         };
@@ -141,7 +141,7 @@ impl Binder {
                 uid: claim.uid.clone(),
             }));
         }
-        if class.makes_volumes_at(&node.labels) {
+        if class.can_provision_on(&node.labels) {
             return Ok(Some(assign()));
         }
         Err(Stop::Fail(format!(

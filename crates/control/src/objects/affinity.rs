@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// All requirements of a term must hold; a term without any holds nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,12 +34,12 @@ pub enum Operator {
 
 impl NodeTerm {
     /// `spec.affinity`: the required node terms, one of which must hold; `None` if nothing is required.
-    pub(crate) fn read_required(affinity: &Reader<'_>) -> Result<Option<Vec<Self>>, Malformed> {
+    pub(crate) fn read_required(affinity: &FieldReader<'_>) -> Result<Option<Vec<Self>>, Malformed> {
         Self::read_selector(&affinity.field("nodeAffinity").field("requiredDuringSchedulingIgnoredDuringExecution"))
     }
 
     /// A node selector: terms of which one must hold; `None` if there is none.
-    pub(crate) fn read_selector(selector: &Reader<'_>) -> Result<Option<Vec<Self>>, Malformed> {
+    pub(crate) fn read_selector(selector: &FieldReader<'_>) -> Result<Option<Vec<Self>>, Malformed> {
         if !selector.exists() {
             return Ok(None);
         }
@@ -47,7 +47,7 @@ impl NodeTerm {
         terms.iter().map(Self::read).collect::<Result<_, _>>().map(Some)
     }
 
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let list = |name: &str| -> Result<Vec<Requirement>, Malformed> {
             place.field(name).items()?.iter().map(Requirement::read).collect()
         };
@@ -64,7 +64,7 @@ impl NodeTerm {
 }
 
 impl Requirement {
-    pub(crate) fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let operator = place.field("operator");
         let values = place.field("values").text_list()?;
         let parsed = match operator.text_or_empty()?.as_str() {
@@ -75,7 +75,7 @@ impl Requirement {
             "Gt" => Operator::Gt,
             "Lt" => Operator::Lt,
             other => {
-                return Err(operator.wrong(
+                return Err(operator.invalid(
                     format!("`{other}` is not an operator of a node affinity"),
                     "use In, NotIn, Exists, DoesNotExist, Gt or Lt",
                 ));
@@ -85,7 +85,7 @@ impl Requirement {
         if numeric && !matches!(values.as_slice(), [number] if number.parse::<i64>().is_ok()) {
             return Err(place
                 .field("values")
-                .wrong("Gt and Lt compare with one whole number", "give exactly one number"));
+                .invalid("Gt and Lt compare with one whole number", "give exactly one number"));
         }
         Ok(Self { key: place.field("key").text_or_empty()?, operator: parsed, values })
     }
@@ -116,7 +116,7 @@ mod tests {
 
     fn holds(term: &Value) -> bool {
         let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned()), ("cores".to_owned(), "16".to_owned())]);
-        NodeTerm::read(&Reader::root(term)).unwrap().holds("node-1", &labels)
+        NodeTerm::read(&FieldReader::root(term)).unwrap().holds("node-1", &labels)
     }
 
     fn label(key: &str, operator: &str, values: &Value) -> Value {

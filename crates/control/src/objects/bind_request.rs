@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 use super::{ClaimAllocation, Malformed, Pod, ZoneAmount};
 use crate::bind_batch;
 use crate::key::{Key, PodKey};
@@ -47,10 +47,10 @@ impl BindRequest {
     }
 
     fn parse_single(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (spec, status) = (root.field("spec"), root.field("status"));
         let key = Key::new(root.object_namespace()?, root.object_name()?);
-        let pod = spec.field("podName").name()?.unwrap_or_else(|| key.name.clone());
+        let pod = spec.field("podName").non_empty_text()?.unwrap_or_else(|| key.name.clone());
         Ok(Self {
             pod: PodKey::new(key.namespace.clone(), pod),
             pod_uid: root
@@ -58,9 +58,9 @@ impl BindRequest {
                 .field("ownerReferences")
                 .items()?
                 .first()
-                .map_or(Ok(None), |owner| owner.field("uid").name())?,
+                .map_or(Ok(None), |owner| owner.field("uid").non_empty_text())?,
             key,
-            labels: root.field("metadata").field("labels").texts()?,
+            labels: root.field("metadata").field("labels").string_map()?,
             node: spec.field("selectedNode").text_or_empty()?,
             gpu_groups: spec.field("selectedGPUGroups").text_list()?,
             numa_zones: ZoneAmount::read_all(&spec.field("predictedNUMAZones"))?,
@@ -87,7 +87,7 @@ impl BindRequest {
     }
 }
 
-fn claims(place: &Reader<'_>) -> Result<Vec<(String, ClaimAllocation)>, Malformed> {
+fn claims(place: &FieldReader<'_>) -> Result<Vec<(String, ClaimAllocation)>, Malformed> {
     let mut claims = Vec::new();
     for item in place.items()? {
         let allocation = ClaimAllocation::read(&item.field("allocation"))?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Malformed;
 use super::affinity::NodeTerm;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 use crate::key::Key;
 use crate::quantity::Quantity;
 
@@ -153,12 +153,12 @@ const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 impl DeviceClass {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let spec = root.field("spec");
         Ok(Self {
             name: root.object_name()?,
             selectors: selectors(&spec)?,
-            extended_resource: spec.field("extendedResourceName").name()?,
+            extended_resource: spec.field("extendedResourceName").non_empty_text()?,
             config: raw_items(&spec.field("config"))?,
         })
     }
@@ -166,11 +166,11 @@ impl DeviceClass {
 
 impl ResourceSlice {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let spec = root.field("spec");
         let pool = spec.field("pool");
         let selector = spec.field("nodeSelector");
-        let nodes = match (spec.field("nodeName").name()?, NodeTerm::read_selector(&selector)?) {
+        let nodes = match (spec.field("nodeName").non_empty_text()?, NodeTerm::read_selector(&selector)?) {
             (Some(node), _) => SliceNodes::Node(node),
             (None, Some(terms)) => SliceNodes::Selected(terms, selector.value().cloned().unwrap_or_default()),
             (None, None) if spec.field("allNodes").flag()? == Some(true) => SliceNodes::All,
@@ -180,8 +180,8 @@ impl ResourceSlice {
             name: root.object_name()?,
             driver: spec.field("driver").text_or_empty()?,
             pool: pool.field("name").text_or_empty()?,
-            generation: pool.field("generation").whole()?.unwrap_or(0),
-            slices: pool.field("resourceSliceCount").whole()?.unwrap_or(1),
+            generation: pool.field("generation").integer()?.unwrap_or(0),
+            slices: pool.field("resourceSliceCount").integer()?.unwrap_or(1),
             nodes,
             devices: spec.field("devices").items()?.iter().map(Device::read).collect::<Result<_, _>>()?,
         })
@@ -189,7 +189,7 @@ impl ResourceSlice {
 }
 
 impl Device {
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         // v1beta1 has one more level.
         let basic = place.field("basic");
         let content = if basic.exists() { &basic } else { place };
@@ -203,7 +203,7 @@ impl Device {
             let amount = if amount.exists() { amount } else { value };
             let text = amount.scalar_text()?.unwrap_or_default();
             let quantity = Quantity::parse(&text).map_err(|_| {
-                amount.wrong(format!("`{text}` is not a quantity"), "write an amount such as 2 or 80Gi")
+                amount.invalid(format!("`{text}` is not a quantity"), "write an amount such as 2 or 80Gi")
             })?;
             capacity.insert(name.to_owned(), quantity);
         }
@@ -213,8 +213,8 @@ impl Device {
 }
 
 impl Attribute {
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
-        if let Some(number) = place.field("int").whole()? {
+    fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
+        if let Some(number) = place.field("int").integer()? {
             return Ok(Self::Int(number));
         }
         if let Some(flag) = place.field("bool").flag()? {
@@ -225,19 +225,19 @@ impl Attribute {
         }
         match place.field("version").text()? {
             Some(text) => Ok(Self::Version(text.to_owned())),
-            None => Err(place.wrong("the attribute has no value", "give it one of int, bool, string and version")),
+            None => Err(place.invalid("the attribute has no value", "give it one of int, bool, string and version")),
         }
     }
 }
 
 impl ResourceClaim {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (metadata, status) = (root.field("metadata"), root.field("status"));
         let mut owner = None;
         for place in metadata.field("ownerReferences").items()? {
             if place.field("kind").text()? == Some("Pod") {
-                owner = place.field("name").name()?;
+                owner = place.field("name").non_empty_text()?;
             }
         }
         let mut reserved_for = Vec::new();
@@ -246,7 +246,7 @@ impl ResourceClaim {
         }
         Ok(Self {
             key: Key::new(root.object_namespace()?, root.object_name()?),
-            labels: metadata.field("labels").texts()?,
+            labels: metadata.field("labels").string_map()?,
             owner,
             extended: metadata.field("annotations").field(EXTENDED).text()? == Some("true"),
             spec: ClaimSpec::read(&root.field("spec"))?,
@@ -258,20 +258,20 @@ impl ResourceClaim {
 
 impl ResourceClaimTemplate {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let key = Key::new(root.object_namespace()?, root.object_name()?);
         Ok(Self { key, spec: ClaimSpec::read(&root.field("spec").field("spec"))? })
     }
 }
 
 impl ClaimSpec {
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let devices = place.field("devices");
         let requests = devices.field("requests").items()?.iter().map(DeviceRequest::read).collect::<Result<_, _>>()?;
-        let constraint = |place: &Reader<'_>| {
+        let constraint = |place: &FieldReader<'_>| {
             Ok(DeviceConstraint {
                 requests: place.field("requests").text_list()?,
-                attribute: place.field("matchAttribute").name()?,
+                attribute: place.field("matchAttribute").non_empty_text()?,
             })
         };
         let constraints = devices.field("constraints").items()?.iter().map(constraint).collect::<Result<_, _>>()?;
@@ -296,7 +296,7 @@ impl DeviceRequest {
         self.alternatives.first().filter(|alternative| alternative.name.is_none())
     }
 
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let name = place.field("name").text_or_empty()?;
         let (exactly, first) = (place.field("exactly"), place.field("firstAvailable"));
         let alternatives = if first.exists() {
@@ -315,7 +315,7 @@ impl DeviceRequest {
 }
 
 impl DeviceAlternative {
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let mode = place.field("allocationMode");
         let count = match mode.text()? {
             None | Some("" | "ExactCount") => {
@@ -323,7 +323,7 @@ impl DeviceAlternative {
             }
             Some("All") => None,
             Some(other) => {
-                return Err(mode.wrong(format!("`{other}` is not an allocation mode"), "use ExactCount or All"));
+                return Err(mode.invalid(format!("`{other}` is not an allocation mode"), "use ExactCount or All"));
             }
         };
         Ok(Self {
@@ -343,9 +343,9 @@ impl DeviceAlternative {
 
 impl ClaimAllocation {
     /// Reads an `AllocationResult`; `None` if there is none.
-    pub(crate) fn read(place: &Reader<'_>) -> Result<Option<Self>, Malformed> {
+    pub(crate) fn read(place: &FieldReader<'_>) -> Result<Option<Self>, Malformed> {
         let Some(raw) = place.value() else { return Ok(None) };
-        let result = |place: &Reader<'_>| {
+        let result = |place: &FieldReader<'_>| {
             Ok(AllocatedDevice {
                 request: place.field("request").text_or_empty()?,
                 driver: place.field("driver").text_or_empty()?,
@@ -365,17 +365,17 @@ pub(crate) fn names_gpus(name: &str) -> bool {
     name.to_ascii_lowercase().contains("gpu")
 }
 
-fn selectors(place: &Reader<'_>) -> Result<Vec<String>, Malformed> {
-    let expression = |item: &Reader<'_>| {
+fn selectors(place: &FieldReader<'_>) -> Result<Vec<String>, Malformed> {
+    let expression = |item: &FieldReader<'_>| {
         let place = item.field("cel").field("expression");
         place.text()?.map(str::to_owned).ok_or_else(|| {
-            item.wrong("the selector has no CEL expression", "write `cel: {expression: ...}`, the only kind there is")
+            item.invalid("the selector has no CEL expression", "write `cel: {expression: ...}`, the only kind there is")
         })
     };
     place.field("selectors").items()?.iter().map(expression).collect()
 }
 
-fn raw_items(place: &Reader<'_>) -> Result<Vec<Value>, Malformed> {
+fn raw_items(place: &FieldReader<'_>) -> Result<Vec<Value>, Malformed> {
     Ok(place.items()?.iter().filter_map(|item| item.value().cloned()).collect())
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// What matters of a `Namespace`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,9 +25,9 @@ impl Namespace {
     }
 
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let mut namespace = Self::named(&root.object_name()?);
-        namespace.labels.extend(root.field("metadata").field("labels").texts()?);
+        namespace.labels.extend(root.field("metadata").field("labels").string_map()?);
         Ok(namespace)
     }
 }

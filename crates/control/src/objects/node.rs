@@ -7,7 +7,7 @@ use kai_engine::units::compat;
 use serde_json::Value;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 use super::resources::Resources;
 use super::taint::Taint;
 
@@ -32,10 +32,10 @@ const PODS_DEFAULT: i64 = 110;
 
 impl Node {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (metadata, spec, status) = (root.field("metadata"), root.field("spec"), root.field("status"));
         // Hand-written nodes often give one list only; a kubelet always gives both.
-        let offered = Some(status.field("allocatable")).filter(Reader::exists).unwrap_or(status.field("capacity"));
+        let offered = Some(status.field("allocatable")).filter(FieldReader::exists).unwrap_or(status.field("capacity"));
         let mut allocatable = Resources::read(&offered)?;
         if !offered.field("pods").exists() {
             allocatable.pods = PODS_DEFAULT;
@@ -46,7 +46,7 @@ impl Node {
         }
         Ok(Self {
             name: root.object_name()?,
-            labels: metadata.field("labels").texts()?,
+            labels: metadata.field("labels").string_map()?,
             taints: spec.field("taints").items()?.iter().map(Taint::read).collect::<Result<_, _>>()?,
             unschedulable: spec.field("unschedulable").flag()?.unwrap_or(false),
             conditions,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 use super::resources::Resources;
 
 /// What matters of a `NodeResourceTopology`; it carries the name of its node.
@@ -51,7 +51,7 @@ pub struct ZoneAmount {
 
 impl NodeResourceTopology {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (mut policy, mut scope) = (Policy::None, Scope::Container);
         for attribute in root.field("attributes").items()? {
             let place = attribute.field("value");
@@ -74,8 +74,8 @@ impl NodeResourceTopology {
 
 impl ZoneAmount {
     /// Reads a list of zones and amounts.
-    pub(crate) fn read_all(place: &Reader<'_>) -> Result<Vec<Self>, Malformed> {
-        let read = |item: &Reader<'_>| {
+    pub(crate) fn read_all(place: &FieldReader<'_>) -> Result<Vec<Self>, Malformed> {
+        let read = |item: &FieldReader<'_>| {
             Ok(Self { zone: item.field("zone").text_or_empty()?, amount: Resources::read(&item.field("amount"))? })
         };
         place.items()?.iter().map(read).collect()
@@ -84,11 +84,11 @@ impl ZoneAmount {
     /// Reads the text of an annotation; `None` if it is no such list.
     pub(crate) fn parse_all(text: &str) -> Option<Vec<Self>> {
         let value: Value = serde_json::from_str(text).ok()?;
-        Self::read_all(&Reader::root(&value)).ok()
+        Self::read_all(&FieldReader::root(&value)).ok()
     }
 }
 
-fn policy_of(place: &Reader<'_>) -> Result<Policy, Malformed> {
+fn policy_of(place: &FieldReader<'_>) -> Result<Policy, Malformed> {
     Ok(match place.text()? {
         None | Some("none") => Policy::None,
         Some("best-effort") => Policy::BestEffort,
@@ -96,20 +96,20 @@ fn policy_of(place: &Reader<'_>) -> Result<Policy, Malformed> {
         Some("single-numa-node") => Policy::SingleNumaNode,
         Some(other) => {
             let hint = "use none, best-effort, restricted or single-numa-node";
-            return Err(place.wrong(format!("`{other}` is not a policy"), hint));
+            return Err(place.invalid(format!("`{other}` is not a policy"), hint));
         }
     })
 }
 
-fn scope_of(place: &Reader<'_>) -> Result<Scope, Malformed> {
+fn scope_of(place: &FieldReader<'_>) -> Result<Scope, Malformed> {
     Ok(match place.text()? {
         None | Some("container") => Scope::Container,
         Some("pod") => Scope::Pod,
-        Some(other) => return Err(place.wrong(format!("`{other}` is not a scope"), "use container or pod")),
+        Some(other) => return Err(place.invalid(format!("`{other}` is not a scope"), "use container or pod")),
     })
 }
 
-fn zone(place: &Reader<'_>) -> Result<Zone, Malformed> {
+fn zone(place: &FieldReader<'_>) -> Result<Zone, Malformed> {
     // Zones list resources one by one; everywhere else they are keys.
     let (mut allocatable, mut available) = (Map::new(), Map::new());
     for resource in place.field("resources").items()? {
@@ -120,7 +120,7 @@ fn zone(place: &Reader<'_>) -> Result<Zone, Malformed> {
     }
     let read = |list: Map<String, Value>| {
         let list = Value::Object(list);
-        Resources::read(&Reader::root(&list)).map_err(|wrong| {
+        Resources::read(&FieldReader::root(&list)).map_err(|wrong| {
             let field = format!("{}.resources.{}", place.path(), wrong.field);
             Malformed { field, ..wrong }
         })

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::Malformed;
 use super::affinity::NodeTerm;
-use super::mounts::Mounts;
-use super::reader::{Reader, canonical};
-use super::relations::Relations;
+use super::field_reader::{FieldReader, canonical};
+use super::inter_pod_rules::InterPodRules;
+use super::prerequisites::Prerequisites;
 use super::request::Request;
 use super::taint::Toleration;
 use crate::key::{GroupKey, PodKey};
@@ -35,7 +35,7 @@ pub struct Pod {
     pub node: Option<String>,
     pub nominated_node: Option<String>,
     /// What its owner was last told about why it waits.
-    pub unschedulable: Option<String>,
+    pub unschedulable_message: Option<String>,
     /// The binder could not bind it when it last tried.
     pub bind_failed: bool,
     pub priority_class: Option<String>,
@@ -47,14 +47,14 @@ pub struct Pod {
     pub tolerations: Vec<Toleration>,
     pub host_ports: Vec<HostPort>,
     /// What it asks of other pods, if anything.
-    pub relations: Option<Box<Relations>>,
+    pub inter_pod: Option<Box<InterPodRules>>,
     pub claims: Vec<PodClaim>,
     /// Volume claims and config maps that it needs, if any.
-    pub mounts: Option<Box<Mounts>>,
+    pub prerequisites: Option<Box<Prerequisites>>,
     /// Names of containers in the order in which they start, if any of them asks for devices.
     pub containers: Vec<String>,
     /// Other rules that make two pods unlike each other (pod affinity, spread, volumes), in canonical text.
-    pub other_rules: String,
+    pub signature_extra: String,
 }
 
 /// A resource claim as a pod names it.
@@ -92,23 +92,23 @@ const SCHEDULER_DEFAULT: &str = "default-scheduler";
 
 impl Pod {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (metadata, spec, status) = (root.field("metadata"), root.field("spec"), root.field("status"));
         let key = PodKey::new(root.object_namespace()?, root.object_name()?);
         let annotations = metadata.field("annotations");
-        let labels = metadata.field("labels").texts()?;
+        let labels = metadata.field("labels").string_map()?;
         let request = Request::read(&spec, &annotations)?;
-        let made_later = annotations.field(annotation::SHARED_GPU_CONFIG_MAP).text()?;
-        let mounts = Mounts::read(&spec, &key.name, made_later)?;
+        let created_at_bind = annotations.field(annotation::SHARED_GPU_CONFIG_MAP).text()?;
+        let prerequisites = Prerequisites::read(&spec, &key.name, created_at_bind)?;
         Ok(Self {
-            uid: metadata.field("uid").name()?.unwrap_or_else(|| key.to_string()),
+            uid: metadata.field("uid").non_empty_text()?.unwrap_or_else(|| key.to_string()),
             key,
             created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
-            relations: Relations::read(&spec, &labels)?,
+            inter_pod: InterPodRules::read(&spec, &labels)?,
             labels,
             annotations: kept_annotations(&annotations)?,
             owners: metadata.field("ownerReferences").items()?.iter().map(Owner::read).collect::<Result<_, _>>()?,
-            scheduler: spec.field("schedulerName").name()?.unwrap_or_else(|| SCHEDULER_DEFAULT.to_owned()),
+            scheduler: spec.field("schedulerName").non_empty_text()?.unwrap_or_else(|| SCHEDULER_DEFAULT.to_owned()),
             phase: match status.field("phase").text()? {
                 None | Some("Pending" | "") => Phase::Pending,
                 Some("Running") => Phase::Running,
@@ -118,21 +118,21 @@ impl Pod {
             },
             deletion: metadata.field("deletionTimestamp").time()?,
             gated: !spec.field("schedulingGates").items()?.is_empty(),
-            node: spec.field("nodeName").name()?,
-            nominated_node: status.field("nominatedNodeName").name()?,
-            unschedulable: unschedulable(&status)?,
+            node: spec.field("nodeName").non_empty_text()?,
+            nominated_node: status.field("nominatedNodeName").non_empty_text()?,
+            unschedulable_message: unschedulable_message(&status)?,
             bind_failed: bind_failed(&status)?,
-            priority_class: spec.field("priorityClassName").name()?,
+            priority_class: spec.field("priorityClassName").non_empty_text()?,
             priority: spec.field("priority").int32()?,
             containers: if request.resources.devices().is_empty() { Vec::new() } else { container_names(&spec)? },
             request,
-            node_selector: spec.field("nodeSelector").texts()?,
+            node_selector: spec.field("nodeSelector").string_map()?,
             node_affinity: NodeTerm::read_required(&spec.field("affinity"))?,
             tolerations: spec.field("tolerations").items()?.iter().map(Toleration::read).collect::<Result<_, _>>()?,
             host_ports: host_ports(&spec)?,
             claims: claims(&spec, &status)?,
-            mounts,
-            other_rules: other_rules(&spec)?,
+            prerequisites,
+            signature_extra: signature_extra(&spec)?,
         })
     }
 
@@ -147,7 +147,7 @@ impl Pod {
     }
 
     /// Makes it say that it belongs to the group.
-    pub(crate) fn link_to(&mut self, group: &GroupKey) {
+    pub(crate) fn set_pod_group(&mut self, group: &GroupKey) {
         self.annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.name.clone());
     }
 
@@ -188,7 +188,7 @@ pub(crate) fn gpu_groups<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -
 }
 
 impl Owner {
-    pub(crate) fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             api_version: place.field("apiVersion").text_or_empty()?,
             kind: place.field("kind").text_or_empty()?,
@@ -199,7 +199,7 @@ impl Owner {
     }
 }
 
-fn unschedulable(status: &Reader<'_>) -> Result<Option<String>, Malformed> {
+fn unschedulable_message(status: &FieldReader<'_>) -> Result<Option<String>, Malformed> {
     for condition in status.field("conditions").items()? {
         let is = |field: &str, wanted: &str| Ok(condition.field(field).text()? == Some(wanted));
         let ours = |why: &str| why == reason::UNSCHEDULABLE || reason::QUOTA.contains(&why);
@@ -211,7 +211,7 @@ fn unschedulable(status: &Reader<'_>) -> Result<Option<String>, Malformed> {
     Ok(None)
 }
 
-fn bind_failed(status: &Reader<'_>) -> Result<bool, Malformed> {
+fn bind_failed(status: &FieldReader<'_>) -> Result<bool, Malformed> {
     for condition in status.field("conditions").items()? {
         if condition.field("type").text()? == Some(reason::POD_BOUND) {
             return Ok(condition.field("status").text()? == Some("False"));
@@ -223,13 +223,13 @@ fn bind_failed(status: &Reader<'_>) -> Result<bool, Malformed> {
 /// What `kubectl apply` leaves behind: the whole object once more, of no use here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-fn kept_annotations(place: &Reader<'_>) -> Result<BTreeMap<String, String>, Malformed> {
-    let mut annotations = place.texts()?;
+fn kept_annotations(place: &FieldReader<'_>) -> Result<BTreeMap<String, String>, Malformed> {
+    let mut annotations = place.string_map()?;
     annotations.remove(LAST_APPLIED);
     Ok(annotations)
 }
 
-fn host_ports(spec: &Reader<'_>) -> Result<Vec<HostPort>, Malformed> {
+fn host_ports(spec: &FieldReader<'_>) -> Result<Vec<HostPort>, Malformed> {
     // On the host's network every container port is one of the host, as the API server would fill in.
     let on_host = spec.field("hostNetwork").flag()?.unwrap_or(false);
     let sidecars = spec.field("initContainers").items()?;
@@ -243,7 +243,7 @@ fn host_ports(spec: &Reader<'_>) -> Result<Vec<HostPort>, Malformed> {
             }
             let Some(count) = number.count()?.filter(|count| *count > 0) else { continue };
             let number =
-                u16::try_from(count).map_err(|_| number.wrong(format!("{count} is not a port"), "use 1 to 65535"))?;
+                u16::try_from(count).map_err(|_| number.invalid(format!("{count} is not a port"), "use 1 to 65535"))?;
             ports.push(HostPort { number, protocol: protocol(&port)?, address: address(&port)? });
         }
     }
@@ -252,23 +252,23 @@ fn host_ports(spec: &Reader<'_>) -> Result<Vec<HostPort>, Malformed> {
     Ok(ports)
 }
 
-fn container_names(spec: &Reader<'_>) -> Result<Vec<String>, Malformed> {
+fn container_names(spec: &FieldReader<'_>) -> Result<Vec<String>, Malformed> {
     let mut all = spec.field("initContainers").items()?;
     all.extend(spec.field("containers").items()?);
     all.iter().map(|place| place.field("name").text_or_empty()).collect()
 }
 
-fn claims(spec: &Reader<'_>, status: &Reader<'_>) -> Result<Vec<PodClaim>, Malformed> {
+fn claims(spec: &FieldReader<'_>, status: &FieldReader<'_>) -> Result<Vec<PodClaim>, Malformed> {
     let mut claims = Vec::new();
     for place in spec.field("resourceClaims").items()? {
         let name = place.field("name").text_or_empty()?;
-        let named = place.field("resourceClaimName").name()?;
+        let named = place.field("resourceClaimName").non_empty_text()?;
         let from_template = named.is_none();
         let mut claim = named;
         if from_template {
             for made in status.field("resourceClaimStatuses").items()? {
                 if made.field("name").text()? == Some(&name) {
-                    claim = made.field("resourceClaimName").name()?;
+                    claim = made.field("resourceClaimName").non_empty_text()?;
                 }
             }
         }
@@ -277,27 +277,27 @@ fn claims(spec: &Reader<'_>, status: &Reader<'_>) -> Result<Vec<PodClaim>, Malfo
     Ok(claims)
 }
 
-fn protocol(port: &Reader<'_>) -> Result<Protocol, Malformed> {
+fn protocol(port: &FieldReader<'_>) -> Result<Protocol, Malformed> {
     let place = port.field("protocol");
     Ok(match place.text()? {
         None | Some("TCP") => Protocol::Tcp,
         Some("UDP") => Protocol::Udp,
         Some("SCTP") => Protocol::Sctp,
-        Some(other) => return Err(place.wrong(format!("`{other}` is not a protocol"), "use TCP, UDP or SCTP")),
+        Some(other) => return Err(place.invalid(format!("`{other}` is not a protocol"), "use TCP, UDP or SCTP")),
     })
 }
 
-fn address(port: &Reader<'_>) -> Result<Option<IpAddr>, Malformed> {
+fn address(port: &FieldReader<'_>) -> Result<Option<IpAddr>, Malformed> {
     let place = port.field("hostIP");
-    let Some(text) = place.name()?.filter(|text| text != "0.0.0.0") else { return Ok(None) };
+    let Some(text) = place.non_empty_text()?.filter(|text| text != "0.0.0.0") else { return Ok(None) };
     let address = text.parse();
-    address.map(Some).map_err(|_| place.wrong(format!("`{text}` is not an address"), "write an IPv4 or IPv6 address"))
+    address.map(Some).map_err(|_| place.invalid(format!("`{text}` is not an address"), "write an IPv4 or IPv6 address"))
 }
 
 /// Volumes that are the same everywhere.
 const PLACELESS_VOLUMES: [&str; 5] = ["configMap", "secret", "emptyDir", "projected", "downwardAPI"];
 
-fn other_rules(spec: &Reader<'_>) -> Result<String, Malformed> {
+fn signature_extra(spec: &FieldReader<'_>) -> Result<String, Malformed> {
     let mut text = String::new();
     for key in ["affinity", "topologySpreadConstraints"] {
         if let Some(value) = spec.field(key).value() {
@@ -393,7 +393,7 @@ mod tests {
                 {"name": name, "persistentVolumeClaim": {"claimName": claim}},
                 {"name": format!("{name}-token"), "projected": {"sources": [name]}},
             ]);
-            Pod::parse(&json!({"metadata": {"name": "a"}, "spec": {"volumes": volumes}})).unwrap().other_rules
+            Pod::parse(&json!({"metadata": {"name": "a"}, "spec": {"volumes": volumes}})).unwrap().signature_extra
         };
         assert_eq!(rules("x", "data"), rules("y", "data"));
         assert_ne!(rules("x", "data"), rules("x", "more-data"));

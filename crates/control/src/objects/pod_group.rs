@@ -9,8 +9,8 @@ use kai_workloads::default_group_name;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::field_reader::{FieldReader, parse_time};
 use super::pod::Owner;
-use super::reader::{Reader, parse_time};
 use super::{Malformed, Pod};
 use crate::key::{GroupKey, PodKey};
 
@@ -68,7 +68,7 @@ pub struct TopologyConstraint {
 
 impl PodGroup {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (metadata, spec) = (root.field("metadata"), root.field("spec"));
         let preemptibility = spec.field("preemptibility");
         // A time that does not parse is as good as none: the scheduler writes these itself.
@@ -83,17 +83,17 @@ impl PodGroup {
                 .into_iter()
                 .find(|owner| owner.kind == "Pod" && owner.api_version == "v1")
                 .map(|owner| owner.name),
-            labels: metadata.field("labels").texts()?,
+            labels: metadata.field("labels").string_map()?,
             created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
             queue: spec.field("queue").text_or_empty()?,
-            priority_class: spec.field("priorityClassName").name()?,
-            preemptible: match preemptibility.name()?.as_deref() {
+            priority_class: spec.field("priorityClassName").non_empty_text()?,
+            preemptible: match preemptibility.non_empty_text()?.as_deref() {
                 None => None,
                 Some("preemptible") => Some(true),
                 Some("non-preemptible") => Some(false),
                 Some(other) => {
                     let problem = format!("`{other}` is not a preemptibility");
-                    return Err(preemptibility.wrong(problem, "use preemptible or non-preemptible"));
+                    return Err(preemptibility.invalid(problem, "use preemptible or non-preemptible"));
                 }
             },
             min_member: spec.field("minMember").count()?,
@@ -110,7 +110,7 @@ impl PodGroup {
             last_eviction: noted(annotation::LAST_EVICTION_TIMESTAMP)?,
             uid: metadata.field("uid").text_or_empty()?,
             backed_off_on: backed_off_on(&root)?,
-            backs_off: spec.field("schedulingBackoff").whole()?.is_some_and(|limit| limit != -1),
+            backs_off: spec.field("schedulingBackoff").integer()?.is_some_and(|limit| limit != -1),
             mark_unschedulable: spec.field("markUnschedulable").flag()?.unwrap_or(true),
             conditions: conditions(&root),
         })
@@ -124,7 +124,7 @@ impl PodGroup {
     }
 
     /// Whether the grouper made it for a pod without owners, which belongs to it even before it is linked.
-    pub(crate) fn is_own_group_of(&self, pod: &Pod) -> bool {
+    pub(crate) fn is_implicit_group_of(&self, pod: &Pod) -> bool {
         pod.group_name().is_none()
             && self.sub_groups.is_empty()
             && self.key.namespace == pod.key.namespace
@@ -138,11 +138,11 @@ impl PodGroup {
 }
 
 impl SubGroup {
-    fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let name = place.field("name");
         Ok(Self {
-            name: name.name()?.ok_or_else(|| name.wrong("the sub-group has no name", "give it a name"))?,
-            parent: place.field("parent").name()?,
+            name: name.non_empty_text()?.ok_or_else(|| name.invalid("the sub-group has no name", "give it a name"))?,
+            parent: place.field("parent").non_empty_text()?,
             min_member: place.field("minMember").count()?,
             min_sub_group: place.field("minSubGroup").count()?,
             constraint: TopologyConstraint::read(&place.field("topologyConstraint"))?,
@@ -151,25 +151,25 @@ impl SubGroup {
 }
 
 impl TopologyConstraint {
-    fn read(place: &Reader<'_>) -> Result<Option<Self>, Malformed> {
-        let Some(topology) = place.field("topology").name()? else { return Ok(None) };
+    fn read(place: &FieldReader<'_>) -> Result<Option<Self>, Malformed> {
+        let Some(topology) = place.field("topology").non_empty_text()? else { return Ok(None) };
         Ok(Some(Self {
             topology,
-            required: place.field("requiredTopologyLevel").name()?,
-            preferred: place.field("preferredTopologyLevel").name()?,
+            required: place.field("requiredTopologyLevel").non_empty_text()?,
+            preferred: place.field("preferredTopologyLevel").non_empty_text()?,
         }))
     }
 }
 
 /// Ours to write; what cannot be read is as good as none.
-fn conditions(root: &Reader<'_>) -> Vec<SchedulingCondition> {
+fn conditions(root: &FieldReader<'_>) -> Vec<SchedulingCondition> {
     let stored = root.field("status").field("schedulingConditions");
     stored.value().and_then(|value| Vec::deserialize(value).ok()).unwrap_or_default()
 }
 
 /// A back-off of -1, or none, keeps trying. Otherwise the newest condition names the pool that is given up.
-fn backed_off_on(root: &Reader<'_>) -> Result<Option<String>, Malformed> {
-    if root.field("spec").field("schedulingBackoff").whole()?.is_none_or(|limit| limit == -1) {
+fn backed_off_on(root: &FieldReader<'_>) -> Result<Option<String>, Malformed> {
+    if root.field("spec").field("schedulingBackoff").integer()?.is_none_or(|limit| limit == -1) {
         return Ok(None);
     }
     let mut newest: Option<(i64, String)> = None;

@@ -6,7 +6,7 @@ use kai_api::keys::priority;
 use serde_json::Value;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// What matters of a `PriorityClass`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,20 +18,20 @@ pub struct PriorityClass {
 
 impl PriorityClass {
     /// Priority of whoever names no class, or one that does not exist.
-    pub(crate) fn standard(classes: &BTreeMap<String, Self>) -> i32 {
+    pub(crate) fn global_default_value(classes: &BTreeMap<String, Self>) -> i32 {
         // Of several global defaults Kubernetes takes the lowest.
         let defaults = classes.values().filter(|class| class.global_default);
         defaults.map(|class| class.value).min().unwrap_or(priority::DEFAULT)
     }
 
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let place = root.field("value");
         Ok(Self {
             name: root.object_name()?,
             value: place
                 .int32()?
-                .ok_or_else(|| place.wrong("the priority class has no value", "add `value`, a whole number"))?,
+                .ok_or_else(|| place.invalid("the priority class has no value", "add `value`, a whole number"))?,
             global_default: root.field("globalDefault").flag()?.unwrap_or(false),
         })
     }

@@ -7,7 +7,7 @@ use kai_engine::units::{Ceiling, GPU, ONE, Span, Timestamp};
 use serde_json::Value;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// What matters of a `Queue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,15 +41,15 @@ const AMOUNT_CAP: f64 = 1e17;
 
 impl Queue {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (metadata, spec) = (root.field("metadata"), root.field("spec"));
         let resources = spec.field("resources");
         Ok(Self {
             name: root.object_name()?,
-            labels: metadata.field("labels").texts()?,
+            labels: metadata.field("labels").string_map()?,
             created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
-            display_name: spec.field("displayName").name()?,
-            parent: spec.field("parentQueue").name()?,
+            display_name: spec.field("displayName").non_empty_text()?,
+            parent: spec.field("parentQueue").non_empty_text()?,
             priority: spec.field("priority").int32()?.unwrap_or(PRIORITY_DEFAULT),
             cpu: QueueAmounts::read(&resources.field("cpu"), 1)?,
             memory: QueueAmounts::read(&resources.field("memory"), QUEUE_MEMORY_UNIT)?,
@@ -71,11 +71,11 @@ impl Queue {
 }
 
 impl QueueAmounts {
-    fn read(place: &Reader<'_>, unit: i64) -> Result<Self, Malformed> {
+    fn read(place: &FieldReader<'_>, unit: i64) -> Result<Self, Malformed> {
         let weight = place.field("overQuotaWeight");
         let amount = weight.number()?.unwrap_or(0.0);
         if amount < 0.0 {
-            return Err(weight.wrong(format!("the weight {amount} is negative"), "use 0 for no share above quota"));
+            return Err(weight.invalid(format!("the weight {amount} is negative"), "use 0 for no share above quota"));
         }
         Ok(Self {
             quota: ceiling(&place.field("quota"), unit)?,
@@ -86,7 +86,7 @@ impl QueueAmounts {
 }
 
 /// Any negative amount is unlimited. KAI has it so for memory only and takes -2 GPUs at its word, which nobody wants.
-fn ceiling(place: &Reader<'_>, unit: i64) -> Result<Ceiling, Malformed> {
+fn ceiling(place: &FieldReader<'_>, unit: i64) -> Result<Ceiling, Malformed> {
     let amount = place.number()?.unwrap_or(0.0);
     if amount < 0.0 {
         return Ok(Ceiling::Unlimited);

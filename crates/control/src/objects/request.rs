@@ -3,16 +3,16 @@
 use kai_api::keys::resource;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
+use super::gpu_sharing::{GpuSharing, legacy_mig};
 use super::resources::Resources;
-use super::sharing::{Sharing, legacy_mig};
 
 /// What a pod asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
     /// Whole GPUs are counted here; MIG profiles are scalars. `pods` is always 1.
     pub resources: Resources,
-    pub sharing: Option<Sharing>,
+    pub sharing: Option<GpuSharing>,
     /// Asks for MIG by annotation, which can no longer be served.
     pub legacy_mig: bool,
     /// Every container asks for CPU and memory and may have no more than that.
@@ -24,7 +24,7 @@ pub struct Request {
 
 impl Request {
     /// Reads `spec` and the annotations of a pod.
-    pub(crate) fn read(spec: &Reader<'_>, annotations: &Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(spec: &FieldReader<'_>, annotations: &FieldReader<'_>) -> Result<Self, Malformed> {
         let containers = each_container(spec)?;
         let mut resources = together(&containers);
         let pod_level = pod_level(spec, &resources)?;
@@ -40,7 +40,7 @@ impl Request {
         resources.add(&overhead);
         resources.pods = 1;
 
-        let sharing = Sharing::read(annotations, resources.gpus > 0 || has_gpu_limit(spec)?)?;
+        let sharing = GpuSharing::read(annotations, resources.gpus > 0 || has_gpu_limit(spec)?)?;
         let legacy = legacy_mig(annotations)?;
         let legacy_mig = !legacy.is_empty();
         if legacy_mig {
@@ -69,7 +69,7 @@ impl Request {
 }
 
 /// Requests of init containers, then of the others, with whether each runs on beside those that follow.
-fn each_container(spec: &Reader<'_>) -> Result<Vec<(Resources, bool)>, Malformed> {
+fn each_container(spec: &FieldReader<'_>) -> Result<Vec<(Resources, bool)>, Malformed> {
     let mut containers = Vec::new();
     for place in spec.field("initContainers").items()? {
         let sidecar = place.field("restartPolicy").text()? == Some("Always");
@@ -99,8 +99,8 @@ fn together(containers: &[(Resources, bool)]) -> Resources {
 }
 
 /// Whether Kubernetes would call the pod guaranteed: CPU and memory are limited everywhere, to what is requested.
-fn guaranteed(spec: &Reader<'_>) -> Result<bool, Malformed> {
-    let limited = |resources: &Reader<'_>| -> Result<bool, Malformed> {
+fn guaranteed(spec: &FieldReader<'_>) -> Result<bool, Malformed> {
+    let limited = |resources: &FieldReader<'_>| -> Result<bool, Malformed> {
         let limits = Resources::read(&resources.field("limits"))?;
         let requests = container(resources)?;
         Ok(limits.cpu_milli > 0
@@ -121,7 +121,7 @@ fn guaranteed(spec: &Reader<'_>) -> Result<bool, Malformed> {
 }
 
 /// Requests of one container; a limit without a request is one too, as the API server would fill in.
-fn container(resources: &Reader<'_>) -> Result<Resources, Malformed> {
+fn container(resources: &FieldReader<'_>) -> Result<Resources, Malformed> {
     let mut requests = Resources::read(&resources.field("requests"))?;
     let limits = Resources::read(&resources.field("limits"))?;
     let asked = |name: &str| resources.field("requests").field(name).exists();
@@ -148,7 +148,7 @@ struct PodLevel {
     huge_pages: Vec<(String, i64)>,
 }
 
-fn pod_level(spec: &Reader<'_>, containers: &Resources) -> Result<PodLevel, Malformed> {
+fn pod_level(spec: &FieldReader<'_>, containers: &Resources) -> Result<PodLevel, Malformed> {
     let resources = spec.field("resources");
     let (requests, limits) = (resources.field("requests"), resources.field("limits"));
     let (asked, limited) = (Resources::read(&requests)?, Resources::read(&limits)?);
@@ -175,7 +175,7 @@ fn pod_level(spec: &Reader<'_>, containers: &Resources) -> Result<PodLevel, Malf
 }
 
 /// Whether any container has a limit for whole GPUs.
-pub(crate) fn has_gpu_limit(spec: &Reader<'_>) -> Result<bool, Malformed> {
+pub(crate) fn has_gpu_limit(spec: &FieldReader<'_>) -> Result<bool, Malformed> {
     let mut all = spec.field("containers").items()?;
     all.extend(spec.field("initContainers").items()?);
     Ok(all.iter().any(|place| place.field("resources").field("limits").field(resource::NVIDIA_GPU).exists()))
@@ -189,7 +189,7 @@ mod tests {
 
     fn request(spec: &Value, annotations: &Value) -> Result<Request, Malformed> {
         let pod = json!({"spec": spec, "metadata": {"annotations": annotations}});
-        let root = Reader::root(&pod);
+        let root = FieldReader::root(&pod);
         Request::read(&root.field("spec"), &root.field("metadata").field("annotations"))
     }
 

@@ -6,7 +6,7 @@ use kai_api::keys::resource;
 use serde_json::Value;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 use crate::quantity::Quantity;
 
 /// Amounts of resources.
@@ -23,7 +23,7 @@ pub struct Resources {
 
 impl Resources {
     /// Reads a resource list such as `status.allocatable` or `resources.requests`.
-    pub(crate) fn read(list: &Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(list: &FieldReader<'_>) -> Result<Self, Malformed> {
         let mut all = Self::default();
         for (name, place) in list.entries()? {
             let quantity = read_quantity(&place)?;
@@ -31,7 +31,7 @@ impl Resources {
             let Some(amount) = amount else { continue };
             *amount += unit;
             if *amount > amount_max(name) {
-                return Err(place.wrong("is more than any machine has", "check the suffix: m, k, M, G, Ki, Mi, Gi"));
+                return Err(place.invalid("is more than any machine has", "check the suffix: m, k, M, G, Ki, Mi, Gi"));
             }
         }
         Ok(all)
@@ -139,18 +139,18 @@ pub(crate) fn mig_profile(name: &str) -> (u32, u32) {
     parse().unwrap_or((0, 0))
 }
 
-pub(crate) fn read_quantity(place: &Reader<'_>) -> Result<Quantity, Malformed> {
+pub(crate) fn read_quantity(place: &FieldReader<'_>) -> Result<Quantity, Malformed> {
     let text = match place.value() {
         None => return Ok(Quantity::ZERO),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return Err(place.wrong("is not a quantity", "write an amount such as 2, 500m or 8Gi")),
+        Some(_) => return Err(place.invalid("is not a quantity", "write an amount such as 2, 500m or 8Gi")),
     };
     let quantity = Quantity::parse(&text).map_err(|_| {
-        place.wrong(format!("`{text}` is not a quantity"), "write an amount such as 2, 500m or 8Gi, without spaces")
+        place.invalid(format!("`{text}` is not a quantity"), "write an amount such as 2, 500m or 8Gi, without spaces")
     })?;
     if quantity.is_negative() {
-        return Err(place.wrong(format!("`{text}` is negative"), "write an amount from 0 up"));
+        return Err(place.invalid(format!("`{text}` is negative"), "write an amount from 0 up"));
     }
     Ok(quantity)
 }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn check(list: &Value, want: &Expect) {
-        let text = match Resources::read(&Reader::root(list)) {
+        let text = match Resources::read(&FieldReader::root(list)) {
             Ok(resources) => format!("{resources:?}"),
             Err(malformed) => format!("{malformed} ({})", malformed.hint),
         };

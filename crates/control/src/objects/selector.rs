@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::Malformed;
 use super::affinity::{Operator, Requirement};
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// All requirements must hold; without any it selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,20 +15,22 @@ pub struct LabelSelector {
 
 impl LabelSelector {
     /// `None` if there is no selector, which selects nothing.
-    pub(crate) fn read(place: &Reader<'_>) -> Result<Option<Self>, Malformed> {
+    pub(crate) fn read(place: &FieldReader<'_>) -> Result<Option<Self>, Malformed> {
         if !place.exists() {
             return Ok(None);
         }
         let mut selector = Self::default();
-        for (key, value) in place.field("matchLabels").texts()? {
+        for (key, value) in place.field("matchLabels").string_map()? {
             selector.require(key, Operator::In, value);
         }
         for item in place.field("matchExpressions").items()? {
             let requirement = Requirement::read(&item)?;
             if matches!(requirement.operator, Operator::Gt | Operator::Lt) {
                 let operator = item.field("operator");
-                return Err(operator
-                    .wrong("labels of objects are not compared as numbers", "use In, NotIn, Exists or DoesNotExist"));
+                return Err(operator.invalid(
+                    "labels of objects are not compared as numbers",
+                    "use In, NotIn, Exists or DoesNotExist",
+                ));
             }
             selector.requirements.push(requirement);
         }
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     fn read(value: &Value) -> Result<Option<LabelSelector>, Malformed> {
-        LabelSelector::read(&Reader::root(value).field("selector"))
+        LabelSelector::read(&FieldReader::root(value).field("selector"))
     }
 
     #[test]

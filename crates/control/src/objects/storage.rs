@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Malformed;
 use super::affinity::NodeTerm;
+use super::field_reader::FieldReader;
 use super::pod::Owner;
-use super::reader::Reader;
 use super::resources::read_quantity;
 use super::selector::LabelSelector;
 use crate::key::Key;
@@ -72,7 +72,7 @@ pub struct StorageClass {
     pub name: String,
     pub provisioner: String,
     /// Volumes are bound or made when a pod has a node, not before.
-    pub waits: bool,
+    pub wait_for_first_consumer: bool,
     /// Where volumes can be made: one of the terms must hold, all labels of it. Empty is everywhere.
     pub topologies: Vec<Vec<(String, Vec<String>)>>,
     pub is_default: bool,
@@ -90,7 +90,7 @@ pub struct CsiNode {
 pub struct CsiDriver {
     pub name: String,
     /// It says how much space is free, and where.
-    pub tells_capacity: bool,
+    pub reports_capacity: bool,
 }
 
 /// What matters of a `CSIStorageCapacity`: free space for one class on some nodes.
@@ -121,19 +121,19 @@ const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// How classes were named before there was a field for them.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-fn key(root: &Reader<'_>) -> Result<Key, Malformed> {
+fn key(root: &FieldReader<'_>) -> Result<Key, Malformed> {
     Ok(Key::new(root.object_namespace()?, root.object_name()?))
 }
 
-fn bytes(place: &Reader<'_>) -> Result<Option<i64>, Malformed> {
+fn bytes(place: &FieldReader<'_>) -> Result<Option<i64>, Malformed> {
     if place.exists() { Ok(Some(read_quantity(place)?.units())) } else { Ok(None) }
 }
 
-fn access_modes(spec: &Reader<'_>) -> Result<BTreeSet<String>, Malformed> {
+fn access_modes(spec: &FieldReader<'_>) -> Result<BTreeSet<String>, Malformed> {
     Ok(spec.field("accessModes").text_list()?.into_iter().collect())
 }
 
-fn class(root: &Reader<'_>) -> Result<String, Malformed> {
+fn class(root: &FieldReader<'_>) -> Result<String, Malformed> {
     match root.field("metadata").field("annotations").field(OLD_CLASS).text()? {
         Some(old) => Ok(old.to_owned()),
         None => root.field("spec").field("storageClassName").text_or_empty(),
@@ -141,24 +141,24 @@ fn class(root: &Reader<'_>) -> Result<String, Malformed> {
 }
 
 impl VolumeMode {
-    fn read(spec: &Reader<'_>) -> Result<Self, Malformed> {
+    fn read(spec: &FieldReader<'_>) -> Result<Self, Malformed> {
         let place = spec.field("volumeMode");
         match place.text()? {
             None | Some("Filesystem" | "") => Ok(Self::Filesystem),
             Some("Block") => Ok(Self::Block),
-            Some(other) => Err(place.wrong(format!("`{other}` is not a volume mode"), "use Filesystem or Block")),
+            Some(other) => Err(place.invalid(format!("`{other}` is not a volume mode"), "use Filesystem or Block")),
         }
     }
 }
 
 impl PersistentVolumeClaim {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (metadata, spec) = (root.field("metadata"), root.field("spec"));
         let annotations = metadata.field("annotations");
         let owners = metadata.field("ownerReferences").items()?;
         let owners: Vec<Owner> = owners.iter().map(Owner::read).collect::<Result<_, _>>()?;
-        let volume = spec.field("volumeName").name()?;
+        let volume = spec.field("volumeName").non_empty_text()?;
         Ok(Self {
             key: key(&root)?,
             uid: metadata.field("uid").text_or_empty()?,
@@ -171,7 +171,7 @@ impl PersistentVolumeClaim {
             access_modes: access_modes(&spec)?,
             mode: VolumeMode::read(&spec)?,
             selector: LabelSelector::read(&spec.field("selector"))?,
-            selected_node: annotations.field(SELECTED_NODE).name()?,
+            selected_node: annotations.field(SELECTED_NODE).non_empty_text()?,
             controller: owners.into_iter().find(|owner| owner.controller).map(|owner| owner.uid),
         })
     }
@@ -184,24 +184,25 @@ impl PersistentVolumeClaim {
 
 impl PersistentVolume {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let (metadata, spec) = (root.field("metadata"), root.field("spec"));
         let (claim, csi) = (spec.field("claimRef"), spec.field("csi"));
-        let phase = root.field("status").field("phase").name()?;
-        let claim = match claim.field("name").name()? {
-            Some(name) => {
-                Some((Key::new(claim.field("namespace").name()?.unwrap_or_default(), name), claim.field("uid").name()?))
-            }
+        let phase = root.field("status").field("phase").non_empty_text()?;
+        let claim = match claim.field("name").non_empty_text()? {
+            Some(name) => Some((
+                Key::new(claim.field("namespace").non_empty_text()?.unwrap_or_default(), name),
+                claim.field("uid").non_empty_text()?,
+            )),
             None => None,
         };
         let name = root.object_name()?;
-        let csi = match csi.field("driver").name()? {
-            Some(driver) => Some((driver, csi.field("volumeHandle").name()?.unwrap_or_else(|| name.clone()))),
+        let csi = match csi.field("driver").non_empty_text()? {
+            Some(driver) => Some((driver, csi.field("volumeHandle").non_empty_text()?.unwrap_or_else(|| name.clone()))),
             None => None,
         };
         Ok(Self {
             name,
-            labels: metadata.field("labels").texts()?,
+            labels: metadata.field("labels").string_map()?,
             class: class(&root)?,
             bytes: bytes(&spec.field("capacity").field("storage"))?.unwrap_or(0),
             access_modes: access_modes(&spec)?,
@@ -220,14 +221,14 @@ impl PersistentVolume {
     }
 
     /// Whether it is kept for the claim.
-    pub fn is_kept_for(&self, claim: &PersistentVolumeClaim) -> bool {
+    pub fn is_prebound_to(&self, claim: &PersistentVolumeClaim) -> bool {
         let matches =
             |(key, uid): &(Key, Option<String>)| *key == claim.key && uid.as_ref().is_none_or(|uid| *uid == claim.uid);
         self.claim.as_ref().is_some_and(matches)
     }
 
     /// Whether it may be bound to the claim: free, of the right kind and large enough.
-    pub fn suits(&self, claim: &PersistentVolumeClaim) -> bool {
+    pub fn can_bind_to(&self, claim: &PersistentVolumeClaim) -> bool {
         let like = !self.deleting
             && self.bytes >= claim.bytes.unwrap_or(0)
             && self.mode == claim.mode
@@ -238,7 +239,7 @@ impl PersistentVolume {
                 && self.class == claim.class
                 && claim.selector.as_ref().is_none_or(|selector| selector.selects(&self.labels))
         };
-        like && (self.is_kept_for(claim) || free())
+        like && (self.is_prebound_to(claim) || free())
     }
 }
 
@@ -250,8 +251,8 @@ pub fn best_volume<'v>(
     volumes: impl Iterator<Item = &'v PersistentVolume>,
 ) -> Option<&'v PersistentVolume> {
     let asked = |volume: &&PersistentVolume| match &claim.volume {
-        Some(name) => volume.name == *name && (volume.claim.is_none() || volume.is_kept_for(claim)),
-        None => volume.suits(claim),
+        Some(name) => volume.name == *name && (volume.claim.is_none() || volume.is_prebound_to(claim)),
+        None => volume.can_bind_to(claim),
     };
     let reached = |volume: &&PersistentVolume| node.is_none_or(|(node, labels)| volume.reaches(node, labels));
     let (kept, free): (Vec<&PersistentVolume>, Vec<&PersistentVolume>) =
@@ -262,22 +263,23 @@ pub fn best_volume<'v>(
 
 impl StorageClass {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let mode = root.field("volumeBindingMode");
-        let term = |place: &Reader<'_>| -> Result<Vec<(String, Vec<String>)>, Malformed> {
+        let term = |place: &FieldReader<'_>| -> Result<Vec<(String, Vec<String>)>, Malformed> {
             let labels = place.field("matchLabelExpressions").items()?;
-            let label = |item: &Reader<'_>| Ok((item.field("key").text_or_empty()?, item.field("values").text_list()?));
+            let label =
+                |item: &FieldReader<'_>| Ok((item.field("key").text_or_empty()?, item.field("values").text_list()?));
             labels.iter().map(label).collect()
         };
         Ok(Self {
             name: root.object_name()?,
             provisioner: root.field("provisioner").text_or_empty()?,
-            waits: match mode.text()? {
+            wait_for_first_consumer: match mode.text()? {
                 None | Some("Immediate" | "") => false,
                 Some("WaitForFirstConsumer") => true,
                 Some(other) => {
                     let problem = format!("`{other}` is not a binding mode");
-                    return Err(mode.wrong(problem, "use Immediate or WaitForFirstConsumer"));
+                    return Err(mode.invalid(problem, "use Immediate or WaitForFirstConsumer"));
                 }
             },
             topologies: root.field("allowedTopologies").items()?.iter().map(term).collect::<Result<_, _>>()?,
@@ -286,13 +288,13 @@ impl StorageClass {
     }
 
     /// Whether volumes are made on demand.
-    pub fn makes_volumes(&self) -> bool {
+    pub fn provisions(&self) -> bool {
         !self.provisioner.is_empty() && self.provisioner != NO_PROVISIONER
     }
 
     /// Whether volumes are made on demand where a node with these labels reaches them.
-    pub fn makes_volumes_at(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.makes_volumes() && (self.topologies.is_empty() || self.topology_at(labels).is_some())
+    pub fn can_provision_on(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.provisions() && (self.topologies.is_empty() || self.topology_at(labels).is_some())
     }
 
     /// The first of its topologies that holds for these labels.
@@ -306,7 +308,7 @@ impl StorageClass {
 
 impl CsiNode {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let mut limits = BTreeMap::new();
         for driver in root.field("spec").field("drivers").items()? {
             if let Some(count) = driver.field("allocatable").field("count").count()? {
@@ -319,15 +321,15 @@ impl CsiNode {
 
 impl CsiDriver {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
-        let tells_capacity = root.field("spec").field("storageCapacity").flag()?.unwrap_or(false);
-        Ok(Self { name: root.object_name()?, tells_capacity })
+        let root = FieldReader::root(value);
+        let reports_capacity = root.field("spec").field("storageCapacity").flag()?.unwrap_or(false);
+        Ok(Self { name: root.object_name()?, reports_capacity })
     }
 }
 
 impl CsiStorageCapacity {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let free = bytes(&root.field("capacity"))?;
         Ok(Self {
             key: key(&root)?,
@@ -346,7 +348,7 @@ impl CsiStorageCapacity {
 
 impl ConfigMap {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        Ok(Self { key: key(&Reader::root(value))? })
+        Ok(Self { key: key(&FieldReader::root(value))? })
     }
 }
 

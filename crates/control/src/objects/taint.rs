@@ -1,7 +1,7 @@
 //! Taints of nodes and tolerations of pods.
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// Keeps pods away that do not tolerate it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,13 +31,13 @@ pub struct Toleration {
 }
 
 impl Taint {
-    pub(crate) fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let effect = place.field("effect");
         Ok(Self {
             key: place.field("key").text_or_empty()?,
             value: place.field("value").text_or_empty()?,
             effect: TaintEffect::read(&effect)?
-                .ok_or_else(|| effect.wrong("the taint has no effect", "add NoSchedule or NoExecute"))?,
+                .ok_or_else(|| effect.invalid("the taint has no effect", "add NoSchedule or NoExecute"))?,
         })
     }
 
@@ -48,14 +48,14 @@ impl Taint {
 }
 
 impl TaintEffect {
-    fn read(place: &Reader<'_>) -> Result<Option<Self>, Malformed> {
-        Ok(match place.name()?.as_deref() {
+    fn read(place: &FieldReader<'_>) -> Result<Option<Self>, Malformed> {
+        Ok(match place.non_empty_text()?.as_deref() {
             None => None,
             Some("NoSchedule") => Some(Self::NoSchedule),
             Some("PreferNoSchedule") => Some(Self::PreferNoSchedule),
             Some("NoExecute") => Some(Self::NoExecute),
             Some(other) => {
-                return Err(place.wrong(
+                return Err(place.invalid(
                     format!("`{other}` is not an effect of a taint"),
                     "use NoSchedule, PreferNoSchedule or NoExecute",
                 ));
@@ -65,21 +65,23 @@ impl TaintEffect {
 }
 
 impl Toleration {
-    pub(crate) fn read(place: &Reader<'_>) -> Result<Self, Malformed> {
-        let key = place.field("key").name()?;
+    pub(crate) fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
+        let key = place.field("key").non_empty_text()?;
         let operator = place.field("operator");
-        let value = match operator.name()?.as_deref() {
+        let value = match operator.non_empty_text()?.as_deref() {
             Some("Exists") => None,
             None | Some("Equal") => Some(place.field("value").text_or_empty()?),
             Some(other) => {
                 return Err(
-                    operator.wrong(format!("`{other}` is not an operator of a toleration"), "use Exists or Equal")
+                    operator.invalid(format!("`{other}` is not an operator of a toleration"), "use Exists or Equal")
                 );
             }
         };
         if key.is_none() && value.is_some() {
-            return Err(place
-                .wrong("a toleration without a key must use the operator Exists", "add `key`, or `operator: Exists`"));
+            return Err(place.invalid(
+                "a toleration without a key must use the operator Exists",
+                "add `key`, or `operator: Exists`",
+            ));
         }
         Ok(Self { key, value, effect: TaintEffect::read(&place.field("effect"))? })
     }
@@ -99,7 +101,7 @@ mod tests {
 
     fn tolerates(toleration: &serde_json::Value) -> bool {
         let taint = Taint { key: "team".to_owned(), value: "blue".to_owned(), effect: TaintEffect::NoSchedule };
-        Toleration::read(&Reader::root(toleration)).unwrap().tolerates(&taint)
+        Toleration::read(&FieldReader::root(toleration)).unwrap().tolerates(&taint)
     }
 
     #[test]
@@ -114,6 +116,6 @@ mod tests {
 
     #[test]
     fn a_toleration_of_nothing_is_refused() {
-        assert!(Toleration::read(&Reader::root(&json!({"value": "blue"}))).is_err());
+        assert!(Toleration::read(&FieldReader::root(&json!({"value": "blue"}))).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// What matters of a `Topology`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,20 +21,23 @@ pub struct Level {
 
 impl Topology {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(value);
+        let root = FieldReader::root(value);
         let place = root.field("spec").field("levels");
         let mut levels: Vec<Level> = Vec::new();
         for item in place.items()? {
             let label = item.field("nodeLabel");
-            let node_label =
-                label.name()?.ok_or_else(|| label.wrong("the level names no node label", "add `nodeLabel`"))?;
+            let node_label = label
+                .non_empty_text()?
+                .ok_or_else(|| label.invalid("the level names no node label", "add `nodeLabel`"))?;
             if levels.iter().any(|level| level.node_label == node_label) {
-                return Err(label.wrong(format!("`{node_label}` is used twice"), "name each node label once"));
+                return Err(label.invalid(format!("`{node_label}` is used twice"), "name each node label once"));
             }
-            levels.push(Level { node_label, alias: item.field("alias").name()? });
+            levels.push(Level { node_label, alias: item.field("alias").non_empty_text()? });
         }
         if levels.is_empty() {
-            return Err(place.wrong("the topology has no levels", "list at least one `nodeLabel`, from wide to narrow"));
+            return Err(
+                place.invalid("the topology has no levels", "list at least one `nodeLabel`, from wide to narrow")
+            );
         }
         Ok(Self { name: root.object_name()?, levels })
     }

@@ -185,7 +185,7 @@ pub fn resources<'p>(
 /// Whether others may evict the group: as it says, else by its priority.
 pub fn is_preemptible(group: &PodGroup, classes: &BTreeMap<String, PriorityClass>) -> bool {
     let named = group.priority_class.as_ref().and_then(|name| classes.get(name));
-    group.is_preemptible(named.map_or_else(|| PriorityClass::standard(classes), |class| class.value))
+    group.is_preemptible(named.map_or_else(|| PriorityClass::global_default_value(classes), |class| class.value))
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ fn explanations(rest: &ConvergedState<'_>) -> Vec<String> {
             return true;
         }
         let group = pod.group().and_then(|group| rest.world.pod_groups.get(&group));
-        pod.unschedulable.is_some() || group.is_some_and(|group| !group.conditions.is_empty())
+        pod.unschedulable_message.is_some() || group.is_some_and(|group| !group.conditions.is_empty())
     };
     let unheard = rest.world.pods.values().filter(waits).filter(|pod| !told(pod));
     let mut wrong: Vec<String> = unheard.map(|pod| format!("{} waits, and nobody says why", pod.key)).collect();

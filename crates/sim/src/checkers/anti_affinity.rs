@@ -2,7 +2,7 @@
 //!
 //! Looks at terms about pods of the same namespace, which say everything themselves.
 
-use kai_control::objects::{Pod, PodTerm};
+use kai_control::objects::{Pod, PodAffinityTerm};
 
 use super::CycleObservation;
 use crate::amounts::holds_node;
@@ -22,8 +22,8 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
 
 /// Whether both are in one domain of a term by which the first keeps away from the second.
 fn avoids(observation: &CycleObservation<'_>, pod: &Pod, other: &Pod) -> bool {
-    let terms = pod.relations.iter().flat_map(|relations| &relations.apart);
-    let plain = |term: &&PodTerm| term.namespaces.is_empty() && term.namespace_selector.is_none();
+    let terms = pod.inter_pod.iter().flat_map(|rules| &rules.required_anti_affinity);
+    let plain = |term: &&PodAffinityTerm| term.namespaces.is_empty() && term.namespace_selector.is_none();
     let domain = |pod: &Pod, key: &str| {
         let node = observation.world.nodes.get(pod.node.as_deref()?)?;
         node.labels.get(key).cloned()

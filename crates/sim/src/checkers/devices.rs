@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_api::keys::name;
-use kai_control::objects::Sharing;
+use kai_control::objects::GpuSharing;
 use kai_engine::units::compat;
 
 use super::CycleObservation;
@@ -32,8 +32,8 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
             continue;
         };
         let mib = match sharing {
-            Sharing::Fraction { portion, .. } => compat::share_to_memory(portion, device_memory(node)),
-            Sharing::Memory { mib, .. } => mib,
+            GpuSharing::Fraction { portion, .. } => compat::share_to_memory(portion, device_memory(node)),
+            GpuSharing::Memory { mib, .. } => mib,
         };
         let groups = pod.gpu_groups();
         if groups.len() != sharing.devices() as usize {

@@ -13,7 +13,7 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for pod in observation.bound_pods() {
         let Some(node) = pod.node.as_ref().and_then(|name| world.nodes.get(name)) else { continue };
-        if pod.mounts.is_none() {
+        if pod.prerequisites.is_none() {
             continue;
         }
         for claim in claims(observation, pod) {
@@ -43,6 +43,6 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
 
 fn claims<'a>(observation: &CycleObservation<'a>, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolumeClaim> {
     let world = observation.world;
-    let names = pod.mounts.iter().flat_map(|mounts| mounts.all_claims());
+    let names = pod.prerequisites.iter().flat_map(|prerequisites| prerequisites.all_claims());
     names.filter_map(|name| world.volume_claims.get(&Key::new(&*pod.key.namespace, name)))
 }

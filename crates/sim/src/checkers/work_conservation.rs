@@ -20,7 +20,7 @@ pub(crate) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
         return Vec::new();
     }
     // Whom others keep away is decided by selectors, which are looked at elsewhere.
-    if observation.world.pods.values().any(|pod| pod.relations.is_some()) {
+    if observation.world.pods.values().any(|pod| pod.inter_pod.is_some()) {
         return Vec::new();
     }
     let nodes: Vec<&Node> = observation.world.nodes.values().filter(|node| open(observation, node)).collect();
@@ -83,7 +83,7 @@ fn waits(observation: &CycleObservation<'_>, pod: &Pod) -> bool {
 fn plain(pod: &Pod) -> bool {
     let free = pod.node_selector.is_empty() && pod.node_affinity.is_none() && pod.host_ports.is_empty();
     let whole = pod.request.sharing.is_none() && pod.request.resources.scalars.is_empty();
-    free && whole && pod.claims.is_empty() && pod.other_rules.is_empty() && pod.mounts.is_none()
+    free && whole && pod.claims.is_empty() && pod.signature_extra.is_empty() && pod.prerequisites.is_none()
 }
 
 /// A job of one kind of pods, without wishes about where they stand together.

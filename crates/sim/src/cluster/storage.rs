@@ -50,8 +50,8 @@ impl Cluster {
             self.give_default_class(&key);
             let world = self.world();
             let Some(claim) = world.volume_claims.get(&key) else { continue };
-            let waits = world.storage_classes.get(&claim.class).is_some_and(|class| class.waits);
-            let kept = world.volumes.values().any(|volume| volume.is_kept_for(claim));
+            let waits = world.storage_classes.get(&claim.class).is_some_and(|class| class.wait_for_first_consumer);
+            let kept = world.volumes.values().any(|volume| volume.is_prebound_to(claim));
             if !waits || kept || claim.volume.is_some() {
                 self.bind_claim(&key, None);
             }
@@ -71,8 +71,8 @@ impl Cluster {
 
     /// Binds the claims of a pod that goes to a node.
     pub(super) fn bind_claims_of(&mut self, pod: &PodKey, node: &str) -> Result<(), String> {
-        let mounts = self.world().pods.get(pod).and_then(|pod| pod.mounts.clone());
-        for name in mounts.iter().flat_map(|mounts| mounts.all_claims()) {
+        let prerequisites = self.world().pods.get(pod).and_then(|pod| pod.prerequisites.clone());
+        for name in prerequisites.iter().flat_map(|prerequisites| prerequisites.all_claims()) {
             let key = Key::new(&*pod.namespace, name);
             if !self.bind_claim(&key, Some(node)) {
                 return Err(format!("pod {pod} was bound to {node}, where claim {key} finds no volume"));
@@ -94,12 +94,12 @@ impl Cluster {
         let volume = match best_volume(&claim, node.map(|node| (node, &labels)), world.volumes.values()) {
             Some(volume) => volume.name.clone(),
             None if claim.volume.is_some() => return false,
-            None => match class
-                .filter(|class| class.makes_volumes() && (node.is_none() || class.makes_volumes_at(&labels)))
-            {
-                Some(class) => self.make_volume(&claim, &class, &labels),
-                None => return false,
-            },
+            None => {
+                match class.filter(|class| class.provisions() && (node.is_none() || class.can_provision_on(&labels))) {
+                    Some(class) => self.make_volume(&claim, &class, &labels),
+                    None => return false,
+                }
+            }
         };
         let uid = self.store.get(&claim_id(key)).map(uid).unwrap_or_default().to_owned();
         self.store.change(&volume_id(&volume), |value| {

@@ -37,7 +37,7 @@ impl SchedulerCache {
                 let Some(mut row) = self.world.pods.get(pod).cloned() else { return };
                 self.restore_pod(&mut row);
                 let sent = Some(message.clone());
-                let observed = std::mem::replace(&mut row.unschedulable, sent.clone());
+                let observed = std::mem::replace(&mut row.unschedulable_message, sent.clone());
                 let update = InFlightUpdate { uid: row.uid.clone(), sent, observed };
                 self.statuses.pods.insert(pod.clone(), Assumed { what: update, since: now });
                 self.world.apply(Object::Pod(Box::new(row)));
@@ -59,10 +59,10 @@ impl SchedulerCache {
     /// then `PodScheduled=False` no longer applies.
     pub(super) fn overlay_pod_status(&mut self, pod: &mut Pod) {
         let Some(Assumed { what: update, .. }) = self.statuses.pods.get_mut(&pod.key) else { return };
-        if update.uid != pod.uid || pod.node.is_some() || pod.unschedulable == update.sent {
+        if update.uid != pod.uid || pod.node.is_some() || pod.unschedulable_message == update.sent {
             self.statuses.pods.remove(&pod.key);
         } else {
-            update.observed = std::mem::replace(&mut pod.unschedulable, update.sent.clone());
+            update.observed = std::mem::replace(&mut pod.unschedulable_message, update.sent.clone());
         }
     }
 
@@ -110,7 +110,7 @@ impl SchedulerCache {
         if let Some(Assumed { what: update, .. }) = self.statuses.pods.remove(&row.key)
             && update.uid == row.uid
         {
-            row.unschedulable = update.observed;
+            row.unschedulable_message = update.observed;
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn stored_message(known: &SchedulerCache) -> Option<&str> {
-        known.world().pods[&key()].unschedulable.as_deref()
+        known.world().pods[&key()].unschedulable_message.as_deref()
     }
 
     fn sent(message: &str) -> SchedulerCache {

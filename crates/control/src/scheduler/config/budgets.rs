@@ -5,9 +5,9 @@ use kai_engine::units::Span;
 
 use super::suggestion;
 use crate::objects::Malformed;
-use crate::objects::reader::Reader;
+use crate::objects::field_reader::FieldReader;
 
-pub(super) fn read(place: &Reader<'_>) -> Result<SearchBudget, Malformed> {
+pub(super) fn read(place: &FieldReader<'_>) -> Result<SearchBudget, Malformed> {
     let built_in = SearchBudget::default();
     let actions = place.field("maxActionSearchDuration");
     let generators = place.field("maxGeneratorSearchDuration");
@@ -25,7 +25,7 @@ pub(super) fn read(place: &Reader<'_>) -> Result<SearchBudget, Malformed> {
         multi_node_gang: own_or_default(&generators, "MultiNodeGang", built_in.multi_node_gang)?,
     };
     if budget.job_max.is_some_and(|most| budget.job_min >= most) {
-        return Err(least.wrong(
+        return Err(least.invalid(
             "the guaranteed search is not shorter than the longest",
             "make it shorter than maxJobSearchDuration",
         ));
@@ -33,18 +33,18 @@ pub(super) fn read(place: &Reader<'_>) -> Result<SearchBudget, Malformed> {
     Ok(budget)
 }
 
-fn known_keys(map: &Reader<'_>, known: &[&str]) -> Result<(), Malformed> {
+fn known_keys(map: &FieldReader<'_>, known: &[&str]) -> Result<(), Malformed> {
     for (key, place) in map.entries()? {
         if !known.contains(&key) {
             let problem = format!("`{key}` has no budget{}", suggestion(key, known.iter().copied()));
-            return Err(place.wrong(problem, format!("use {}", known.join(", "))));
+            return Err(place.invalid(problem, format!("use {}", known.join(", "))));
         }
     }
     Ok(())
 }
 
 /// The entry itself, else the configured default, else the built-in value.
-fn own_or_default(map: &Reader<'_>, key: &str, built_in: Option<u64>) -> Result<Option<u64>, Malformed> {
+fn own_or_default(map: &FieldReader<'_>, key: &str, built_in: Option<u64>) -> Result<Option<u64>, Malformed> {
     let own = steps(&map.field(key))?;
     let default = steps(&map.field("default"))?;
     Ok(own.or(default).map_or(built_in, |Bound(steps)| steps))
@@ -54,10 +54,10 @@ fn own_or_default(map: &Reader<'_>, key: &str, built_in: Option<u64>) -> Result<
 struct Bound(Option<u64>);
 
 /// `None` if nothing is written.
-fn steps(place: &Reader<'_>) -> Result<Option<Bound>, Malformed> {
+fn steps(place: &FieldReader<'_>) -> Result<Option<Bound>, Malformed> {
     let Some(Span(micros)) = place.span()? else { return Ok(None) };
     if micros < 0 {
-        return Err(place.wrong("a search cannot take less than no time", "use 0 for no bound"));
+        return Err(place.invalid("a search cannot take less than no time", "use 0 for no bound"));
     }
     let steps = u128::from(micros.unsigned_abs()) * u128::from(SearchBudget::STEPS_PER_SECOND) / 1_000_000;
     Ok(Some(Bound((micros > 0).then(|| u64::try_from(steps).unwrap_or(u64::MAX).max(1)))))
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn budget(value: &Value) -> Result<SearchBudget, Malformed> {
-        read(&Reader::root(value))
+        read(&FieldReader::root(value))
     }
 
     const SECOND: u64 = SearchBudget::STEPS_PER_SECOND;

@@ -6,7 +6,7 @@ use kai_engine::units::Span;
 use super::suggestion;
 use crate::duration;
 use crate::objects::Malformed;
-use crate::objects::reader::Reader;
+use crate::objects::field_reader::FieldReader;
 use crate::scheduler::settings::Settings;
 
 /// Flags that decide something here.
@@ -54,7 +54,11 @@ const OTHERS: [&str; 23] = [
     "version",
 ];
 
-pub(super) fn read(flags: &Reader<'_>, settings: &mut Settings, warnings: &mut Vec<String>) -> Result<(), Malformed> {
+pub(super) fn read(
+    flags: &FieldReader<'_>,
+    settings: &mut Settings,
+    warnings: &mut Vec<String>,
+) -> Result<(), Malformed> {
     for (name, place) in flags.entries()? {
         let text = place.scalar_text()?.unwrap_or_default();
         match name {
@@ -90,9 +94,9 @@ pub(super) fn read(flags: &Reader<'_>, settings: &mut Settings, warnings: &mut V
 }
 
 /// 0 switches consolidation off, -1 takes the bound away.
-fn preemptees(place: &Reader<'_>, text: &str, settings: &mut Settings) -> Result<(), Malformed> {
+fn preemptees(place: &FieldReader<'_>, text: &str, settings: &mut Settings) -> Result<(), Malformed> {
     let wrong =
-        || place.wrong(format!("`{text}` is not a number of pods"), "use 0 for never, -1 for no bound, or a number");
+        || place.invalid(format!("`{text}` is not a number of pods"), "use 0 for never, -1 for no bound, or a number");
     let number: i64 = text.parse().map_err(|_| wrong())?;
     settings.policy.consolidation_moves_max = match number {
         -1 => None,
@@ -105,17 +109,17 @@ fn preemptees(place: &Reader<'_>, text: &str, settings: &mut Settings) -> Result
     Ok(())
 }
 
-fn flag(place: &Reader<'_>, text: &str) -> Result<bool, Malformed> {
+fn flag(place: &FieldReader<'_>, text: &str) -> Result<bool, Malformed> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(place.wrong(format!("`{text}` is neither true nor false"), "write true or false")),
+        _ => Err(place.invalid(format!("`{text}` is neither true nor false"), "write true or false")),
     }
 }
 
-fn span(place: &Reader<'_>, text: &str) -> Result<Span, Malformed> {
+fn span(place: &FieldReader<'_>, text: &str) -> Result<Span, Malformed> {
     duration::parse(text)
-        .ok_or_else(|| place.wrong(format!("`{text}` is not a duration"), "write one such as 90s, 5m or 1h30m"))
+        .ok_or_else(|| place.invalid(format!("`{text}` is not a duration"), "write one such as 90s, 5m or 1h30m"))
 }
 
 #[cfg(test)]

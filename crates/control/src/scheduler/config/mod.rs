@@ -29,7 +29,7 @@ use serde_json::Value;
 use super::settings::Settings;
 use crate::did_you_mean::closest_match;
 use crate::objects::Malformed;
-use crate::objects::reader::Reader;
+use crate::objects::field_reader::FieldReader;
 
 /// Resolved settings and what was passed over on the way.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Configured {
 
     /// Reads a configuration file; `null` and an empty object are the built-in default.
     pub fn read(file: &Value) -> Result<Self, Malformed> {
-        let root = Reader::root(file);
+        let root = FieldReader::root(file);
         let mut warnings = Vec::new();
         if !file.is_null() {
             for (key, _) in root.entries()? {
@@ -96,16 +96,16 @@ pub fn action_named(name: &str) -> Option<Action> {
     ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action)
 }
 
-fn action(place: &Reader<'_>, name: &str) -> Result<Action, Malformed> {
+fn action(place: &FieldReader<'_>, name: &str) -> Result<Action, Malformed> {
     action_named(name).ok_or_else(|| {
         let names: Vec<&str> = ACTIONS.iter().map(|(name, _)| *name).collect();
         let hint = format!("use {}", names.join(", "));
-        place.wrong(format!("`{name}` is not an action{}", suggestion(name, names)), hint)
+        place.invalid(format!("`{name}` is not an action{}", suggestion(name, names)), hint)
     })
 }
 
 /// A comma-separated text, or a list. KAI refuses a file without actions by accident; here it has the default.
-fn actions(place: &Reader<'_>) -> Result<Vec<Action>, Malformed> {
+fn actions(place: &FieldReader<'_>) -> Result<Vec<Action>, Malformed> {
     let names: Vec<String> = match place.value() {
         Some(Value::Array(_)) => place.text_list()?,
         _ => place.text()?.unwrap_or_default().split(',').map(str::to_owned).collect(),
@@ -117,12 +117,12 @@ fn actions(place: &Reader<'_>) -> Result<Vec<Action>, Malformed> {
     names.into_iter().map(|name| action(place, name)).collect()
 }
 
-fn depth(place: &Reader<'_>) -> Result<Depth, Malformed> {
+fn depth(place: &FieldReader<'_>) -> Result<Depth, Malformed> {
     let mut depth = Depth::default();
     for (name, entry) in place.entries()? {
         let jobs = entry.count()?.filter(|jobs| *jobs > 0);
         let jobs = jobs.ok_or_else(|| {
-            entry.wrong("no job at all would be tried", "use a number from 1 up, or remove the line for all jobs")
+            entry.invalid("no job at all would be tried", "use a number from 1 up, or remove the line for all jobs")
         })?;
         let slot = match action(&entry, name)? {
             Action::Allocate => &mut depth.allocate,

@@ -4,14 +4,18 @@ use kai_engine::policy::{Action, DeviceOrder, PlacementStrategies, Strategy};
 
 use super::suggestion;
 use crate::objects::Malformed;
-use crate::objects::reader::Reader;
+use crate::objects::field_reader::FieldReader;
 use crate::scheduler::settings::Settings;
 
 const KEYS: [&str; 2] = ["gpu", "cpu"];
 const STRATEGIES: [(&str, Strategy); 2] = [("binpack", Strategy::Pack), ("spread", Strategy::Spread)];
 
 /// Applies the strategy, if there is one. A scheduler that spreads does not undo it by consolidating.
-pub(super) fn read(place: &Reader<'_>, settings: &mut Settings, warnings: &mut Vec<String>) -> Result<(), Malformed> {
+pub(super) fn read(
+    place: &FieldReader<'_>,
+    settings: &mut Settings,
+    warnings: &mut Vec<String>,
+) -> Result<(), Malformed> {
     let entries = place.entries()?;
     if entries.is_empty() {
         return Ok(());
@@ -32,12 +36,12 @@ pub(super) fn read(place: &Reader<'_>, settings: &mut Settings, warnings: &mut V
     Ok(())
 }
 
-fn strategy(place: &Reader<'_>) -> Result<Strategy, Malformed> {
+fn strategy(place: &FieldReader<'_>) -> Result<Strategy, Malformed> {
     let Some(name) = place.text()? else { return Ok(Strategy::Pack) };
     let known = STRATEGIES.iter().find(|(known, _)| *known == name).map(|(_, strategy)| *strategy);
     known.ok_or_else(|| {
         let names = STRATEGIES.map(|(name, _)| name);
-        place.wrong(format!("`{name}` is not a strategy{}", suggestion(name, names)), "use binpack or spread")
+        place.invalid(format!("`{name}` is not a strategy{}", suggestion(name, names)), "use binpack or spread")
     })
 }
 

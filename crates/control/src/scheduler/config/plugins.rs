@@ -12,7 +12,7 @@ use kai_engine::units::{ONE, Span};
 use super::suggestion;
 use crate::duration;
 use crate::objects::Malformed;
-use crate::objects::reader::Reader;
+use crate::objects::field_reader::FieldReader;
 use crate::scheduler::settings::{NumaSettings, Settings, TaskOrder};
 
 type Switch = fn(&mut Settings, &mut Arguments<'_>);
@@ -47,7 +47,11 @@ const TABLE: [(&str, Switch); 24] = [
 ];
 
 /// Replaces what plugins decide by what the list says; an absent list leaves the default.
-pub(super) fn read(tiers: &Reader<'_>, settings: &mut Settings, warnings: &mut Vec<String>) -> Result<(), Malformed> {
+pub(super) fn read(
+    tiers: &FieldReader<'_>,
+    settings: &mut Settings,
+    warnings: &mut Vec<String>,
+) -> Result<(), Malformed> {
     let mut plugins = Vec::new();
     for tier in tiers.items()? {
         plugins.extend(tier.field("plugins").items()?);
@@ -58,8 +62,8 @@ pub(super) fn read(tiers: &Reader<'_>, settings: &mut Settings, warnings: &mut V
     switch_all_off(settings);
     for plugin in plugins {
         let place = plugin.field("name");
-        let Some(name) = place.name()? else {
-            return Err(place.wrong("the plugin has no name", "add `name`"));
+        let Some(name) = place.non_empty_text()? else {
+            return Err(place.invalid("the plugin has no name", "add `name`"));
         };
         for (key, _) in plugin.entries()? {
             if key.starts_with("disable") {
@@ -105,14 +109,14 @@ fn switch_all_off(settings: &mut Settings) {
 /// Text arguments of one plugin. A value that cannot be used has its default, with a warning.
 struct Arguments<'a> {
     plugin: &'a str,
-    place: Reader<'a>,
+    place: FieldReader<'a>,
     warnings: &'a mut Vec<String>,
 }
 
 impl Arguments<'_> {
     /// The value of the first of these keys that is present.
     fn value<T>(&mut self, keys: &[&str], other: T, parse: impl Fn(&str) -> Option<T>) -> T {
-        let Some(place) = keys.iter().map(|key| self.place.field(key)).find(Reader::exists) else { return other };
+        let Some(place) = keys.iter().map(|key| self.place.field(key)).find(FieldReader::exists) else { return other };
         let text = place.scalar_text().ok().flatten();
         if let Some(value) = text.as_ref().and_then(|text| parse(text.trim())) {
             return value;

@@ -11,7 +11,7 @@ use kai_engine::units::Span;
 use super::suggestion;
 use crate::duration;
 use crate::objects::Malformed;
-use crate::objects::reader::Reader;
+use crate::objects::field_reader::FieldReader;
 use crate::scheduler::usage::prometheus::{Connection, Source};
 use crate::scheduler::usage::{UsageRule, Window};
 
@@ -23,7 +23,7 @@ const WINDOWS: [&str; 3] = ["sliding", "tumbling", "cron"];
 const MINUTE: Span = Span::seconds(60);
 const WEEK: Span = Span::seconds(7 * 24 * 3600);
 
-pub(super) fn read(place: &Reader<'_>) -> Result<Option<UsageRule>, Malformed> {
+pub(super) fn read(place: &FieldReader<'_>) -> Result<Option<UsageRule>, Malformed> {
     if !place.exists() {
         return Ok(None);
     }
@@ -35,7 +35,7 @@ pub(super) fn read(place: &Reader<'_>) -> Result<Option<UsageRule>, Malformed> {
         } else {
             format!("`{name}` is no source of usage{}", suggestion(&name, CLIENTS))
         };
-        return Err(client.wrong(problem, format!("use {}", CLIENTS.join(", "))));
+        return Err(client.invalid(problem, format!("use {}", CLIENTS.join(", "))));
     }
     let params = place.field("usageParams");
     let extra = params.field("extraParams");
@@ -58,19 +58,19 @@ pub(super) fn read(place: &Reader<'_>) -> Result<Option<UsageRule>, Malformed> {
     }))
 }
 
-fn connection(place: &Reader<'_>) -> Result<Connection, Malformed> {
+fn connection(place: &FieldReader<'_>) -> Result<Connection, Malformed> {
     let (url, variable) = (place.field("connectionString"), place.field("connectionStringEnvVar"));
-    let said = |place: &Reader<'_>| place.text_or_empty().map(|text| Some(text).filter(|text| !text.is_empty()));
+    let said = |place: &FieldReader<'_>| place.text_or_empty().map(|text| Some(text).filter(|text| !text.is_empty()));
     match (said(&url)?, said(&variable)?) {
         (None, None) => Ok(Connection::Unsaid),
         (Some(url), None) => Ok(Connection::Url(url)),
         (None, Some(variable)) => Ok(Connection::Variable(variable)),
-        (Some(_), Some(_)) => Err(variable.wrong("connectionString says it already", "keep one of the two")),
+        (Some(_), Some(_)) => Err(variable.invalid("connectionString says it already", "keep one of the two")),
     }
 }
 
 /// Metrics that go by other names in this cluster, of cores, bytes and GPUs.
-fn metrics(extra: &Reader<'_>, suffix: &str, usual: [String; 3]) -> Result<[String; 3], Malformed> {
+fn metrics(extra: &FieldReader<'_>, suffix: &str, usual: [String; 3]) -> Result<[String; 3], Malformed> {
     let mut names = usual;
     for (name, resource) in names.iter_mut().zip(["cpu", "memory", "gpu"]) {
         let said = extra.field(&format!("{resource}{suffix}")).text_or_empty()?;
@@ -81,7 +81,7 @@ fn metrics(extra: &Reader<'_>, suffix: &str, usual: [String; 3]) -> Result<[Stri
     Ok(names)
 }
 
-fn window(params: &Reader<'_>) -> Result<Window, Malformed> {
+fn window(params: &FieldReader<'_>) -> Result<Window, Malformed> {
     let size = window_size(&params.field("windowSize"))?.unwrap_or(WEEK);
     let kind = params.field("windowType");
     match kind.text_or_empty()?.as_str() {
@@ -89,34 +89,34 @@ fn window(params: &Reader<'_>) -> Result<Window, Malformed> {
         "tumbling" => {
             let first = params.field("tumblingWindowStartTime");
             let first = first.time()?.ok_or_else(|| {
-                first.wrong("a tumbling window needs a beginning", "write a time such as 2026-01-05T00:00:00Z")
+                first.invalid("a tumbling window needs a beginning", "write a time such as 2026-01-05T00:00:00Z")
             })?;
             Ok(Window::Tumbling { size, first })
         }
-        "cron" => Err(kind.wrong(
+        "cron" => Err(kind.invalid(
             "windows that follow a cron expression are not supported",
             "use tumbling with tumblingWindowStartTime and windowSize, which can begin every day or week",
         )),
         other => {
             let problem = format!("`{other}` is not a kind of window{}", suggestion(other, WINDOWS));
-            Err(kind.wrong(problem, "use sliding or tumbling"))
+            Err(kind.invalid(problem, "use sliding or tumbling"))
         }
     }
 }
 
 /// Prometheus' notation, which knows days and weeks. KAI takes what it cannot read as a window that begins now and so
 /// forgets everything; here it is an error.
-fn window_size(place: &Reader<'_>) -> Result<Option<Span>, Malformed> {
+fn window_size(place: &FieldReader<'_>) -> Result<Option<Span>, Malformed> {
     let Some(text) = place.text()?.filter(|text| !text.is_empty()) else { return Ok(None) };
     match duration::parse_long(text).filter(|size| size.0 > 0) {
         Some(size) => Ok(Some(size)),
-        None => Err(place.wrong(format!("`{text}` is not the size of a window"), "write one such as 1w, 7d or 12h")),
+        None => Err(place.invalid(format!("`{text}` is not the size of a window"), "write one such as 1w, 7d or 12h")),
     }
 }
 
-fn positive(place: &Reader<'_>) -> Result<Option<Span>, Malformed> {
+fn positive(place: &FieldReader<'_>) -> Result<Option<Span>, Malformed> {
     match place.span()? {
-        Some(span) if span.0 <= 0 => Err(place.wrong("time does not pass that way", "use a span such as 1m")),
+        Some(span) if span.0 <= 0 => Err(place.invalid("time does not pass that way", "use a span such as 1m")),
         span => Ok(span),
     }
 }
@@ -131,12 +131,12 @@ mod tests {
 
     fn rule(params: &Value) -> Result<Option<UsageRule>, Malformed> {
         let file = json!({"usageDBConfig": {"clientType": "prometheus", "usageParams": params}});
-        read(&Reader::root(&file).field("usageDBConfig"))
+        read(&FieldReader::root(&file).field("usageDBConfig"))
     }
 
     #[test]
     fn absent_is_off() {
-        assert_eq!(read(&Reader::root(&json!({})).field("usageDBConfig")), Ok(None));
+        assert_eq!(read(&FieldReader::root(&json!({})).field("usageDBConfig")), Ok(None));
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn prometheus_is_named_once() {
-        let connection = |config: &Value| connection(&Reader::root(config)).map_err(|wrong| wrong.to_string());
+        let connection = |config: &Value| connection(&FieldReader::root(config)).map_err(|wrong| wrong.to_string());
         let url = json!({"connectionString": "http://prometheus:9090"});
         assert_eq!(connection(&url), Ok(Connection::Url("http://prometheus:9090".to_owned())));
         let variable = json!({"connectionStringEnvVar": "PROMETHEUS"});
@@ -210,7 +210,7 @@ mod tests {
             ],
         );
         let file = json!({"clientType": "promethus"});
-        let wrong = read(&Reader::root(&file)).unwrap_err();
+        let wrong = read(&FieldReader::root(&file)).unwrap_err();
         expect!["clientType: `promethus` is no source of usage; did you mean prometheus?; use prometheus, simulated, fake, fake-with-history"]
             .assert_eq(&format!("{wrong}; {}", wrong.hint));
     }

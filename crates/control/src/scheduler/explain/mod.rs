@@ -25,7 +25,7 @@ use super::effect::Explanation;
 use super::lower::Lowered;
 use crate::did_you_mean::closest_match;
 use crate::duration;
-use crate::objects::reader::write_time;
+use crate::objects::field_reader::write_time;
 use crate::objects::{PodGroup, TopologyConstraint};
 use crate::world::World;
 

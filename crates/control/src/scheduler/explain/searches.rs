@@ -8,7 +8,7 @@ use kai_engine::units::QueueResource;
 use super::amounts::{amount, count, number};
 use super::cache::RecentCache;
 use crate::duration;
-use crate::objects::reader::write_time;
+use crate::objects::field_reader::write_time;
 use crate::scheduler::lower::Lowered;
 
 /// Explains all searches for victims; `None` if there was none. Jobs of a queue are often pending for the same reasons.

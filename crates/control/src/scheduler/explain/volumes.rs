@@ -15,7 +15,7 @@ pub(in crate::scheduler) fn claims<'w>(
     world: &'w World,
     pod: &'w Pod,
 ) -> impl Iterator<Item = &'w PersistentVolumeClaim> {
-    let names = pod.mounts.iter().flat_map(|mounts| mounts.all_claims());
+    let names = pod.prerequisites.iter().flat_map(|prerequisites| prerequisites.all_claims());
     names.filter_map(|name| world.volume_claims.get(&Key::new(&*pod.key.namespace, name)))
 }
 
@@ -30,22 +30,22 @@ pub(in crate::scheduler) fn volume_of<'w>(
 /// The class of a claim that gets its volume when its pod has a node.
 pub(in crate::scheduler) fn waits_for<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w StorageClass> {
     let class = world.storage_classes.get(&claim.class);
-    class.filter(|class| class.waits && claim.volume.is_none())
+    class.filter(|class| class.wait_for_first_consumer && claim.volume.is_none())
 }
 
 /// What the pod lacks on every node.
 pub(in crate::scheduler) fn missing(world: &World, pod: &Pod) -> Vec<String> {
-    let Some(mounts) = pod.mounts.as_deref() else { return Vec::new() };
+    let Some(prerequisites) = pod.prerequisites.as_deref() else { return Vec::new() };
     let namespace = pod.key.namespace.as_str();
     let mut problems = Vec::new();
-    for name in &mounts.config_maps {
+    for name in &prerequisites.config_maps {
         let key = Key::new(namespace, name);
         if !world.config_maps.contains_key(&key) {
             problems.push(format!("ConfigMap {key} does not exist: create it, or make the reference to it optional"));
         }
     }
-    for name in mounts.all_claims() {
-        let (key, own) = (Key::new(namespace, name), mounts.own_claims.contains(name));
+    for name in prerequisites.all_claims() {
+        let (key, own) = (Key::new(namespace, name), prerequisites.ephemeral_claims.contains(name));
         match world.volume_claims.get(&key) {
             None if own => problems.push(format!("PersistentVolumeClaim {key} has not been created for it yet")),
             None => problems.push(format!("PersistentVolumeClaim {key} does not exist: create it")),
@@ -114,7 +114,7 @@ pub(in crate::scheduler) fn advice(world: &World, pod: &Pod, tally: &ObstacleCou
                 Some(node) => {
                     advice.push(format!("A volume for claim {key} is being provisioned for node {node}."));
                 }
-                None if class.makes_volumes() => {
+                None if class.provisions() => {
                     advice.push(format!("StorageClass {name} of claim {key} only provisions in its allowedTopologies."))
                 }
                 None => advice.push(format!(

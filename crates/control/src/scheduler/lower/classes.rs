@@ -11,7 +11,7 @@ use kai_engine::snapshot::{Class, NodeRule};
 
 use super::nodes::{Facts, Mig, Selected};
 use super::volumes::{Needs, Refusals};
-use crate::objects::{NodeTerm, Pod, Request, Sharing, Toleration};
+use crate::objects::{GpuSharing, NodeTerm, Pod, Request, Toleration};
 
 /// What a request is about, as far as rules care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,8 +30,8 @@ impl Kind {
     fn of(request: &Request, claim: ClaimRule) -> Self {
         match request.sharing {
             _ if request.legacy_mig => Self::LegacyMig,
-            Some(Sharing::Fraction { .. }) => Self::Fraction,
-            Some(Sharing::Memory { .. }) => Self::GpuMemory,
+            Some(GpuSharing::Fraction { .. }) => Self::Fraction,
+            Some(GpuSharing::Memory { .. }) => Self::GpuMemory,
             None if request.is_mig() => Self::Mig,
             None if request.resources.gpus > 0 => Self::WholeGpu,
             None if claim.needs_gpu => Self::Claimed,

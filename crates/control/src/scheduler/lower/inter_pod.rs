@@ -18,7 +18,7 @@ use super::classes::{tolerated, wanted};
 use super::pod_partition::Roster;
 use super::{Names, nodes};
 use crate::key::{Key, PodKey};
-use crate::objects::{LabelSelector, Namespace, NodeTerm, Pod, PodTerm, SpreadRule, Toleration};
+use crate::objects::{LabelSelector, Namespace, NodeTerm, Pod, PodAffinityTerm, Toleration, TopologySpreadConstraint};
 use crate::world::World;
 
 /// Pods that a term or constraint selects.
@@ -83,7 +83,7 @@ struct Terms<'w> {
     near: Vec<(SoughtId, &'w str)>,
     apart: Vec<(SoughtId, &'w str)>,
     liked: Vec<(SoughtId, &'w str, i32)>,
-    spread: Vec<(SoughtId, Where<'w>, &'w SpreadRule)>,
+    spread: Vec<(SoughtId, Where<'w>, &'w TopologySpreadConstraint)>,
     /// Its volume claims that one pod may use at a time.
     alone: Vec<&'w Key>,
 }
@@ -189,8 +189,8 @@ impl<'w> Relations<'w> {
             for (sought, place, rule) in &terms.spread {
                 let spread = SpreadConstraint {
                     matcher: self.matchers[&(Who::Found(vec![*sought]), place.clone())],
-                    skew_max: rule.skew_max,
-                    domains_min: rule.domains_min,
+                    skew_max: rule.max_skew,
+                    domains_min: rule.min_domains,
                     counts_itself: found.contains(sought),
                 };
                 if rule.required {
@@ -245,7 +245,8 @@ impl<'w> Relations<'w> {
 }
 
 /// What decides which nodes count for the spread constraints of a pod.
-type ReachKey<'w> = (&'w [SpreadRule], &'w BTreeMap<String, String>, Option<&'w [NodeTerm]>, &'w [Toleration]);
+type ReachKey<'w> =
+    (&'w [TopologySpreadConstraint], &'w BTreeMap<String, String>, Option<&'w [NodeTerm]>, &'w [Toleration]);
 
 /// Gives numbers to whom terms seek.
 struct TermReader<'a, 'w> {
@@ -273,20 +274,20 @@ impl<'a, 'w> TermReader<'a, 'w> {
     /// `None` if the pod asks nothing of others.
     fn terms(&mut self, pod: &'w Pod) -> Option<Terms<'w>> {
         let alone = self.alone_in(pod);
-        let Some(written) = pod.relations.as_deref() else {
+        let Some(written) = pod.inter_pod.as_deref() else {
             return (!alone.is_empty()).then(|| Terms { alone, ..Terms::default() });
         };
-        let mut term = |term: &'w PodTerm| (self.whom(term, pod), term.topology_key.as_str());
-        let near = written.near.iter().map(&mut term).collect();
-        let apart = written.apart.iter().map(&mut term).collect();
-        let liked = written.liked.iter().map(|(weight, liked)| {
+        let mut term = |term: &'w PodAffinityTerm| (self.whom(term, pod), term.topology_key.as_str());
+        let near = written.required_affinity.iter().map(&mut term).collect();
+        let apart = written.required_anti_affinity.iter().map(&mut term).collect();
+        let liked = written.preferred.iter().map(|(weight, liked)| {
             let (sought, key) = term(liked);
             (sought, key, *weight)
         });
         let liked = liked.collect();
-        let reach = self.reach(&written.spread, pod);
+        let reach = self.reach(&written.topology_spread, pod);
         let mut spread = Vec::new();
-        for (rule, nodes) in written.spread.iter().zip(reach) {
+        for (rule, nodes) in written.topology_spread.iter().zip(reach) {
             let sought = self.number(at_home(pod, rule.selector.as_ref()));
             spread.push((sought, (rule.topology_key.as_str(), Some(nodes)), rule));
         }
@@ -295,8 +296,10 @@ impl<'a, 'w> TermReader<'a, 'w> {
 
     /// Claims of the pod that one pod may use at a time.
     fn alone_in(&self, pod: &Pod) -> Vec<&'w Key> {
-        let Some(mounts) = pod.mounts.as_deref().filter(|_| !self.alone.is_empty()) else { return Vec::new() };
-        let claims = mounts.all_claims().map(|name| Key::new(&*pod.key.namespace, name));
+        let Some(prerequisites) = pod.prerequisites.as_deref().filter(|_| !self.alone.is_empty()) else {
+            return Vec::new();
+        };
+        let claims = prerequisites.all_claims().map(|name| Key::new(&*pod.key.namespace, name));
         claims.filter_map(|key| self.alone.get(&key).copied()).collect()
     }
 
@@ -308,7 +311,7 @@ impl<'a, 'w> TermReader<'a, 'w> {
         })
     }
 
-    fn whom(&mut self, term: &'w PodTerm, pod: &'w Pod) -> SoughtId {
+    fn whom(&mut self, term: &'w PodAffinityTerm, pod: &'w Pod) -> SoughtId {
         let selector = term.selector.as_ref();
         let sought = match &term.namespace_selector {
             None if term.namespaces.is_empty() => at_home(pod, selector),
@@ -327,10 +330,10 @@ impl<'a, 'w> TermReader<'a, 'w> {
 
     /// The nodes that count for each constraint: those with the labels of all constraints of its kind that its
     /// policies do not leave out.
-    fn reach(&mut self, rules: &'w [SpreadRule], pod: &'w Pod) -> Vec<FixedBitSet> {
+    fn reach(&mut self, rules: &'w [TopologySpreadConstraint], pod: &'w Pod) -> Vec<FixedBitSet> {
         let key: ReachKey<'w> = (rules, &pod.node_selector, pod.node_affinity.as_deref(), &pod.tolerations);
         let list = &self.nodes.list;
-        let count = |rule: &SpreadRule| {
+        let count = |rule: &TopologySpreadConstraint| {
             let mut set = FixedBitSet::with_capacity(list.len());
             set.extend(list.iter().enumerate().filter_map(|(index, facts)| {
                 let alike = rules.iter().filter(|other| other.required == rule.required);

@@ -106,7 +106,7 @@ pub(super) fn add<'w>(
         maker.stand_in(&roster.sharing);
     }
     let mut faults = Vec::new();
-    let standard = PriorityClass::standard(&world.priority_classes);
+    let standard = PriorityClass::global_default_value(&world.priority_classes);
     for job in &roster.jobs {
         if let Some(fault) = &job.plan.fault {
             faults.push((maker.names.jobs.len(), fault.clone()));

@@ -45,7 +45,7 @@ impl Traits {
     fn note(&mut self, pod: &Pod) {
         self.ask_for_more |= !pod.request.resources.scalars.is_empty();
         self.claim_devices |= !pod.claims.is_empty();
-        self.mind_others |= pod.relations.is_some();
+        self.mind_others |= pod.inter_pod.is_some();
     }
 }
 

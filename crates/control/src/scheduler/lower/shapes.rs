@@ -14,7 +14,7 @@ use super::numa::Zones;
 use super::pod_partition::Roster;
 use crate::devices::{Consumed, Inventory};
 use crate::objects::resources::mig_profile;
-use crate::objects::{Request, Resources, Sharing};
+use crate::objects::{GpuSharing, Request, Resources};
 
 /// Names of the columns that every snapshot has.
 pub(super) const FIXED_NAMES: [&str; 4] = ["CPU", "memory", "GPUs", "pods"];
@@ -68,8 +68,8 @@ pub(super) fn vector(resources: &Resources, columns: &[ExtraColumn<'_>]) -> Vec<
 /// What a request costs its queue, in millionths of a GPU. Memory costs nothing until a node is known.
 pub(super) fn quota_gpu(request: &Request) -> i64 {
     match request.sharing {
-        Some(Sharing::Fraction { devices, portion }) => share_of_gpu(portion, devices),
-        Some(Sharing::Memory { .. }) => 0,
+        Some(GpuSharing::Fraction { devices, portion }) => share_of_gpu(portion, devices),
+        Some(GpuSharing::Memory { .. }) => 0,
         None => {
             let slices = |(name, count): (&str, i64)| i64::from(mig_profile(name).0) * count;
             GPU * (request.resources.gpus + request.resources.migs().map(slices).sum::<i64>())
@@ -121,8 +121,8 @@ impl<'w> Shapes<'w> {
 
 fn shape(request: &Request, columns: &[ExtraColumn<'_>]) -> Shape {
     let gpu = match request.sharing {
-        Some(Sharing::Fraction { devices, portion }) => GpuAsk::Share { devices, portion },
-        Some(Sharing::Memory { devices, mib }) => GpuAsk::Memory { devices, mib },
+        Some(GpuSharing::Fraction { devices, portion }) => GpuAsk::Share { devices, portion },
+        Some(GpuSharing::Memory { devices, mib }) => GpuAsk::Memory { devices, mib },
         None if request.is_mig() => GpuAsk::Mig,
         None if request.resources.gpus > 0 => GpuAsk::Whole,
         None => GpuAsk::None,

@@ -70,7 +70,7 @@ fn same_rules(left: &Pod, right: &Pod) -> bool {
         && left.priority_class == right.priority_class
         && left.priority == right.priority
         && left.host_ports == right.host_ports
-        && left.other_rules == right.other_rules
+        && left.signature_extra == right.signature_extra
 }
 
 impl Signatures {
@@ -128,7 +128,7 @@ fn pod_key(pod: &Pod, task: &TaskRow, rules: u32, world: &World) -> PodKey {
         inter_pod: task.inter_pod,
         claims: pod.claims.iter().map(|claim| claim_key(pod, claim, world)).collect(),
         volumes: (rules, task.volumes),
-        other: pod.other_rules.clone(),
+        other: pod.signature_extra.clone(),
     }
 }
 

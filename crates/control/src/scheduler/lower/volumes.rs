@@ -12,7 +12,7 @@ use kai_engine::snapshot::{NodeRule, VolumeNeed};
 
 use super::nodes;
 use crate::objects::{
-    LabelSelector, Mounts, NodeTerm, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, VolumeMode,
+    LabelSelector, NodeTerm, PersistentVolume, PersistentVolumeClaim, Pod, Prerequisites, StorageClass, VolumeMode,
 };
 use crate::scheduler::explain::volumes::{claims, missing, volume_of, waits_for};
 use crate::world::World;
@@ -65,7 +65,7 @@ pub(super) struct Volumes<'a, 'w> {
     world: &'w World,
     nodes: &'a nodes::Selected<'w>,
     table: &'a mut RuleTable,
-    by_mounts: BTreeMap<(&'w str, &'w Mounts), Needs>,
+    by_prerequisites: BTreeMap<(&'w str, &'w Prerequisites), Needs>,
     by_volume: BTreeMap<ReachKey<'w>, Refusals>,
     by_wish: BTreeMap<Wish<'w>, (Refusals, Vec<(u32, i64)>)>,
     /// Drivers, unless no node limits their volumes.
@@ -93,7 +93,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
             world,
             nodes,
             table,
-            by_mounts: BTreeMap::new(),
+            by_prerequisites: BTreeMap::new(),
             by_volume: BTreeMap::new(),
             by_wish: BTreeMap::new(),
             drivers: BTreeMap::new(),
@@ -106,13 +106,13 @@ impl<'a, 'w> Volumes<'a, 'w> {
 
     /// What the pod needs. Pods of a gang usually mount the same.
     pub(super) fn of(&mut self, pod: &'w Pod, builder: &mut Builder) -> Needs {
-        let Some(mounts) = pod.mounts.as_deref() else { return Needs::default() };
-        let key = (pod.key.namespace.as_str(), mounts);
-        if let Some(known) = self.by_mounts.get(&key) {
+        let Some(prerequisites) = pod.prerequisites.as_deref() else { return Needs::default() };
+        let key = (pod.key.namespace.as_str(), prerequisites);
+        if let Some(known) = self.by_prerequisites.get(&key) {
             return known.clone();
         }
         let needs = self.work_out(pod, builder);
-        self.by_mounts.insert(key, needs.clone());
+        self.by_prerequisites.insert(key, needs.clone());
         needs
     }
 
@@ -186,7 +186,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
         class: &'w StorageClass,
         builder: &mut Builder,
     ) -> (Refusals, Vec<(u32, i64)>) {
-        let kept = self.world.volumes.values().find(|volume| volume.is_kept_for(claim) && volume.suits(claim));
+        let kept = self.world.volumes.values().find(|volume| volume.is_prebound_to(claim) && volume.can_bind_to(claim));
         let wish = Wish {
             class: &class.name,
             bytes: claim.bytes,
@@ -203,12 +203,12 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let ready: Vec<&PersistentVolume> = match kept {
             _ if wish.selected_node.is_some() => Vec::new(),
             Some(kept) => vec![kept],
-            None => self.world.volumes.values().filter(|volume| volume.suits(claim)).collect(),
+            None => self.world.volumes.values().filter(|volume| volume.can_bind_to(claim)).collect(),
         };
         let found = |facts: &nodes::Facts<'_>| ready.iter().any(|volume| reaches(volume, facts));
         let made = |facts: &nodes::Facts<'_>| {
             let here = wish.selected_node.is_none_or(|node| node == facts.node.name);
-            here && class.makes_volumes_at(&facts.node.labels)
+            here && class.can_provision_on(&facts.node.labels)
         };
         let room = |facts: &nodes::Facts<'_>| has_room(self.world, claim, class, &facts.node.labels);
         let nowhere = self.refused(NodeRule::NoVolume, |facts| found(facts) || made(facts));
@@ -229,7 +229,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
     ) -> Vec<(u32, i64)> {
         let all = self.world.volumes.values();
         let all: Vec<&PersistentVolume> = all.filter(|volume| volume.class == class.name && is_free(volume)).collect();
-        if !class.makes_volumes() {
+        if !class.provisions() {
             // Whoever wants less competes for the same volumes, and so does whoever wants the same.
             let mut kinds: Vec<u32> =
                 [all.as_slice(), ready].iter().map(|volumes| self.handmade(class, volumes, builder)).collect();
@@ -237,7 +237,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
             return kinds.into_iter().map(|kind| (kind, 1)).collect();
         }
         // Where volumes are ready as well, how many of them will be taken is not known.
-        match claim.bytes.filter(|_| all.is_empty() && tells_capacity(self.world, class)) {
+        match claim.bytes.filter(|_| all.is_empty() && reports_capacity(self.world, class)) {
             Some(bytes) => vec![(self.told(class, builder), bytes)],
             None => Vec::new(),
         }
@@ -336,8 +336,8 @@ fn in_zones(zones: &[(&str, &str)], labels: &BTreeMap<String, String>) -> bool {
         })
 }
 
-fn tells_capacity(world: &World, class: &StorageClass) -> bool {
-    world.csi_drivers.get(&class.provisioner).is_some_and(|driver| driver.tells_capacity)
+fn reports_capacity(world: &World, class: &StorageClass) -> bool {
+    world.csi_drivers.get(&class.provisioner).is_some_and(|driver| driver.reports_capacity)
 }
 
 /// Whether the driver has the space, as far as it tells.
@@ -347,7 +347,7 @@ fn has_room(
     class: &StorageClass,
     labels: &BTreeMap<String, String>,
 ) -> bool {
-    let Some(bytes) = claim.bytes.filter(|_| tells_capacity(world, class)) else { return true };
+    let Some(bytes) = claim.bytes.filter(|_| reports_capacity(world, class)) else { return true };
     let enough = |largest: i64| largest >= bytes;
     let mut told = world.storage_capacities.values();
     told.any(|capacity| capacity.concerns(&class.name, labels) && capacity.largest.is_some_and(enough))

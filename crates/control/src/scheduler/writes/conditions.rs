@@ -97,7 +97,7 @@ impl CycleWrites<'_> {
 
     /// `PodScheduled=False`, if wanted, and the event.
     pub(super) fn set_unschedulable(&mut self, pod: &PodKey, reason: &'static str, message: &str, condition: bool) {
-        let known = self.world.pods.get(pod).and_then(|row| row.unschedulable.as_deref());
+        let known = self.world.pods.get(pod).and_then(|row| row.unschedulable_message.as_deref());
         if condition && !known.is_some_and(|known| self.debounced || known == message) {
             let (pod, message, is_update) = (pod.clone(), message.to_owned(), known.is_some());
             self.writes.push(Write::SetUnschedulable { pod, reason, message, is_update });

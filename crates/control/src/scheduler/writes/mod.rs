@@ -25,7 +25,7 @@ use super::config::action_name;
 use super::effect::{CycleResult, Effect, QueueView};
 use super::settings::Settings;
 use crate::key::{GroupKey, Key, PodKey};
-use crate::objects::reader::write_time;
+use crate::objects::field_reader::write_time;
 use crate::world::World;
 
 /// One API call. All are idempotent.

@@ -57,7 +57,7 @@ fn after(mut world: World, writes: &[Write]) -> World {
                 world.pod_groups.get_mut(group).unwrap().conditions.clone_from(conditions);
             }
             Write::SetUnschedulable { pod, message, .. } => {
-                world.pods.get_mut(pod).unwrap().unschedulable = Some(message.clone());
+                world.pods.get_mut(pod).unwrap().unschedulable_message = Some(message.clone());
             }
             _ => {}
         }

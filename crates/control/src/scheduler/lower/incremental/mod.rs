@@ -34,7 +34,7 @@ use crate::kinds::ObjectId;
 use crate::objects::{Phase, Pod, TopologyConstraint};
 use crate::scheduler::effect::{Effect, Problem};
 use crate::scheduler::settings::{Settings, Usage};
-use crate::world::{Changes, World};
+use crate::world::{ChangeLog, World};
 
 /// The last snapshot and everything that its ids stand for.
 #[derive(Debug)]
@@ -158,9 +158,9 @@ impl Memory {
         settings: &Settings,
         usage: &Usage,
         now: Timestamp,
-        changes: &Changes,
+        changes: &ChangeLog,
     ) -> Option<Self> {
-        let Changes::These(changes) = changes else { return None };
+        let ChangeLog::Entries(changes) = changes else { return None };
         self.update(world, settings, usage, now, changes).ok()?;
         Some(self)
     }

@@ -27,7 +27,7 @@ fn node(name: usize, cordoned: bool) -> Value {
 
 fn pod() -> impl Strategy<Value = Event> {
     let what = (0..8usize, proptest::option::weighted(0.9, 0..5usize), 0..3usize, 0..4usize);
-    let mounts = proptest::option::weighted(0.3, prop::sample::select(&["local", "limited", "settings"][..]));
+    let prerequisites = proptest::option::weighted(0.3, prop::sample::select(&["local", "limited", "settings"][..]));
     let how = (
         prop::sample::select(&["Pending", "Running", "Succeeded", "Failed"][..]),
         proptest::option::weighted(0.6, 0..4usize),
@@ -35,8 +35,8 @@ fn pod() -> impl Strategy<Value = Event> {
         proptest::option::weighted(0.3, prop::sample::select(&["a", "b"][..])),
         prop::sample::select(&["kai-scheduler", "kai-scheduler", "kai-scheduler", "kai-scheduler", "other"][..]),
     );
-    (what, how, any::<bool>(), mounts).prop_map(
-        |((name, group, gpus, selector), (phase, node, deletion, leaf, scheduler), gated, mounts)| {
+    (what, how, any::<bool>(), prerequisites).prop_map(
+        |((name, group, gpus, selector), (phase, node, deletion, leaf, scheduler), gated, prerequisites)| {
             let mut metadata = metadata(&format!("p{name}"));
             if let Some(group) = group {
                 metadata["annotations"] = json!({"pod-group-name": format!("g{group}")});
@@ -46,7 +46,7 @@ fn pod() -> impl Strategy<Value = Event> {
             let requests = json!({"cpu": 1, "nvidia.com/gpu": gpus});
             let mut spec = json!({"schedulerName": scheduler, "containers": [{"resources": {"requests": requests}}]});
             spec["nodeSelector"] = if selector == 0 { json!({"zone": "x"}) } else { json!({}) };
-            match mounts {
+            match prerequisites {
                 Some("settings") => spec["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "settings"}}]),
                 Some(claim) => spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]),
                 None => {}

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 
 /// Claims and config maps of a pod, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mounts {
-    /// Claims that somebody made.
+pub struct Prerequisites {
+    /// Claims that exist by themselves.
     pub claims: BTreeSet<String>,
     /// Claims that are made for the pod alone, and go with it.
-    pub own_claims: BTreeSet<String>,
+    pub ephemeral_claims: BTreeSet<String>,
     /// Config maps without which it cannot start.
     pub config_maps: BTreeSet<String>,
 }
@@ -19,55 +19,59 @@ pub struct Mounts {
 /// Kubernetes itself keeps this one in every namespace, and nearly every pod mounts it.
 const ROOT_CERTIFICATE: &str = "kube-root-ca.crt";
 
-impl Mounts {
-    /// Reads a pod's `spec`; `None` if it needs nothing. config maps that begin with `made_later` are made for the pod
+impl Prerequisites {
+    /// Reads a pod's `spec`; `None` if it needs nothing. Config maps that begin with `created_at_bind` are made for the pod
     /// when it is bound.
-    pub(crate) fn read(spec: &Reader<'_>, pod: &str, made_later: Option<&str>) -> Result<Option<Box<Self>>, Malformed> {
-        let mut mounts = Self::default();
+    pub(crate) fn read(
+        spec: &FieldReader<'_>,
+        pod: &str,
+        created_at_bind: Option<&str>,
+    ) -> Result<Option<Box<Self>>, Malformed> {
+        let mut prerequisites = Self::default();
         let containers = containers(spec)?;
         let mounted = mounted(&containers)?;
         for volume in spec.field("volumes").items()? {
             let name = volume.field("name").text_or_empty()?;
-            mounts.claims.extend(volume.field("persistentVolumeClaim").field("claimName").name()?);
+            prerequisites.claims.extend(volume.field("persistentVolumeClaim").field("claimName").non_empty_text()?);
             if volume.field("ephemeral").exists() {
-                mounts.own_claims.insert(format!("{pod}-{name}"));
+                prerequisites.ephemeral_claims.insert(format!("{pod}-{name}"));
             }
             if mounted.contains(&name) {
-                mounts.need(&volume.field("configMap"))?;
+                prerequisites.need(&volume.field("configMap"))?;
                 for source in volume.field("projected").field("sources").items()? {
-                    mounts.need(&source.field("configMap"))?;
+                    prerequisites.need(&source.field("configMap"))?;
                 }
             }
         }
         for container in containers {
             for variable in container.field("env").items()? {
-                mounts.need(&variable.field("valueFrom").field("configMapKeyRef"))?;
+                prerequisites.need(&variable.field("valueFrom").field("configMapKeyRef"))?;
             }
             for source in container.field("envFrom").items()? {
-                mounts.need(&source.field("configMapRef"))?;
+                prerequisites.need(&source.field("configMapRef"))?;
             }
         }
-        mounts.config_maps.remove(ROOT_CERTIFICATE);
-        if let Some(prefix) = made_later.filter(|prefix| !prefix.is_empty()) {
-            mounts.config_maps.retain(|name| !name.starts_with(prefix));
+        prerequisites.config_maps.remove(ROOT_CERTIFICATE);
+        if let Some(prefix) = created_at_bind.filter(|prefix| !prefix.is_empty()) {
+            prerequisites.config_maps.retain(|name| !name.starts_with(prefix));
         }
-        Ok((mounts != Self::default()).then(|| Box::new(mounts)))
+        Ok((prerequisites != Self::default()).then(|| Box::new(prerequisites)))
     }
 
-    fn need(&mut self, place: &Reader<'_>) -> Result<(), Malformed> {
+    fn need(&mut self, place: &FieldReader<'_>) -> Result<(), Malformed> {
         if !place.field("optional").flag()?.unwrap_or(false) {
-            self.config_maps.extend(place.field("name").name()?);
+            self.config_maps.extend(place.field("name").non_empty_text()?);
         }
         Ok(())
     }
 
     /// All claims, by name.
     pub fn all_claims(&self) -> impl Iterator<Item = &str> {
-        self.claims.union(&self.own_claims).map(String::as_str)
+        self.claims.union(&self.ephemeral_claims).map(String::as_str)
     }
 }
 
-fn containers<'a>(spec: &Reader<'a>) -> Result<Vec<Reader<'a>>, Malformed> {
+fn containers<'a>(spec: &FieldReader<'a>) -> Result<Vec<FieldReader<'a>>, Malformed> {
     let mut all = Vec::new();
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         all.extend(spec.field(list).items()?);
@@ -76,11 +80,11 @@ fn containers<'a>(spec: &Reader<'a>) -> Result<Vec<Reader<'a>>, Malformed> {
 }
 
 /// Names of volumes that some container mounts.
-fn mounted(containers: &[Reader<'_>]) -> Result<BTreeSet<String>, Malformed> {
+fn mounted(containers: &[FieldReader<'_>]) -> Result<BTreeSet<String>, Malformed> {
     let mut names = BTreeSet::new();
     for container in containers {
         for mount in container.field("volumeMounts").items()? {
-            names.extend(mount.field("name").name()?);
+            names.extend(mount.field("name").non_empty_text()?);
         }
     }
     Ok(names)
@@ -92,17 +96,19 @@ mod tests {
 
     use super::*;
 
-    fn read(spec: &Value, made_later: Option<&str>) -> Mounts {
-        Mounts::read(&Reader::root(spec), "pod", made_later).unwrap().map_or_else(Mounts::default, |mounts| *mounts)
+    fn read(spec: &Value, created_at_bind: Option<&str>) -> Prerequisites {
+        Prerequisites::read(&FieldReader::root(spec), "pod", created_at_bind)
+            .unwrap()
+            .map_or_else(Prerequisites::default, |prerequisites| *prerequisites)
     }
 
     #[test]
     fn claims_are_named_or_made_for_the_pod() {
         let volumes = json!([{"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "scratch", "ephemeral": {}}, {"name": "s", "emptyDir": {}}]);
-        let mounts = read(&json!({ "volumes": volumes }), None);
-        assert_eq!(mounts.all_claims().collect::<Vec<_>>(), ["data", "pod-scratch"]);
-        assert_eq!(mounts.own_claims.into_iter().collect::<Vec<_>>(), ["pod-scratch"]);
+        let prerequisites = read(&json!({ "volumes": volumes }), None);
+        assert_eq!(prerequisites.all_claims().collect::<Vec<_>>(), ["data", "pod-scratch"]);
+        assert_eq!(prerequisites.ephemeral_claims.into_iter().collect::<Vec<_>>(), ["pod-scratch"]);
     }
 
     #[test]

@@ -32,12 +32,12 @@ const TEXT: &str = "text";
 
 /// A place in an object: its path and the value there, if any. `null` is no value.
 #[derive(Clone)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct FieldReader<'a> {
     path: String,
     value: Option<&'a Value>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     pub(crate) fn root(value: &'a Value) -> Self {
         Self { path: String::new(), value: Some(value) }
     }
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         Self { path, value: self.value.and_then(|value| value.get(key)).filter(|value| !value.is_null()) }
     }
 
-    pub(crate) fn wrong(&self, problem: impl Into<String>, hint: impl Into<String>) -> Malformed {
+    pub(crate) fn invalid(&self, problem: impl Into<String>, hint: impl Into<String>) -> Malformed {
         Malformed::new(self.path.clone(), problem, hint)
     }
 
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
             Value::Bool(_) | Value::Number(_) if what == TEXT => format!("put it in quotes: \"{value}\""),
             _ => format!("write {what} here"),
         };
-        self.wrong(format!("expected {what}, found {}", describe(value)), hint)
+        self.invalid(format!("expected {what}, found {}", describe(value)), hint)
     }
 
     pub(crate) fn text(&self) -> Result<Option<&'a str>, Malformed> {
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Text; absent and empty are the same.
-    pub(crate) fn name(&self) -> Result<Option<String>, Malformed> {
+    pub(crate) fn non_empty_text(&self) -> Result<Option<String>, Malformed> {
         Ok(self.text()?.filter(|text| !text.is_empty()).map(str::to_owned))
     }
 
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn whole(&self) -> Result<Option<i64>, Malformed> {
+    pub(crate) fn integer(&self) -> Result<Option<i64>, Malformed> {
         match self.value {
             None => Ok(None),
             Some(value) => value.as_i64().map(Some).ok_or_else(|| self.expected("a whole number", value)),
@@ -124,20 +124,20 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn int32(&self) -> Result<Option<i32>, Malformed> {
-        self.whole()?
+        self.integer()?
             .map(|number| {
                 i32::try_from(number)
-                    .map_err(|_| self.wrong(format!("{number} is out of range"), "use a smaller number"))
+                    .map_err(|_| self.invalid(format!("{number} is out of range"), "use a smaller number"))
             })
             .transpose()
     }
 
     /// A count that cannot be negative.
     pub(crate) fn count(&self) -> Result<Option<u32>, Malformed> {
-        self.whole()?
+        self.integer()?
             .map(|number| {
                 u32::try_from(number)
-                    .map_err(|_| self.wrong(format!("{number} is not a count"), "use a whole number from 0 up"))
+                    .map_err(|_| self.invalid(format!("{number} is not a count"), "use a whole number from 0 up"))
             })
             .transpose()
     }
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Labels or annotations.
-    pub(crate) fn texts(&self) -> Result<BTreeMap<String, String>, Malformed> {
+    pub(crate) fn string_map(&self) -> Result<BTreeMap<String, String>, Malformed> {
         self.entries()?.into_iter().map(|(key, place)| Ok((key.to_owned(), place.text_or_empty()?))).collect()
     }
 
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         self.text()?
             .map(|text| {
                 parse_time(text).ok_or_else(|| {
-                    self.wrong(format!("`{text}` is not a time"), "write RFC 3339, such as 2026-01-31T12:00:00Z")
+                    self.invalid(format!("`{text}` is not a time"), "write RFC 3339, such as 2026-01-31T12:00:00Z")
                 })
             })
             .transpose()
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         self.text()?
             .map(|text| {
                 duration::parse(text).ok_or_else(|| {
-                    self.wrong(format!("`{text}` is not a duration"), "write one such as 90s, 5m or 1h30m")
+                    self.invalid(format!("`{text}` is not a duration"), "write one such as 90s, 5m or 1h30m")
                 })
             })
             .transpose()
@@ -212,12 +212,12 @@ impl<'a> Reader<'a> {
     /// `metadata.name`, which every object must have.
     pub(crate) fn object_name(&self) -> Result<String, Malformed> {
         let place = self.field("metadata").field("name");
-        place.name()?.ok_or_else(|| place.wrong("the object has no name", "give it a metadata.name"))
+        place.non_empty_text()?.ok_or_else(|| place.invalid("the object has no name", "give it a metadata.name"))
     }
 
     /// `metadata.namespace`, `default` if absent, as `kubectl` has it.
     pub(crate) fn object_namespace(&self) -> Result<String, Malformed> {
-        Ok(self.field("metadata").field("namespace").name()?.unwrap_or_else(|| "default".to_owned()))
+        Ok(self.field("metadata").field("namespace").non_empty_text()?.unwrap_or_else(|| "default".to_owned()))
     }
 }
 

@@ -1,14 +1,14 @@
 //! Annotations that ask for a part of a GPU, held to the rules of admission.
 
 use super::Malformed;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 use crate::quantity::Quantity;
 use kai_api::keys::{annotation, resource};
 use kai_engine::units::GPU;
 
 /// A part of one or more GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sharing {
+pub enum GpuSharing {
     /// Millionths of each device.
     Fraction { devices: u32, portion: i64 },
     /// MiB of each device.
@@ -21,19 +21,19 @@ const DEVICES_MAX: u32 = 1024;
 /// No GPU has more memory: one tebibyte, in MiB.
 const DEVICE_MIB_MAX: i64 = 1 << 20;
 
-impl Sharing {
+impl GpuSharing {
     /// `whole_gpus`: the containers ask for GPUs as well.
-    pub(super) fn read(annotations: &Reader<'_>, whole_gpus: bool) -> Result<Option<Self>, Malformed> {
+    pub(super) fn read(annotations: &FieldReader<'_>, whole_gpus: bool) -> Result<Option<Self>, Malformed> {
         let fraction = annotations.field(annotation::GPU_FRACTION);
         let memory = annotations.field(annotation::GPU_MEMORY);
         let devices = annotations.field(annotation::GPU_FRACTION_NUM_DEVICES);
         if !fraction.exists() && !memory.exists() {
             if annotations.field(annotation::MPS).text()? == Some("true") {
                 let place = annotations.field(annotation::MPS);
-                return Err(place.wrong("MPS needs a GPU fraction", "add the annotation gpu-fraction, or remove mps"));
+                return Err(place.invalid("MPS needs a GPU fraction", "add the annotation gpu-fraction, or remove mps"));
             }
             if devices.exists() {
-                return Err(devices.wrong(
+                return Err(devices.invalid(
                     "says how many GPUs to share, but not how much of each",
                     "add the annotation gpu-fraction or gpu-memory",
                 ));
@@ -41,14 +41,14 @@ impl Sharing {
             return Ok(None);
         }
         if fraction.exists() && memory.exists() {
-            return Err(memory.wrong(
+            return Err(memory.invalid(
                 "a pod asks for a GPU by fraction or by memory, not by both",
                 "keep one of the annotations gpu-fraction and gpu-memory",
             ));
         }
         if whole_gpus {
             let place = if fraction.exists() { &fraction } else { &memory };
-            return Err(place.wrong(
+            return Err(place.invalid(
                 "the containers ask for whole GPUs already",
                 "remove nvidia.com/gpu from the containers, or this annotation",
             ));
@@ -67,39 +67,39 @@ impl Sharing {
     }
 }
 
-fn read_fraction(place: &Reader<'_>) -> Result<i64, Malformed> {
+fn read_fraction(place: &FieldReader<'_>) -> Result<i64, Malformed> {
     let text = place.text_or_empty()?;
     let hint = "write a number between 0 and 1, such as 0.5";
     // Both a float and a quantity, as admission has it: this keeps out `NaN`, `inf` and `500m`.
     let number = text.parse::<f64>().ok().filter(|_| Quantity::parse(&text).is_ok());
-    let Some(number) = number else { return Err(place.wrong(format!("`{text}` is not a number"), hint)) };
+    let Some(number) = number else { return Err(place.invalid(format!("`{text}` is not a number"), hint)) };
     if number >= 1.0 {
         let hint = "for whole GPUs remove the annotation and request nvidia.com/gpu in a container";
-        return Err(place.wrong(format!("`{text}` is not less than one GPU"), hint));
+        return Err(place.invalid(format!("`{text}` is not less than one GPU"), hint));
     }
     if number <= 0.0 {
-        return Err(place.wrong(format!("`{text}` is not more than nothing"), hint));
+        return Err(place.invalid(format!("`{text}` must be greater than 0"), hint));
     }
     // A portion too small to count still takes a device's smallest part.
     Ok(((number * GPU as f64).round() as i64).clamp(1, GPU))
 }
 
-fn read_memory(place: &Reader<'_>) -> Result<i64, Malformed> {
+fn read_memory(place: &FieldReader<'_>) -> Result<i64, Malformed> {
     let text = place.text_or_empty()?;
     plain_number(&text).filter(|mib| (1..=DEVICE_MIB_MAX).contains(mib)).ok_or_else(|| {
-        place.wrong(
+        place.invalid(
             format!("`{text}` is not a memory size in MiB"),
             "write a whole number of MiB from 1 up, such as 8000",
         )
     })
 }
 
-fn read_devices(place: &Reader<'_>) -> Result<u32, Malformed> {
+fn read_devices(place: &FieldReader<'_>) -> Result<u32, Malformed> {
     let Some(text) = place.text()? else { return Ok(1) };
     let devices = plain_number(text).and_then(|number| u32::try_from(number).ok());
     devices
         .filter(|devices| (1..=DEVICES_MAX).contains(devices))
-        .ok_or_else(|| place.wrong(format!("`{text}` is not a number of GPUs"), "write a whole number from 1 up"))
+        .ok_or_else(|| place.invalid(format!("`{text}` is not a number of GPUs"), "write a whole number from 1 up"))
 }
 
 fn plain_number(text: &str) -> Option<i64> {
@@ -107,7 +107,7 @@ fn plain_number(text: &str) -> Option<i64> {
 }
 
 /// Instances per MIG profile asked for by annotation, the retired way.
-pub(super) fn legacy_mig(annotations: &Reader<'_>) -> Result<Vec<(String, i64)>, Malformed> {
+pub(super) fn legacy_mig(annotations: &FieldReader<'_>) -> Result<Vec<(String, i64)>, Malformed> {
     let mut found = Vec::new();
     for (key, place) in annotations.entries()? {
         if key.starts_with(resource::MIG_PREFIX)
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn check(annotations: &Value, want: &Expect) {
-        let text = match Sharing::read(&Reader::root(annotations), false) {
+        let text = match GpuSharing::read(&FieldReader::root(annotations), false) {
             Ok(sharing) => format!("{sharing:?}"),
             Err(wrong) => format!("{wrong}; {}", wrong.hint),
         };
@@ -159,7 +159,7 @@ mod tests {
         );
         check(
             &json!({"gpu-fraction": "-0.5"}),
-            &expect!["gpu-fraction: `-0.5` is not more than nothing; write a number between 0 and 1, such as 0.5"],
+            &expect!["gpu-fraction: `-0.5` must be greater than 0; write a number between 0 and 1, such as 0.5"],
         );
         check(
             &json!({"gpu-fraction": "1.5"}),
@@ -183,6 +183,6 @@ mod tests {
             &json!({"mps": "true"}),
             &expect!["mps: MPS needs a GPU fraction; add the annotation gpu-fraction, or remove mps"],
         );
-        assert!(Sharing::read(&Reader::root(&json!({"gpu-fraction": "0.5"})), true).is_err());
+        assert!(GpuSharing::read(&FieldReader::root(&json!({"gpu-fraction": "0.5"})), true).is_err());
     }
 }

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use super::Malformed;
 use super::affinity::Operator;
-use super::reader::Reader;
+use super::field_reader::FieldReader;
 use super::selector::LabelSelector;
 
 /// Everything that a pod asks of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Relations {
+pub struct InterPodRules {
     /// One pod that all of these select must be in the node's domain.
-    pub near: Vec<PodTerm>,
+    pub required_affinity: Vec<PodAffinityTerm>,
     /// No pod that one of these selects may be in the node's domain.
-    pub apart: Vec<PodTerm>,
+    pub required_anti_affinity: Vec<PodAffinityTerm>,
     /// Each selected pod in the node's domain counts for the node, or against it.
-    pub liked: Vec<(i32, PodTerm)>,
-    pub spread: Vec<SpreadRule>,
+    pub preferred: Vec<(i32, PodAffinityTerm)>,
+    pub topology_spread: Vec<TopologySpreadConstraint>,
 }
 
 /// Pods of some namespaces, counted by the value of a node label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodTerm {
+pub struct PodAffinityTerm {
     pub topology_key: String,
     /// `None` selects no pod.
     pub selector: Option<LabelSelector>,
@@ -32,14 +32,14 @@ pub struct PodTerm {
 
 /// Pods of the same namespace that are to be spread evenly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SpreadRule {
+pub struct TopologySpreadConstraint {
     pub topology_key: String,
     /// `None` selects no pod.
     pub selector: Option<LabelSelector>,
-    pub skew_max: u32,
+    pub max_skew: u32,
     /// Whether the pod waits rather than be placed unevenly.
     pub required: bool,
-    pub domains_min: u32,
+    pub min_domains: u32,
     /// Nodes that the pod's node selector or affinity excludes do not count.
     pub honours_affinity: bool,
     /// Nodes with a taint that the pod does not tolerate do not count.
@@ -49,42 +49,52 @@ pub struct SpreadRule {
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-impl Relations {
+impl InterPodRules {
     /// Reads a pod's `spec`; `None` if it asks nothing of others. Labels are those of the pod.
-    pub(crate) fn read(spec: &Reader<'_>, labels: &BTreeMap<String, String>) -> Result<Option<Box<Self>>, Malformed> {
+    pub(crate) fn read(
+        spec: &FieldReader<'_>,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<Option<Box<Self>>, Malformed> {
         let affinity = spec.field("affinity");
-        let (near, apart) = (affinity.field("podAffinity"), affinity.field("podAntiAffinity"));
-        let terms = |place: &Reader<'_>| -> Result<Vec<PodTerm>, Malformed> {
-            place.field(REQUIRED).items()?.iter().map(|item| PodTerm::read(item, labels)).collect()
+        let (required_affinity, required_anti_affinity) =
+            (affinity.field("podAffinity"), affinity.field("podAntiAffinity"));
+        let terms = |place: &FieldReader<'_>| -> Result<Vec<PodAffinityTerm>, Malformed> {
+            place.field(REQUIRED).items()?.iter().map(|item| PodAffinityTerm::read(item, labels)).collect()
         };
-        let mut liked = Vec::new();
-        for (place, sign) in [(&near, 1), (&apart, -1)] {
+        let mut preferred = Vec::new();
+        for (place, sign) in [(&required_affinity, 1), (&required_anti_affinity, -1)] {
             for item in place.field(PREFERRED).items()? {
-                liked.push((sign * weight(&item)?, PodTerm::read(&item.field("podAffinityTerm"), labels)?));
+                preferred.push((sign * weight(&item)?, PodAffinityTerm::read(&item.field("podAffinityTerm"), labels)?));
             }
         }
-        let spread = spec.field("topologySpreadConstraints").items()?;
-        let spread = spread.iter().map(|item| SpreadRule::read(item, labels)).collect::<Result<_, _>>()?;
-        let relations = Self { near: terms(&near)?, apart: terms(&apart)?, liked, spread };
-        Ok((relations != Self::default()).then(|| Box::new(relations)))
+        let constraints = spec.field("topologySpreadConstraints").items()?;
+        let topology_spread =
+            constraints.iter().map(|item| TopologySpreadConstraint::read(item, labels)).collect::<Result<_, _>>()?;
+        let inter_pod = Self {
+            required_affinity: terms(&required_affinity)?,
+            required_anti_affinity: terms(&required_anti_affinity)?,
+            preferred,
+            topology_spread,
+        };
+        Ok((inter_pod != Self::default()).then(|| Box::new(inter_pod)))
     }
 }
 
-fn weight(item: &Reader<'_>) -> Result<i32, Malformed> {
+fn weight(item: &FieldReader<'_>) -> Result<i32, Malformed> {
     let place = item.field("weight");
     let weight = place.int32()?.filter(|weight| (1..=100).contains(weight));
-    weight.ok_or_else(|| place.wrong("a preferred term weighs something", "write a weight from 1 to 100"))
+    weight.ok_or_else(|| place.invalid("weight is missing or not within 1 to 100", "write a weight from 1 to 100"))
 }
 
-fn topology_key(place: &Reader<'_>) -> Result<String, Malformed> {
+fn topology_key(place: &FieldReader<'_>) -> Result<String, Malformed> {
     let place = place.field("topologyKey");
     place
-        .name()?
-        .ok_or_else(|| place.wrong("there is no topologyKey", "name a node label, such as kubernetes.io/hostname"))
+        .non_empty_text()?
+        .ok_or_else(|| place.invalid("there is no topologyKey", "name a node label, such as kubernetes.io/hostname"))
 }
 
 /// The selector with what the pod's own labels add to it, as an API server does.
-fn selector(place: &Reader<'_>, labels: &BTreeMap<String, String>) -> Result<Option<LabelSelector>, Malformed> {
+fn selector(place: &FieldReader<'_>, labels: &BTreeMap<String, String>) -> Result<Option<LabelSelector>, Malformed> {
     let Some(mut selector) = LabelSelector::read(&place.field("labelSelector"))? else { return Ok(None) };
     for (field, operator) in [("matchLabelKeys", Operator::In), ("mismatchLabelKeys", Operator::NotIn)] {
         for key in place.field(field).text_list()? {
@@ -97,8 +107,8 @@ fn selector(place: &Reader<'_>, labels: &BTreeMap<String, String>) -> Result<Opt
     Ok(Some(selector))
 }
 
-impl PodTerm {
-    fn read(place: &Reader<'_>, labels: &BTreeMap<String, String>) -> Result<Self, Malformed> {
+impl PodAffinityTerm {
+    fn read(place: &FieldReader<'_>, labels: &BTreeMap<String, String>) -> Result<Self, Malformed> {
         let mut namespaces = place.field("namespaces").text_list()?;
         namespaces.sort();
         namespaces.dedup();
@@ -111,8 +121,8 @@ impl PodTerm {
     }
 }
 
-impl SpreadRule {
-    fn read(place: &Reader<'_>, labels: &BTreeMap<String, String>) -> Result<Self, Malformed> {
+impl TopologySpreadConstraint {
+    fn read(place: &FieldReader<'_>, labels: &BTreeMap<String, String>) -> Result<Self, Malformed> {
         let skew = place.field("maxSkew");
         let unsatisfiable = place.field("whenUnsatisfiable");
         let honours = |field: &str, other: bool| {
@@ -121,25 +131,25 @@ impl SpreadRule {
                 None => Ok(other),
                 Some("Honor") => Ok(true),
                 Some("Ignore") => Ok(false),
-                Some(text) => Err(place.wrong(format!("`{text}` is not a policy"), "use Honor or Ignore")),
+                Some(text) => Err(place.invalid(format!("`{text}` is not a policy"), "use Honor or Ignore")),
             }
         };
         Ok(Self {
             topology_key: topology_key(place)?,
             selector: selector(place, labels)?,
-            skew_max: skew
+            max_skew: skew
                 .count()?
                 .filter(|skew| *skew > 0)
-                .ok_or_else(|| skew.wrong("there is no maxSkew", "write a whole number from 1 up"))?,
+                .ok_or_else(|| skew.invalid("there is no maxSkew", "write a whole number from 1 up"))?,
             required: match unsatisfiable.text()? {
                 Some("DoNotSchedule") => true,
                 Some("ScheduleAnyway") => false,
                 _ => {
                     let problem = "it does not say what to do when pods cannot be spread";
-                    return Err(unsatisfiable.wrong(problem, "use DoNotSchedule or ScheduleAnyway"));
+                    return Err(unsatisfiable.invalid(problem, "use DoNotSchedule or ScheduleAnyway"));
                 }
             },
-            domains_min: place.field("minDomains").count()?.unwrap_or(0),
+            min_domains: place.field("minDomains").count()?.unwrap_or(0),
             honours_affinity: honours("nodeAffinityPolicy", true)?,
             honours_taints: honours("nodeTaintsPolicy", false)?,
         })
@@ -152,9 +162,9 @@ mod tests {
 
     use super::*;
 
-    fn read(spec: &Value) -> Result<Option<Box<Relations>>, Malformed> {
+    fn read(spec: &Value) -> Result<Option<Box<InterPodRules>>, Malformed> {
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("hash".to_owned(), "7".to_owned())]);
-        Relations::read(&Reader::root(spec), &labels)
+        InterPodRules::read(&FieldReader::root(spec), &labels)
     }
 
     #[test]
@@ -168,24 +178,24 @@ mod tests {
             {"key": "hash", "operator": "In", "values": ["7"]}]});
         let term = json!({"topologyKey": "zone", "labelSelector": selector, "matchLabelKeys": ["hash", "absent"],
             "mismatchLabelKeys": ["app"]});
-        let relations = read(&json!({"affinity": {"podAffinity": {REQUIRED: [term]}}})).unwrap().unwrap();
-        assert_eq!(relations.near[0].selector.as_ref().unwrap().to_string(), "app=web,app!=web,hash=7");
+        let inter_pod = read(&json!({"affinity": {"podAffinity": {REQUIRED: [term]}}})).unwrap().unwrap();
+        assert_eq!(inter_pod.required_affinity[0].selector.as_ref().unwrap().to_string(), "app=web,app!=web,hash=7");
     }
 
     #[test]
     fn preferred_anti_affinity_counts_against_a_node() {
         let term = json!({"weight": 10, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}});
-        let relations = read(&json!({"affinity": {"podAntiAffinity": {PREFERRED: [term]}}})).unwrap().unwrap();
-        assert_eq!(relations.liked[0].0, -10);
+        let inter_pod = read(&json!({"affinity": {"podAntiAffinity": {PREFERRED: [term]}}})).unwrap().unwrap();
+        assert_eq!(inter_pod.preferred[0].0, -10);
     }
 
     #[test]
     fn spread_constraints_have_kubernetes_defaults() {
         let rule = json!({"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"});
-        let relations = read(&json!({"topologySpreadConstraints": [rule]})).unwrap().unwrap();
-        let rule = &relations.spread[0];
+        let inter_pod = read(&json!({"topologySpreadConstraints": [rule]})).unwrap().unwrap();
+        let rule = &inter_pod.topology_spread[0];
         assert_eq!(
-            (rule.required, rule.domains_min, rule.honours_affinity, rule.honours_taints),
+            (rule.required, rule.min_domains, rule.honours_affinity, rule.honours_taints),
             (false, 0, true, false)
         );
     }
