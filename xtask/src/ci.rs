@@ -1,11 +1,11 @@
-//! Every check in the order of cheapness; the first failure ends the run.
+//! Every check in the order of cheapness; the first failure ends the run. What each step took is listed at the end.
 
 use crate::{
-    tidy,
+    deny, tidy,
     workspace::{Workspace, cargo},
 };
 use std::{
-    env,
+    env, fmt,
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -14,15 +14,27 @@ use std::{
 pub(crate) enum Extent {
     /// Stops after the unit tests.
     Quick,
-    Full,
+    /// What guards every commit.
+    Commit,
+    /// The long suites, too.
+    All,
 }
 
 /// What a step comes to.
 enum Work {
-    Cargo(Vec<String>),
+    Cargo { arguments: Vec<String>, env: &'static [(&'static str, &'static str)] },
     Tidy,
-    /// Left out, and why.
-    Skip(String),
+    Deny,
+    Skip(Skip),
+}
+
+/// Why a step is left out.
+#[derive(Debug, PartialEq, Eq)]
+enum Skip {
+    /// It needs something that no checkout has.
+    Absent(String),
+    /// It needs something that can be installed; a failure where `CI` is set.
+    Missing(String),
 }
 
 struct Step {
@@ -30,47 +42,143 @@ struct Step {
     work: Work,
 }
 
+/// A row of the table at the end.
+struct Row {
+    name: &'static str,
+    outcome: Outcome,
+    secs: f64,
+}
+
+enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+    NotRun,
+}
+
+/// A suite that only `--all` runs, because of how long it takes.
+struct Suite {
+    name: &'static str,
+    command: &'static str,
+    env: &'static [(&'static str, &'static str)],
+    needs_go: bool,
+}
+
+/// Commands name the whole workspace, as those of a commit do: another selection would compile dependencies anew.
+const LONG: [Suite; 3] = [
+    Suite {
+        name: "many seeds",
+        command: "test --workspace --test seeds --test chaos",
+        env: &[("KAI_SEEDS", "20000")],
+        needs_go: false,
+    },
+    Suite {
+        name: "many cases",
+        command: "test --workspace --test engine --test any_json -- properties:: every_rule_survives so_does_the_whole",
+        env: &[("PROPTEST_CASES", "5000"), RNG_SEED_LONG],
+        needs_go: false,
+    },
+    Suite { name: "golden", command: "xtask golden", env: &[], needs_go: true },
+];
+
 pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<(), String> {
+    let strict = env::var_os("CI").is_some_and(|value| value == "true");
+    let mut rows: Vec<Row> = Vec::new();
     for Step { name, work } in steps(workspace, extent) {
-        if let Work::Skip(why) = &work {
-            println!("== {name}: SKIPPED, {why}");
+        if rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_))) {
+            rows.push(Row { name, outcome: Outcome::NotRun, secs: 0.0 });
             continue;
         }
         println!("== {name}");
         let watch = Watch::start();
-        let done = match work {
-            Work::Cargo(arguments) => run_cargo(workspace, &arguments),
-            Work::Tidy => tidy::run(workspace),
-            Work::Skip(_) => Ok(()),
-        };
-        println!("== {name}: {} after {:.1} s", if done.is_ok() { "ok" } else { "FAILED" }, watch.secs());
-        done?;
+        let outcome = perform(workspace, work, strict);
+        let row = Row { name, outcome, secs: watch.secs() };
+        println!("== {name}: {} after {:.1} s", row.outcome, row.secs);
+        rows.push(row);
     }
-    Ok(())
+    println!("\n{}", table(&rows));
+    let failed = rows.into_iter().find_map(|row| match row.outcome {
+        Outcome::Failed(why) => Some(why),
+        _ => None,
+    });
+    failed.map_or(Ok(()), Err)
+}
+
+fn perform(workspace: &Workspace, work: Work, strict: bool) -> Outcome {
+    let done = match work {
+        Work::Cargo { arguments, env } => run_cargo(workspace, &arguments, env),
+        Work::Tidy => tidy::run(workspace),
+        Work::Deny => deny::run(&workspace.root),
+        Work::Skip(skip) => return skip.outcome(strict),
+    };
+    done.map_or_else(Outcome::Failed, |()| Outcome::Passed)
+}
+
+impl Skip {
+    fn outcome(self, strict: bool) -> Outcome {
+        match self {
+            Self::Missing(why) if strict => {
+                Outcome::Failed(format!("{why}, and CI=true allows no step to be left out"))
+            }
+            Self::Absent(why) | Self::Missing(why) => Outcome::Skipped(why),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => write!(out, "ok"),
+            Self::Failed(_) => write!(out, "FAILED"),
+            Self::Skipped(why) => write!(out, "SKIPPED, {why}"),
+            Self::NotRun => write!(out, "not run"),
+        }
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let total: f64 = rows.iter().map(|row| row.secs).sum();
+    let line = |row: &Row| format!("{:12} {:>8.1} s  {}", row.name, row.secs, row.outcome);
+    let mut lines: Vec<String> = rows.iter().map(line).collect();
+    lines.push(format!("{:12} {total:>8.1} s", "total"));
+    lines.join("\n")
 }
 
 fn steps(workspace: &Workspace, extent: Extent) -> Vec<Step> {
     let mut steps = vec![
-        Step { name: "fmt", work: words("fmt --all --check") },
+        Step { name: "fmt", work: command("fmt --all --check") },
         Step { name: "tidy", work: Work::Tidy },
-        Step { name: "clippy", work: words("clippy --workspace --all-targets -- -D warnings") },
-        Step { name: "test", work: words("test --workspace") },
+        Step { name: "clippy", work: command("clippy --workspace --all-targets -- -D warnings") },
+        Step { name: "test", work: command("test --workspace") },
     ];
-    if extent == Extent::Full {
-        steps.push(Step { name: "conformance", work: conformance(workspace) });
-        steps.push(Step { name: "benches", work: benches(workspace) });
-        steps.push(Step { name: "deny", work: deny() });
-        steps.push(Step { name: "e2e", work: with_go(E2E) });
+    if extent == Extent::Quick {
+        return steps;
+    }
+    steps.push(Step { name: "conformance", work: conformance(workspace) });
+    steps.push(Step { name: "benches", work: benches(workspace) });
+    steps.push(Step { name: "deny", work: Work::Deny });
+    let database = "the advisory database is no part of a checkout; `cargo deny check advisories` fetches it";
+    steps.push(Step { name: "advisories", work: Work::Skip(Skip::Absent(database.to_owned())) });
+    steps.push(Step { name: "e2e", work: with_go(command(E2E)) });
+    if extent == Extent::All {
+        steps.extend(LONG.iter().map(|&Suite { name, command, env, needs_go }| {
+            let work = Work::Cargo { arguments: split(command), env };
+            Step { name, work: if needs_go { with_go(work) } else { work } }
+        }));
     }
     steps
 }
 
 /// Named for the whole workspace, as in the step before: another selection would compile dependencies anew. Each test
-/// starts a cluster of several processes, so one at a time; they tell what they build and start.
+/// starts a cluster of several processes, so one at a time; they print what they build and start.
 const E2E: &str = "test --workspace --test e2e_* -- --ignored --nocapture --test-threads=1";
 
-fn words(command: &str) -> Work {
-    Work::Cargo(command.split(' ').map(str::to_owned).collect())
+fn command(line: &str) -> Work {
+    Work::Cargo { arguments: split(line), env: &[] }
+}
+
+fn split(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
 }
 
 /// The corpus is no part of this repository.
@@ -78,11 +186,12 @@ fn conformance(workspace: &Workspace) -> Work {
     let beside = || workspace.root.join("../shared/conformance");
     let dir = env::var_os("KAI_CONFORMANCE_DIR").map_or_else(beside, PathBuf::from);
     if !dir.is_dir() {
-        return Work::Skip("no corpus; set KAI_CONFORMANCE_DIR".to_owned());
+        let why = "NOTHING IS COMPARED WITH KAI'S OWN TESTS: no corpus; set KAI_CONFORMANCE_DIR";
+        return Work::Skip(Skip::Absent(why.to_owned()));
     }
-    let mut arguments: Vec<String> = "run --release -p conformance --".split(' ').map(str::to_owned).collect();
+    let mut arguments = split("run --release -p conformance --");
     arguments.push(dir.display().to_string());
-    Work::Cargo(arguments)
+    Work::Cargo { arguments, env: &[] }
 }
 
 /// Runs each benchmark once, to see that it still works. Names the targets, since libraries have another harness, and
@@ -95,41 +204,35 @@ fn benches(workspace: &Workspace) -> Work {
     });
     let named: Vec<&str> = named.flat_map(|(flag, name)| [flag, name.as_str()]).collect();
     if named.is_empty() {
-        return Work::Skip("no benchmark is defined".to_owned());
+        return Work::Skip(Skip::Missing("no benchmark is defined".to_owned()));
     }
-    words(&format!("bench {} -- --test", named.join(" ")))
+    command(&format!("bench {} -- --test", named.join(" ")))
 }
 
-fn deny() -> Work {
-    let mut probe = Command::new(cargo());
-    probe.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-    if probe.status().is_ok_and(|status| status.success()) {
-        words("deny check")
-    } else {
-        Work::Skip("cargo-deny is not installed".to_owned())
-    }
-}
-
-/// What the cluster of e2e tests consists of is built with Go.
-fn with_go(command: &str) -> Work {
+/// What the clusters of tests consist of is built with Go.
+fn with_go(work: Work) -> Work {
     let mut probe = Command::new("go");
     probe.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
     if probe.status().is_ok_and(|status| status.success()) {
-        words(command)
+        work
     } else {
-        Work::Skip("go is not installed".to_owned())
+        Work::Skip(Skip::Missing("go is not installed".to_owned()))
     }
 }
 
 /// Start of the random inputs of property tests: the same for every run, so that a change is judged by what it changes.
 const RNG_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+/// Another one, since the first inputs of the usual start are tried by every run.
+const RNG_SEED_LONG: (&str, &str) = (RNG_SEED.0, "2");
 
-fn run_cargo(workspace: &Workspace, arguments: &[String]) -> Result<(), String> {
-    let mut command = Command::new(cargo());
-    if env::var_os(RNG_SEED.0).is_none() {
-        command.env(RNG_SEED.0, RNG_SEED.1);
+fn run_cargo(workspace: &Workspace, arguments: &[String], settings: &[(&str, &str)]) -> Result<(), String> {
+    let mut cargo = Command::new(cargo());
+    for (name, value) in [&[RNG_SEED], settings].concat() {
+        if env::var_os(name).is_none() {
+            cargo.env(name, value);
+        }
     }
-    let status = command.current_dir(&workspace.root).args(arguments).status();
+    let status = cargo.current_dir(&workspace.root).args(arguments).status();
     let status = status.map_err(|error| format!("cargo: {error}"))?;
     verdict(status.success(), arguments)
 }
@@ -169,19 +272,47 @@ mod tests {
 
     #[test]
     fn runs_the_cheapest_first() {
-        assert_eq!(names(Extent::Quick), ["fmt", "tidy", "clippy", "test"]);
-        assert_eq!(names(Extent::Full), ["fmt", "tidy", "clippy", "test", "conformance", "benches", "deny", "e2e"]);
+        let quick = ["fmt", "tidy", "clippy", "test"];
+        let commit = ["conformance", "benches", "deny", "advisories", "e2e"];
+        let all = ["many seeds", "many cases", "golden"];
+        assert_eq!(names(Extent::Quick), quick);
+        assert_eq!(names(Extent::Commit), [&quick[..], &commit].concat());
+        assert_eq!(names(Extent::All), [&quick[..], &commit, &all].concat());
     }
 
     #[test]
     fn names_every_benchmark() {
-        let Work::Cargo(arguments) = benches(&workspace(&["cycle", "share"])) else { panic!("skipped") };
+        let Work::Cargo { arguments, .. } = benches(&workspace(&["cycle", "share"])) else { panic!("skipped") };
         assert_eq!(arguments.join(" "), "bench -p kai-engine --bench cycle --bench share -- --test");
     }
 
     #[test]
-    fn says_why_a_step_is_skipped() {
-        assert!(matches!(benches(&workspace(&[])), Work::Skip(why) if why.contains("no benchmark")));
+    fn a_step_is_left_out_for_a_reason_and_in_ci_for_a_good_one() {
+        let Work::Skip(skip) = benches(&workspace(&[])) else { panic!("not skipped") };
+        assert_eq!(skip, Skip::Missing("no benchmark is defined".to_owned()));
+        assert!(matches!(Skip::Missing("x".to_owned()).outcome(false), Outcome::Skipped(why) if why == "x"));
+        assert!(
+            matches!(Skip::Missing("x".to_owned()).outcome(true), Outcome::Failed(why) if why.starts_with("x, and"))
+        );
+        assert!(matches!(Skip::Absent("x".to_owned()).outcome(true), Outcome::Skipped(why) if why == "x"));
+    }
+
+    #[test]
+    fn the_table_has_every_step_and_what_it_took() {
+        let rows = [
+            Row { name: "fmt", outcome: Outcome::Passed, secs: 1.24 },
+            Row { name: "conformance", outcome: Outcome::Skipped("no corpus".to_owned()), secs: 0.0 },
+            Row { name: "test", outcome: Outcome::Failed("failed: cargo test".to_owned()), secs: 100.0 },
+            Row { name: "e2e", outcome: Outcome::NotRun, secs: 0.0 },
+        ];
+        let lines = [
+            "fmt               1.2 s  ok",
+            "conformance       0.0 s  SKIPPED, no corpus",
+            "test            100.0 s  FAILED",
+            "e2e               0.0 s  not run",
+            "total           101.2 s",
+        ];
+        assert_eq!(table(&rows), lines.join("\n"));
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick]`, `cargo xtask cluster`,
+//! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick|--all]`, `cargo xtask cluster`,
 //! `cargo xtask golden`, `cargo xtask bench-upstream`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for terminals")]
 
 mod ci;
+mod deny;
 mod tidy;
 mod upstream;
 mod workspace;
@@ -19,7 +20,10 @@ usage: cargo xtask <command>
 
   tidy           check layering, purity, file sizes and leaks
     [--words [PATH]]  count private words by file, or list those of one file or folder
-  ci [--quick]   run every check, cheapest first; --quick stops after the unit tests
+  ci             run what guards every commit, cheapest first
+    [--quick]      stop after the unit tests
+    [--all]        run the long suites, too: many seeds and cases, side by side with KAI's own programs
+  deny           check licences and sources of dependencies; installs cargo-deny where it is missing
   cluster        start, show or end a real cluster with simulated nodes; see `cluster --help`
   golden         play scenarios with KAI's own programs and with ours, and compare; see `golden --help`
   bench-upstream measure cycles of kai beside those of NVIDIA's KAI; needs Go and Linux
@@ -33,8 +37,10 @@ fn main() -> ExitCode {
         ["tidy", "--words", below @ ..] => {
             Workspace::load().map(|workspace| println!("{}", tidy::words(&workspace, below.first().copied())))
         }
-        ["ci"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Full)),
+        ["ci"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Commit)),
         ["ci", "--quick"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::Quick)),
+        ["ci", "--all"] => Workspace::load().and_then(|workspace| ci::run(&workspace, ci::Extent::All)),
+        ["deny"] => Workspace::load().and_then(|workspace| deny::run(&workspace.root)),
         ["cluster", arguments @ ..] => run("test-cluster", arguments),
         ["golden", arguments @ ..] => build("kai-cli").and_then(|()| run("golden", arguments)),
         ["bench-upstream" | "bench-peers", options @ ..] => {
