@@ -10,7 +10,7 @@ use kai_generate::cluster::NOW_SECONDS;
 use kai_generate::manifests::manifests;
 use kai_generate::objects::objects;
 use kai_generate::{Cluster, Size, config};
-use kai_record::Head;
+use kai_record::RecordingHeader;
 use serde_json::json;
 
 use crate::args::{FileFormat, GenerateArgs};
@@ -39,7 +39,7 @@ fn write(cluster: &mut Cluster, format: FileFormat, path: &Path) -> io::Result<(
     match format {
         FileFormat::Zip if is_stdout(path) => Err(io::Error::other("standard output cannot be rewound")),
         FileFormat::Zip => {
-            let head = Head {
+            let head = RecordingHeader {
                 config: config::file(),
                 parameters: config::parameters(),
                 discovery: json!({"serverVersion": {"major": "1", "minor": "33", "gitVersion": "v1.33.0"}, "resources": []}),

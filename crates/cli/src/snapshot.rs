@@ -9,7 +9,7 @@ use kai_control::scheduler::{Settings, Usage};
 use kai_engine::units::Timestamp;
 use kai_generate::config;
 use kai_live::{ClusterSnapshot, SnapshotEncoder, take_snapshot};
-use kai_record::Head;
+use kai_record::RecordingHeader;
 use serde_json::{Value, json};
 
 use crate::args::SnapshotArgs;
@@ -51,7 +51,7 @@ struct SnapshotMeta {
 fn write(out: impl Write + Seek, snapshot: ClusterSnapshot, meta: SnapshotMeta) -> io::Result<()> {
     let SnapshotMeta { config, parameters, usage, now } = meta;
     let discovery = json!({"serverVersion": snapshot.server_version, "resources": []});
-    kai_record::write(out, &Head { config, parameters, discovery, now, usage }, snapshot.objects)
+    kai_record::write(out, &RecordingHeader { config, parameters, discovery, now, usage }, snapshot.objects)
 }
 
 /// Writes snapshots of a cluster whose scheduler has this configuration file and these settings.

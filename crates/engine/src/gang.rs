@@ -13,13 +13,13 @@ use crate::snapshot::{Group, Member, Status};
 
 /// How complete a job is; earlier ones are served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
+pub enum GangStatus {
     /// Lacks its minimum.
-    Below,
+    BelowMin,
     /// Has exactly what it needs.
-    Exact,
+    AtMin,
     /// Has something to spare.
-    Above,
+    AboveMin,
 }
 
 /// Pods of a job that are evicted together.
@@ -224,29 +224,29 @@ impl<'a> Gang<'a> {
     }
 
     /// How complete the job is.
-    pub fn state(&self) -> Need {
+    pub fn state(&self) -> GangStatus {
         if let Some(leaf) = self.sole_leaf() {
             return match self.active(leaf).cmp(&self.min(leaf)) {
-                Ordering::Less => Need::Below,
-                Ordering::Equal => Need::Exact,
-                Ordering::Greater => Need::Above,
+                Ordering::Less => GangStatus::BelowMin,
+                Ordering::Equal => GangStatus::AtMin,
+                Ordering::Greater => GangStatus::AboveMin,
             };
         }
         if !self.by_tree() {
             let at_least = |pod_set| self.active(pod_set) >= self.min(pod_set);
             let at_most = |pod_set| self.active(pod_set) <= self.min(pod_set);
             return match (self.every_pod_set(at_least), self.every_pod_set(at_most)) {
-                (false, _) => Need::Below,
-                (true, true) => Need::Exact,
-                (true, false) => Need::Above,
+                (false, _) => GangStatus::BelowMin,
+                (true, true) => GangStatus::AtMin,
+                (true, false) => GangStatus::AboveMin,
             };
         }
         if !self.is_satisfied() {
-            Need::Below
+            GangStatus::BelowMin
         } else if self.surplus(self.ledger.snapshot.root(self.job)).is_empty() {
-            Need::Exact
+            GangStatus::AtMin
         } else {
-            Need::Above
+            GangStatus::AboveMin
         }
     }
 

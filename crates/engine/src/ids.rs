@@ -41,7 +41,7 @@ ids! {
     /// A distinct resource request.
     ShapeId,
     /// A distinct set of rules about where a pod may run, whatever else runs there.
-    ClassId,
+    NodeFilterId,
     /// A GPU that is, or may become, shared. Ids past the snapshot's are devices opened in this cycle.
     DeviceId,
     /// A host port that some pod asks for.
@@ -58,14 +58,14 @@ ids! {
 
 /// A range of ids, as stored in columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span32 {
+pub struct IdRange {
     /// First index.
     pub start: u32,
     /// One past the last index.
     pub end: u32,
 }
 
-impl Span32 {
+impl IdRange {
     /// The range as indices.
     pub fn indices(self) -> std::ops::Range<usize> {
         self.start as usize..self.end as usize

@@ -45,32 +45,32 @@ pub mod actions;
 
 pub use outcome::Outcome;
 pub use policy::Policy;
-pub use session::Effort;
+pub use session::ActionStats;
 pub use snapshot::{Snapshot, builder};
 
 /// Runs one scheduling cycle.
 pub fn cycle(snapshot: &Snapshot, policy: &Policy, now: units::Timestamp) -> Outcome {
-    watched_cycle(snapshot, policy, now, |_| ())
+    cycle_with_progress(snapshot, policy, now, |_| ())
 }
 
 /// A point that a cycle passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum CycleProgress {
     /// Everything is ready for the first action.
-    Opened,
+    SessionOpened,
     /// An action has ended, and this is what it took.
-    Acted(policy::Action, Effort),
+    ActionDone(policy::Action, ActionStats),
 }
 
 /// Runs one scheduling cycle and says how far it is: whoever has a clock can tell what each part takes.
-pub fn watched_cycle(
+pub fn cycle_with_progress(
     snapshot: &Snapshot,
     policy: &Policy,
     now: units::Timestamp,
-    mut passed: impl FnMut(Moment),
+    mut passed: impl FnMut(CycleProgress),
 ) -> Outcome {
     let mut session = session::Session::open(snapshot, policy, now);
-    passed(Moment::Opened);
+    passed(CycleProgress::SessionOpened);
     for action in &policy.actions {
         match action {
             policy::Action::Allocate => actions::allocate::run(&mut session),
@@ -79,7 +79,7 @@ pub fn watched_cycle(
             policy::Action::Preempt => actions::preempt::run(&mut session),
             policy::Action::EvictStale => actions::stale::run(&mut session),
         }
-        passed(Moment::Acted(*action, std::mem::take(&mut session.effort)));
+        passed(CycleProgress::ActionDone(*action, std::mem::take(&mut session.stats)));
         if cfg!(debug_assertions) {
             session.ledger.assert_consistent();
         }

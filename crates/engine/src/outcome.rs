@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::ids::{ClaimId, DeviceId, JobId, NodeId, PodMatcherId, PodSetId, QueueId, TaskId};
 use crate::policy::Action;
-use crate::snapshot::{Grant, NodeRule, ZoneShare};
-use crate::units::{QueueResource, Span, Timestamp, Triple};
+use crate::snapshot::{Grant, NodeRule, ZoneAllocation};
+use crate::units::{QueueResource, ResourceQuantities, Span, Timestamp};
 
 /// The result of one cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,9 +15,9 @@ pub struct Outcome {
     /// Why jobs still wait, by job.
     pub verdicts: Vec<Verdict>,
     /// What each queue is entitled to and holds, by queue.
-    pub shares: Vec<QueueState>,
+    pub queue_states: Vec<QueueState>,
     /// Times that changed and must be remembered, by job.
-    pub notes: Vec<JobNote>,
+    pub job_timestamps: Vec<JobTimestamps>,
     /// Claims that changed and must be remembered, by pod.
     pub nominations: Vec<Nomination>,
     /// The earliest time at which the next cycle may decide otherwise though nothing has happened: a delay, a grace
@@ -47,7 +47,7 @@ pub enum Decision {
         /// The pod.
         task: TaskId,
         /// For whom and by which rule.
-        cause: Cause,
+        cause: EvictionCause,
     },
 }
 
@@ -68,7 +68,7 @@ pub struct Assignment {
     /// Shared devices.
     pub devices: Vec<DeviceRef>,
     /// NUMA zones that its resources are expected to come from.
-    pub zones: Vec<ZoneShare>,
+    pub zones: Vec<ZoneAllocation>,
     /// Devices of its resource claims.
     pub grants: Vec<Grant>,
 }
@@ -84,26 +84,26 @@ pub enum DeviceRef {
 
 /// Why a pod is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cause {
+pub struct EvictionCause {
     /// The action.
     pub action: Action,
     /// The job that gets the room, unless the gang was stale.
     pub preemptor: Option<JobId>,
     /// Pods evicted or moved together with this one, itself included.
-    pub batch: u32,
+    pub gang_size: u32,
     /// For reclaim: the two queues as they stood before this batch.
-    pub sides: Option<(Side, Side)>,
+    pub reclaim_sides: Option<(ReclaimSide, ReclaimSide)>,
 }
 
 /// One side of a reclaim, as it stood before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Side {
+pub struct ReclaimSide {
     /// The queue that is compared.
     pub queue: QueueId,
     /// What it held.
-    pub allocated: Triple,
+    pub allocated: ResourceQuantities,
     /// What it is entitled to.
-    pub fair_share: Triple,
+    pub fair_share: ResourceQuantities,
 }
 
 /// Why a job waits.
@@ -131,13 +131,13 @@ pub enum Reason {
         short: Vec<PodSetShortage>,
     },
     /// It was given a place in this cycle, which then went to a job that comes first.
-    GaveWay,
+    PlacementRevoked,
     /// Its turn did not come: the action looks at a few jobs of each queue only.
     NotReached,
     /// A queue limit would be exceeded.
-    OverLimit(QueueBlock),
+    OverLimit(CapacityExceeded),
     /// Work that cannot be preempted must stay within quota.
-    NonPreemptibleOverQuota(QueueBlock),
+    NonPreemptibleOverQuota(CapacityExceeded),
     /// A pod found no node.
     NoRoom {
         /// The pod.
@@ -263,9 +263,9 @@ pub enum Ineligibility {
         free: i64,
     },
     /// The queue would exceed its fair share.
-    FairShare(QueueBlock),
+    FairShare(CapacityExceeded),
     /// Work that cannot be preempted would exceed a quota.
-    Quota(QueueBlock),
+    Quota(CapacityExceeded),
 }
 
 /// A pod set with too few pods.
@@ -283,20 +283,20 @@ pub struct PodSetShortage {
 
 /// A queue bound that stands in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueBlock {
+pub struct CapacityExceeded {
     /// The queue whose bound it is.
     pub queue: QueueId,
     /// The resource.
     pub resource: QueueResource,
     /// The bound.
-    pub bound: i64,
+    pub cap: i64,
     /// What counts against it already.
     pub allocated: i64,
     /// What the job asks for, of every resource.
-    pub request: Triple,
+    pub request: ResourceQuantities,
 }
 
-impl QueueBlock {
+impl CapacityExceeded {
     /// What the job asks for of the resource.
     pub fn requested(&self) -> i64 {
         self.request.get(self.resource)
@@ -388,18 +388,18 @@ pub enum VolumeObstacle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueState {
     /// Its fair share.
-    pub fair_share: Triple,
+    pub fair_share: ResourceQuantities,
     /// What it holds, promises included.
-    pub allocated: Triple,
+    pub allocated: ResourceQuantities,
     /// The part that cannot be preempted.
-    pub allocated_non_preemptible: Triple,
+    pub allocated_non_preemptible: ResourceQuantities,
     /// What it holds plus what it waits for, when the cycle began.
-    pub request: Triple,
+    pub request: ResourceQuantities,
 }
 
 /// Times of a job that changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobNote {
+pub struct JobTimestamps {
     /// The job.
     pub job: JobId,
     /// It started running.

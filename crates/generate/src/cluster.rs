@@ -30,7 +30,7 @@ pub const BUILD: i32 = 100;
 
 /// What each pod of a job asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct PodRequest {
     pub gpus: Gpus,
     pub cpu_milli: i64,
     /// Bytes.
@@ -46,7 +46,7 @@ pub enum Gpus {
     Whole(u32),
 }
 
-impl Ask {
+impl PodRequest {
     /// Whole GPUs with 4 cores and 32 GiB each.
     pub fn whole(gpus: u32) -> Self {
         Self { gpus: Gpus::Whole(gpus), cpu_milli: 4000 * i64::from(gpus), memory: 32 * GIB * i64::from(gpus) }
@@ -94,12 +94,12 @@ pub struct Together {
 
 /// A job to be added.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct JobSpec {
     /// Pods, all alike.
     pub pods: usize,
     /// Pods that must run together.
     pub min: usize,
-    pub ask: Ask,
+    pub ask: PodRequest,
     /// Higher first.
     pub priority: i32,
     pub together: Option<Together>,
@@ -107,14 +107,14 @@ pub struct Draft {
     pub nodes: Option<Vec<usize>>,
 }
 
-impl Draft {
+impl JobSpec {
     /// A training job that waits, all pods together.
-    pub fn pending(pods: usize, ask: Ask) -> Self {
+    pub fn pending(pods: usize, ask: PodRequest) -> Self {
         Self { pods, min: pods, ask, priority: TRAIN, together: None, nodes: None }
     }
 
     /// A training job that runs, one pod on each of the nodes.
-    pub fn running(ask: Ask, nodes: &[usize]) -> Self {
+    pub fn running(ask: PodRequest, nodes: &[usize]) -> Self {
         Self { nodes: Some(nodes.to_vec()), ..Self::pending(nodes.len(), ask) }
     }
 }
@@ -125,7 +125,7 @@ pub struct Job {
     /// From 1 up; younger jobs have higher ones.
     pub number: usize,
     pub queue: usize,
-    pub draft: Draft,
+    pub draft: JobSpec,
 }
 
 /// A cluster being filled.
@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// Adds a job to a leaf queue (counted round and round), younger than all before.
-    pub fn job(&mut self, queue: usize, draft: Draft) {
+    pub fn job(&mut self, queue: usize, draft: JobSpec) {
         self.jobs.push(Job { number: self.jobs.len() + 1, queue: queue % self.size.queues, draft });
     }
 

@@ -7,7 +7,7 @@ use rand_pcg::rand_core::Rng;
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    Ask, BUILD, BUILD_PREEMPTIBLE, Cluster, FIRST_JOB_SECONDS, GPUS_PER_NODE, Gpus, Job, Level, NOW_SECONDS,
+    BUILD, BUILD_PREEMPTIBLE, Cluster, FIRST_JOB_SECONDS, GPUS_PER_NODE, Gpus, Job, Level, NOW_SECONDS, PodRequest,
     QUEUES_SECONDS, TRAIN,
 };
 
@@ -298,7 +298,7 @@ fn pod(cluster: &Cluster, job: &Job, number: usize) -> Value {
     json!({"apiVersion": "v1", KIND: "Pod", "metadata": metadata, "spec": spec, "status": status})
 }
 
-pub(crate) fn pod_resources(ask: Ask) -> Value {
+pub(crate) fn pod_resources(ask: PodRequest) -> Value {
     let mut requests = json!({"cpu": cores(ask.cpu_milli), "memory": bytes(ask.memory)});
     let mut limits = json!({});
     if let Gpus::Whole(count) = ask.gpus {

@@ -22,8 +22,8 @@ mod unpack;
 mod write;
 
 pub use read::Recording;
-pub use unpack::Unreadable;
-pub use write::{Head, write};
+pub use unpack::ReadError;
+pub use write::{RecordingHeader, write};
 
 /// The only entry of an archive.
 pub const ENTRY: &str = "snapshot.json";

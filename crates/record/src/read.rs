@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::FORMAT_VERSION;
 use crate::lists::{kind_of, since_v17};
 use crate::parameters;
-use crate::unpack::{Unreadable, unpack};
+use crate::unpack::{ReadError, unpack};
 
 /// A cluster at one moment, as a file has it.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub struct Recording {
     config: Value,
     parameters: Value,
     /// Written by KAI before v0.17.
-    old: bool,
+    before_v0_17: bool,
 }
 
 /// The scheduler's own search, which versions before v0.17 do not list.
@@ -37,20 +37,20 @@ const GENERATORS: [&str; 2] = ["sg-nodelocalgreedy", "sg-multinodegang"];
 
 impl Recording {
     /// Reads a file.
-    pub fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+    pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let json = unpack(bytes)?;
         let mut reader = serde_json::Deserializer::from_slice(&json);
         let file = File::deserialize(&mut reader)?;
         reader.end()?;
         let Some(lists) = file.lists else {
-            return Err(Unreadable::NotASnapshot("it has no rawObjects".to_owned()));
+            return Err(ReadError::NotASnapshot("it has no rawObjects".to_owned()));
         };
         let cycle = file.cycle.unwrap_or_default();
         if let Some(version) = cycle.format_version.filter(|version| *version > FORMAT_VERSION) {
-            return Err(Unreadable::Version(version));
+            return Err(ReadError::Version(version));
         }
         let now = cycle.now.map(|text| text.parse::<Instant>().map_err(|error| (text, error))).transpose();
-        let now = now.map_err(|(text, error)| Unreadable::NotASnapshot(format!("cycle.now: `{text}`: {error}")))?;
+        let now = now.map_err(|(text, error)| ReadError::NotASnapshot(format!("cycle.now: `{text}`: {error}")))?;
         let usage = cycle.usage.into_iter().map(|(queue, used)| (queue, [used.cpu, used.memory, used.gpu]));
         Ok(Self {
             objects: lists.objects,
@@ -59,7 +59,7 @@ impl Recording {
             now: now.map(|instant| Timestamp(instant.as_microsecond())),
             config: file.config,
             parameters: file.parameters,
-            old: cycle.format_version.is_none() && !lists.names.iter().any(|name| name == since_v17()),
+            before_v0_17: cycle.format_version.is_none() && !lists.names.iter().any(|name| name == since_v17()),
         })
     }
 
@@ -71,8 +71,8 @@ impl Recording {
             config = json!({});
         }
         if let Value::Object(config) = &mut config {
-            if self.old && other.is_none() {
-                name_generators(config);
+            if self.before_v0_17 && other.is_none() {
+                add_default_generators(config);
             }
             let mut flags = parameters::flags(&self.parameters);
             if let Some(Value::Object(args)) = config.get("args") {
@@ -107,7 +107,7 @@ impl Recording {
 }
 
 /// Adds the plugins without which three actions would do nothing. Versions that do not know them search all the same.
-fn name_generators(config: &mut Map<String, Value>) {
+fn add_default_generators(config: &mut Map<String, Value>) {
     let Some(Value::Array(tiers)) = config.get_mut("tiers") else { return };
     let named = |tier: &Value| tier["plugins"].as_array().is_some_and(|plugins| !plugins.is_empty());
     if tiers.iter().any(named) {

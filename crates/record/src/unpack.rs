@@ -15,7 +15,7 @@ const UNPACKED_MAX: u64 = 8 << 30;
 
 /// A file that cannot be replayed.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum ReadError {
     #[error("the file is empty")]
     Empty,
     #[error("the file is neither a zip archive nor JSON")]
@@ -36,7 +36,7 @@ pub enum Unreadable {
     Version(u64),
 }
 
-impl Unreadable {
+impl ReadError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Unreadable {
     }
 }
 
-impl From<serde_json::Error> for Unreadable {
+impl From<serde_json::Error> for ReadError {
     fn from(error: serde_json::Error) -> Self {
         let words = error.to_string();
         match error.classify() {
@@ -59,26 +59,26 @@ impl From<serde_json::Error> for Unreadable {
 }
 
 /// The JSON of a file.
-pub(crate) fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
+pub(crate) fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, ReadError> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     match (bytes, first) {
-        (_, None) => Err(Unreadable::Empty),
+        (_, None) => Err(ReadError::Empty),
         ([b'P', b'K', ..], _) => from_zip(bytes).map(Cow::Owned),
         ([0x1f, 0x8b, ..], _) => read_all(GzDecoder::new(bytes), bytes.len()).map(Cow::Owned),
         (_, Some(b'{')) => Ok(Cow::Borrowed(bytes)),
-        _ => Err(Unreadable::Foreign),
+        _ => Err(ReadError::Foreign),
     }
 }
 
-fn from_zip(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    let damaged = |error: ZipError| Unreadable::Damaged(error.to_string());
+fn from_zip(bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
+    let damaged = |error: ZipError| ReadError::Damaged(error.to_string());
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(damaged)?;
     let Some(index) = archive.index_for_name(ENTRY) else {
         let mut names = archive.file_names().flatten();
         let shown = |name: Cow<'_, str>| name.escape_debug().take(60).collect::<String>();
         let found = names.next().map_or_else(|| "nothing".to_owned(), shown);
         let more = names.count();
-        return Err(Unreadable::NoEntry(if more > 0 { format!("{found} and {more} more") } else { found }));
+        return Err(ReadError::NoEntry(if more > 0 { format!("{found} and {more} more") } else { found }));
     };
     let entry = archive.by_index(index).map_err(damaged)?;
     // The size that the archive promises is only a guess: whoever made it may have lied.
@@ -86,12 +86,12 @@ fn from_zip(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
     read_all(entry, expected)
 }
 
-fn read_all(packed: impl Read, expected: usize) -> Result<Vec<u8>, Unreadable> {
+fn read_all(packed: impl Read, expected: usize) -> Result<Vec<u8>, ReadError> {
     let mut bytes = Vec::with_capacity(expected);
     let read = packed.take(UNPACKED_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    read.map_err(|error| ReadError::Damaged(error.to_string()))?;
     if bytes.len() as u64 > UNPACKED_MAX {
-        return Err(Unreadable::TooLarge);
+        return Err(ReadError::TooLarge);
     }
     Ok(bytes)
 }

@@ -15,7 +15,7 @@ use crate::{ENTRY, FORMAT_VERSION};
 
 /// Everything but the objects.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct RecordingHeader {
     /// The scheduler's configuration file.
     pub config: Value,
     /// Its flags, in the spelling of snapshots.
@@ -30,7 +30,11 @@ pub struct Head {
 
 /// Writes an archive. Objects of a kind are neighbours, and kinds come in the order of KAI's lists (pods first, then
 /// nodes, queues, pod groups …), so that none has to wait in memory.
-pub fn write(out: impl Write + Seek, head: &Head, objects: impl IntoIterator<Item = Value>) -> io::Result<()> {
+pub fn write(
+    out: impl Write + Seek,
+    head: &RecordingHeader,
+    objects: impl IntoIterator<Item = Value>,
+) -> io::Result<()> {
     let mut archive = ZipWriter::new(out);
     // Fast packing: JSON of a cluster shrinks to a twentieth anyway. No time, so that equal clusters give equal files.
     let options = SimpleFileOptions::default()
@@ -46,7 +50,7 @@ pub fn write(out: impl Write + Seek, head: &Head, objects: impl IntoIterator<Ite
     archive.finish()?.flush()
 }
 
-fn json_to(out: &mut impl Write, head: &Head, objects: impl IntoIterator<Item = Value>) -> io::Result<()> {
+fn json_to(out: &mut impl Write, head: &RecordingHeader, objects: impl IntoIterator<Item = Value>) -> io::Result<()> {
     write!(out, "{{\"config\":{},\"schedulerParams\":{},\"rawObjects\":{{", head.config, head.parameters)?;
     // The list that is open, and whether it has an item.
     let mut open: Option<(usize, bool)> = None;
@@ -103,11 +107,11 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::{Recording, Unreadable};
+    use crate::{ReadError, Recording};
 
     fn archive(objects: Vec<Value>) -> io::Result<Vec<u8>> {
         let mut bytes = Cursor::new(Vec::new());
-        let head = Head {
+        let head = RecordingHeader {
             config: json!({"actions": "allocate"}),
             parameters: json!({}),
             discovery: json!({}),
@@ -155,10 +159,7 @@ mod tests {
         let whole = archive(sample()).unwrap();
         for end in 0..whole.len() {
             let wrong = Recording::read(&whole[..end]).unwrap_err();
-            assert!(
-                matches!(wrong, Unreadable::Empty | Unreadable::Foreign | Unreadable::Damaged(_)),
-                "{end}: {wrong}"
-            );
+            assert!(matches!(wrong, ReadError::Empty | ReadError::Foreign | ReadError::Damaged(_)), "{end}: {wrong}");
         }
     }
 }

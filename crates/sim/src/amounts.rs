@@ -3,7 +3,7 @@
 use kai_api::keys::node_label;
 use kai_control::objects::{GpuSharing, Node, Phase, Pod, Request};
 use kai_control::{Key, World};
-use kai_engine::units::{GPU, Triple, compat};
+use kai_engine::units::{GPU, ResourceQuantities, compat};
 
 /// Whether the pod holds resources of its node: it has one and is not over.
 pub(crate) fn holds_node(pod: &Pod) -> bool {
@@ -42,9 +42,9 @@ fn mig_slices(name: &str) -> i64 {
 }
 
 /// CPU, memory and GPUs that the pod costs its queue on its node.
-pub(crate) fn charged(pod: &Pod, world: &World) -> Triple {
+pub(crate) fn charged(pod: &Pod, world: &World) -> ResourceQuantities {
     let node = pod.node.as_ref().and_then(|name| world.nodes.get(name));
-    charged_on(&pod.request, node) + Triple::new(0, 0, claimed_gpus(pod, world))
+    charged_on(&pod.request, node) + ResourceQuantities::new(0, 0, claimed_gpus(pod, world))
 }
 
 /// Millionths of GPUs of the resource claims that the pod pays for: those of which it is the first to hold them.
@@ -65,8 +65,8 @@ pub(crate) fn claimed_gpus(pod: &Pod, world: &World) -> i64 {
 }
 
 /// CPU, memory and GPUs that a request costs its queue on a node.
-pub(crate) fn charged_on(request: &Request, node: Option<&Node>) -> Triple {
-    Triple::new(request.resources.cpu_milli, request.resources.memory_bytes, gpu_on(request, node))
+pub(crate) fn charged_on(request: &Request, node: Option<&Node>) -> ResourceQuantities {
+    ResourceQuantities::new(request.resources.cpu_milli, request.resources.memory_bytes, gpu_on(request, node))
 }
 
 /// `4 GPUs`, `half a GPU`'s plain cousin `0.5 GPU`, `8192 MiB of GPU memory`, `2 CPUs`.

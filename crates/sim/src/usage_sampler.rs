@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kai_control::World;
 use kai_control::scheduler::usage::{History, Sample, UsageRule};
 use kai_control::scheduler::{CycleResult, Settings, Usage};
-use kai_engine::units::{GPU, Span, Timestamp, Triple};
+use kai_engine::units::{GPU, ResourceQuantities, Span, Timestamp};
 
 use crate::checkers::CycleObservation;
 use crate::cluster::Performed;
@@ -66,17 +66,17 @@ impl UsageSampler {
 }
 
 /// All that nodes offer.
-fn capacity(world: &World) -> Triple {
-    let mut sum = Triple::ZERO;
+fn capacity(world: &World) -> ResourceQuantities {
+    let mut sum = ResourceQuantities::ZERO;
     for node in world.nodes.values() {
         let offered = &node.allocatable;
-        sum += Triple::new(offered.cpu_milli, offered.memory_bytes, offered.gpus * GPU);
+        sum += ResourceQuantities::new(offered.cpu_milli, offered.memory_bytes, offered.gpus * GPU);
     }
     sum
 }
 
 /// What pods hold, by queue at every level.
-fn allocated(world: &World, settings: &Settings, now: Timestamp) -> BTreeMap<String, Triple> {
+fn allocated(world: &World, settings: &Settings, now: Timestamp) -> BTreeMap<String, ResourceQuantities> {
     let (cycle, performed) = (CycleResult::default(), Performed::default());
     let observation = CycleObservation { world, settings, cycle: &cycle, performed: &performed, now };
     observation.allocated(|_| true).into_iter().map(|(queue, held)| (queue.to_owned(), held)).collect()

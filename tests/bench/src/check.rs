@@ -66,7 +66,7 @@ impl<'s> After<'s> {
             for (used, need) in used[node.index() * width..].iter_mut().zip(&shape.need) {
                 *used += need;
             }
-            if let GpuAsk::Share { devices, portion } = shape.gpu {
+            if let GpuAsk::Fraction { devices, portion } = shape.gpu {
                 let place = self.placed.get(&task).expect("no pod shares a GPU before the cycle");
                 assert_eq!(place.devices.len(), devices as usize, "{task:?} gets its devices");
                 for device in &place.devices {

@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
-use kai_engine::ids::{ClassId, NodeId, QueueId};
+use kai_engine::ids::{NodeFilterId, NodeId, QueueId};
 use kai_engine::snapshot::{Constraint, GpuAsk, LevelRef, Queue, Shape, Snapshot, Topology};
 use kai_engine::units::compat::{floor_device_memory, share_of_gpu};
 use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
 use kai_generate::cluster::{
-    Ask, BUILD, Draft, FIRST_JOB_SECONDS, GPUS_PER_NODE, Gpus, Job, Level, NOW_SECONDS, QUEUES_SECONDS, Together,
+    BUILD, FIRST_JOB_SECONDS, GPUS_PER_NODE, Gpus, Job, JobSpec, Level, NOW_SECONDS, PodRequest, QUEUES_SECONDS,
+    Together,
 };
 use kai_generate::{Cluster, Scenario, Size};
 
@@ -31,7 +32,7 @@ pub fn of_cluster(cluster: &Cluster) -> Snapshot {
         builder.node(NodeRow { device_memory: floor_device_memory(81_559), ..NodeRow::idle(allocatable) });
     }
     // Pods without, with shared and with whole GPUs are held to different rules, though all nodes pass here.
-    let classes = std::array::from_fn(|_| builder.class_of_all_nodes());
+    let classes = std::array::from_fn(|_| builder.add_node_filter_of_all());
     let departments: Vec<QueueId> =
         (0..size.departments).map(|_| builder.queue(queue(None, cluster.quota(size.departments)))).collect();
     let leaf = |index: usize| queue(Some(departments[index % size.departments]), cluster.quota(size.queues));
@@ -77,7 +78,7 @@ struct Likeness {
 
 struct Rows {
     builder: Builder,
-    classes: [ClassId; 3],
+    classes: [NodeFilterId; 3],
     constraints: BTreeMap<Together, u32>,
     alike: BTreeMap<Likeness, u32>,
 }
@@ -110,17 +111,17 @@ impl Rows {
         }
     }
 
-    fn signature(&mut self, draft: &Draft) -> u32 {
+    fn signature(&mut self, draft: &JobSpec) -> u32 {
         let likeness = Likeness { pods: draft.pods, priority: draft.priority, together: draft.together };
         let next = self.alike.len() as u32 + 1;
         *self.alike.entry(likeness).or_insert(next)
     }
 }
 
-fn shape(ask: Ask) -> Shape {
+fn shape(ask: PodRequest) -> Shape {
     let (gpu, whole, quota_gpu) = match ask.gpus {
         Gpus::None => (GpuAsk::None, 0, 0),
-        Gpus::Half => (GpuAsk::Share { devices: 1, portion: GPU / 2 }, 0, share_of_gpu(GPU / 2, 1)),
+        Gpus::Half => (GpuAsk::Fraction { devices: 1, portion: GPU / 2 }, 0, share_of_gpu(GPU / 2, 1)),
         Gpus::Whole(count) => (GpuAsk::Whole, i64::from(count) * GPU, i64::from(count) * GPU),
     };
     Shape { need: vec![ask.cpu_milli, ask.memory, whole, 1], gpu, quota_gpu, numa: None }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kai_control::key::PodKey;
 use kai_control::objects::{Phase, Pod};
-use kai_control::scheduler::{CycleResult, Effect, Moment, Scheduler, Settings, Usage};
+use kai_control::scheduler::{CycleProgress, CycleResult, Effect, Scheduler, Settings, Usage};
 use kai_control::{Object, World};
 use kai_engine::units::{Span, Timestamp};
 use kai_generate::{Cluster, objects};
@@ -68,7 +68,7 @@ impl Story {
             self.now = self.now.plus(Span::seconds(1));
             let mut times = [meter::cpu_time(); 4];
             last = self.scheduler.cycle_with_progress(&mut self.world, &Usage::default(), self.now, |moment| {
-                let end = if moment == Moment::Opened { 1 } else { 2 };
+                let end = if moment == CycleProgress::SessionOpened { 1 } else { 2 };
                 times[end] = meter::cpu_time();
             });
             times[3] = meter::cpu_time();

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use kai_engine::ids::QueueId;
 use kai_engine::ledger::{QueueAccounts, QueueRow};
-use kai_engine::outcome::QueueBlock;
+use kai_engine::outcome::CapacityExceeded;
 use kai_engine::queues::capacity;
-use kai_engine::queues::fair_share::{Claim, divide, divide_tree};
-use kai_engine::queues::order::{Contender, Entitlement};
+use kai_engine::queues::fair_share::{QueueDemand, divide, divide_tree};
+use kai_engine::queues::order::{QueueOrderInput, QueueOrderKey};
 use kai_engine::queues::reclaim_rules::{self, Reclaimer};
-use kai_engine::units::{GPU, ONE, QueueResource, Timestamp, Triple};
+use kai_engine::units::{GPU, ONE, QueueResource, ResourceQuantities, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -64,8 +64,8 @@ struct Amounts {
 }
 
 impl Amounts {
-    fn triple(self) -> Triple {
-        Triple::new(self.cpu.round() as i64, self.memory.round() as i64, millionths(self.gpu))
+    fn triple(self) -> ResourceQuantities {
+        ResourceQuantities::new(self.cpu.round() as i64, self.memory.round() as i64, millionths(self.gpu))
     }
 }
 
@@ -106,7 +106,7 @@ fn row(queue: &Queue, parent: Option<QueueId>) -> QueueRow {
     let units = [1, 1, GPU];
     let amounts = |pick: fn(&Counters) -> f64| {
         let amount = |index: usize| (pick(counters[index]) * units[index] as f64).round() as i64;
-        Triple::new(amount(0), amount(1), amount(2))
+        ResourceQuantities::new(amount(0), amount(1), amount(2))
     };
     let ceilings = |pick: fn(&Counters) -> f64| [0, 1, 2].map(|index| ceiling(pick(counters[index]), units[index]));
     let numbers = |pick: fn(&Counters) -> f64| [0, 1, 2].map(|index| millionths(pick(counters[index])));
@@ -127,7 +127,7 @@ fn row(queue: &Queue, parent: Option<QueueId>) -> QueueRow {
 }
 
 /// A book of the queues, numbered in key order; a parent that was not recorded is above the top.
-fn book(queues: &Queues, total: Triple) -> QueueAccounts {
+fn book(queues: &Queues, total: ResourceQuantities) -> QueueAccounts {
     let rows = queues.values().map(|queue| row(queue, find(queues, &queue.parent))).collect();
     QueueAccounts { rows, total, version: 0 }
 }
@@ -176,12 +176,12 @@ fn divide_one(input: &DivideOne, expect: &DividedOne) -> Vec<Difference> {
         _ => QueueResource::Gpu,
     };
     let index = resource as usize;
-    let mut claims: Vec<Claim> = input
+    let mut claims: Vec<QueueDemand> = input
         .queues
         .values()
         .map(|queue| {
             let row = row(queue, None);
-            Claim {
+            QueueDemand {
                 quota: row.quota[index],
                 limit: row.limit[index],
                 weight: row.weight[index],
@@ -221,7 +221,7 @@ struct DividedAll {
 fn divide_all(input: &DivideAll, expect: &DividedAll) -> Vec<Difference> {
     let mut book = book(&input.queues, input.total.triple());
     divide_tree(&mut book, millionths(input.k));
-    let got: BTreeMap<&String, Triple> =
+    let got: BTreeMap<&String, ResourceQuantities> =
         input.queues.keys().zip(&book.rows).map(|(key, row)| (key, row.fair_share)).collect();
     let mut differences = Vec::new();
     for (key, expected) in &expect.fair_share {
@@ -263,7 +263,7 @@ impl Answer {
 }
 
 fn reclaim(kind: &str, input: &Reclaim, expect: &Answer) -> Result<Vec<Difference>, Fault> {
-    let book = book(&input.queues, Triple::ZERO);
+    let book = book(&input.queues, ResourceQuantities::ZERO);
     let reclaimer = Reclaimer {
         queue: need(&input.queues, &input.reclaimer.queue)?,
         preemptible: input.reclaimer.preemptible,
@@ -293,7 +293,7 @@ struct Taking {
 
 fn strategy(kind: &str, input: &Taking, expect: &Answer) -> Vec<Difference> {
     let rows = vec![row(&input.reclaimer_queue, None), row(&input.reclaimee_queue, None)];
-    let book = QueueAccounts { rows, total: Triple::ZERO, version: 0 };
+    let book = QueueAccounts { rows, total: ResourceQuantities::ZERO, version: 0 };
     let (reclaimer, victim) = (QueueId(0), QueueId(1));
     let remaining = input.reclaimee_remaining.triple();
     let required = input.reclaimer_required.unwrap_or_default().triple();
@@ -330,12 +330,12 @@ struct First {
 fn queue_order(input: &Pair, expect: &First) -> Vec<Difference> {
     let total = input.total.unwrap_or_default().triple();
     let entitlement = |side: &Side| {
-        let mut victims = Triple::ZERO;
+        let mut victims = ResourceQuantities::ZERO;
         for amounts in side.victims_allocated.iter().flatten() {
             victims += amounts.triple();
         }
         let required = side.job_required.unwrap_or_default().triple();
-        Entitlement::of(Contender { row: &row(&side.queue, None), required, victims }, total)
+        QueueOrderKey::of(QueueOrderInput { row: &row(&side.queue, None), required, victims }, total)
     };
     let got = match entitlement(&input.left).compare(&entitlement(&input.right)) {
         Ordering::Less => "left",
@@ -363,7 +363,7 @@ struct Admission {
 }
 
 fn check_capacity(kind: &str, input: &Capacity, expect: &Admission) -> Result<Vec<Difference>, Fault> {
-    let book = book(&input.queues, Triple::ZERO);
+    let book = book(&input.queues, ResourceQuantities::ZERO);
     let queue = need(&input.queues, &input.job_queue)?;
     let requested = input.requested.triple();
     let reason = match kind {
@@ -374,7 +374,7 @@ fn check_capacity(kind: &str, input: &Capacity, expect: &Admission) -> Result<Ve
         }
         _ => capacity::check(&book, queue, input.job_preemptible, requested),
     };
-    let blocked = |block: &QueueBlock| name(&input.queues, block.queue).to_string();
+    let blocked = |block: &CapacityExceeded| name(&input.queues, block.queue).to_string();
     let (reason, queue) = match &reason {
         None => ("", String::new()),
         Some(capacity::Exceeded::Limit(block)) => ("over_limit", blocked(block)),

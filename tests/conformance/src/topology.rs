@@ -211,7 +211,7 @@ fn snapshot(input: &Input, topology: Topology) -> Snapshot {
         reclaim_min_runtime: None,
     });
     builder.topology(topology);
-    let class = builder.class_of_all_nodes();
+    let class = builder.add_node_filter_of_all();
     let tasks: Vec<TaskRow> = input
         .tasks
         .iter()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kai_control::World;
 use kai_control::scheduler::config::{action_name, action_named};
-use kai_control::scheduler::{Configured, CycleResult, Moment, Settings, cycle_with_progress};
+use kai_control::scheduler::{Configured, CycleProgress, CycleResult, Settings, cycle_with_progress};
 use kai_engine::units::Timestamp;
 use kai_record::Recording;
 use serde_json::Value;
@@ -118,8 +118,8 @@ fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestam
         passed
     };
     let cycle = cycle_with_progress(world, settings, &recording.usage, now, |moment| match moment {
-        Moment::Opened => cost.open += lap(),
-        Moment::Acted(action, _) => cost.actions.push((action_name(action), lap())),
+        CycleProgress::SessionOpened => cost.open += lap(),
+        CycleProgress::ActionDone(action, _) => cost.actions.push((action_name(action), lap())),
     });
     cost.close = lap();
     (cycle, cost)

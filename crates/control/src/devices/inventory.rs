@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{
-    Agreement, Alternative, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, Selection, Wanted,
+    Alternative, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, Selection, Wanted,
 };
 use serde_json::{Value, json};
 
@@ -305,7 +305,7 @@ impl<'w> Inventory<'w> {
             let Some(attribute) = &constraint.attribute else { return Err(unknown("")) };
             let named = |name: &String| position(spec, name).ok_or_else(|| unknown(name));
             let requests = constraint.requests.iter().map(named).collect::<Result<_, _>>()?;
-            agreements.push(Agreement { attribute: self.attribute(attribute), requests });
+            agreements.push(MatchAttribute { attribute: self.attribute(attribute), requests });
         }
         Ok(ClaimAsk { requests, agreements })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kai_engine::policy::Action;
-use kai_engine::units::{Ceiling, Timestamp, Triple};
+use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
 use serde_json::Value;
 
 use crate::key::{GroupKey, Key, PodKey};
@@ -154,7 +154,7 @@ pub struct Blocked {
     /// The queue of the job, or one above it.
     pub queue: String,
     /// What the job asks for.
-    pub request: Triple,
+    pub request: ResourceQuantities,
     pub preemptible: bool,
 }
 
@@ -169,10 +169,10 @@ pub struct QueueView {
     pub limit: [Ceiling; 3],
     /// Over-quota weights in millionths.
     pub weight: [i64; 3],
-    pub fair_share: Triple,
-    pub allocated: Triple,
-    pub allocated_non_preemptible: Triple,
-    pub request: Triple,
+    pub fair_share: ResourceQuantities,
+    pub allocated: ResourceQuantities,
+    pub allocated_non_preemptible: ResourceQuantities,
+    pub request: ResourceQuantities,
 }
 
 /// An object that could not be used as written.

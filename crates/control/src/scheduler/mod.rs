@@ -28,7 +28,7 @@ pub use effect::{
 pub use settings::{NumaSettings, Settings, TaskOrder, Usage};
 pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};
 
-pub use kai_engine::Moment;
+pub use kai_engine::CycleProgress;
 
 use kai_engine::units::Timestamp;
 
@@ -40,13 +40,13 @@ pub fn cycle(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) 
     cycle_with_progress(world, settings, usage, now, |_| ())
 }
 
-/// Runs one scheduling cycle and reports progress to `passed`; lowering is over at [`Moment::Opened`].
+/// Runs one scheduling cycle and reports progress to `passed`; lowering is over at [`CycleProgress::SessionOpened`].
 pub fn cycle_with_progress(
     world: &World,
     settings: &Settings,
     usage: &Usage,
     now: Timestamp,
-    passed: impl FnMut(Moment),
+    passed: impl FnMut(CycleProgress),
 ) -> CycleResult {
     run(world, &lower::lower(world, settings, usage, now), settings, now, passed, None).0
 }
@@ -57,10 +57,10 @@ fn run(
     lowered: &lower::Lowered<'_>,
     settings: &Settings,
     now: Timestamp,
-    passed: impl FnMut(Moment),
+    passed: impl FnMut(CycleProgress),
     last: Option<&ExplanationCache>,
 ) -> (CycleResult, ExplanationCache) {
-    let outcome = kai_engine::watched_cycle(&lowered.snapshot, &settings.policy, now, passed);
+    let outcome = kai_engine::cycle_with_progress(&lowered.snapshot, &settings.policy, now, passed);
     let (cycle, explained) = outcome::decode(world, lowered, &outcome, now, last);
     (cycle, ExplanationCache::new(outcome.verdicts, explained))
 }
@@ -97,7 +97,7 @@ impl Scheduler {
         world: &mut World,
         usage: &Usage,
         now: Timestamp,
-        passed: impl FnMut(Moment),
+        passed: impl FnMut(CycleProgress),
     ) -> CycleResult {
         let changes = world.take_changes();
         let settings = &self.settings;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Assignment, Cause, Decision, DeviceRef, Outcome, Reason, Verdict};
+use kai_engine::outcome::{Assignment, Decision, DeviceRef, EvictionCause, Outcome, Reason, Verdict};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
@@ -43,7 +43,7 @@ pub(super) fn decode<'w>(
         now,
     };
     let decided = outcome.decisions.iter().map(|decision| decoder.decision(decision));
-    let noted = outcome.notes.iter().filter_map(|note| {
+    let noted = outcome.job_timestamps.iter().filter_map(|note| {
         Some(Effect::SetGroupTimestamps {
             job: lowered.names.job(note.job.index())?.clone(),
             last_start: note.last_start,
@@ -134,7 +134,7 @@ impl OutcomeDecoder<'_, '_> {
                     .map(|node| self.lowered.names.nodes[node.index()].to_owned()),
                 action: cause.action,
                 beneficiary: cause.preemptor.and_then(|job| self.lowered.names.job(job.index()).cloned()),
-                batch: cause.batch,
+                batch: cause.gang_size,
                 why: self.why_evicted(*task, cause),
             },
         }
@@ -202,7 +202,7 @@ impl OutcomeDecoder<'_, '_> {
         let snapshot = &self.lowered.snapshot;
         let shape = snapshot.shape(snapshot.task(task).shape);
         match shape.gpu {
-            GpuAsk::Share { devices, portion } => Received { kind: ResourceType::Fraction, devices, portion },
+            GpuAsk::Fraction { devices, portion } => Received { kind: ResourceType::Fraction, devices, portion },
             GpuAsk::Memory { devices, mib } => {
                 let portion = memory_to_share(mib, snapshot.nodes.device_memory[assignment.node.index()]);
                 Received { kind: ResourceType::Fraction, devices, portion }
@@ -234,7 +234,7 @@ impl OutcomeDecoder<'_, '_> {
         let snapshot = &self.lowered.snapshot;
         let row = snapshot.task(task);
         let queue = snapshot.job(row.job).queue?;
-        let state = self.outcome.shares.get(queue.index())?;
+        let state = self.outcome.queue_states.get(queue.index())?;
         let resource = if snapshot.shape(row.shape).needs_gpu() { QueueResource::Gpu } else { QueueResource::Cpu };
         let name = self.lowered.names.queues[queue.index()].shown();
         let holds = standing(resource, state.allocated.get(resource), state.fair_share.get(resource));
@@ -251,7 +251,7 @@ impl OutcomeDecoder<'_, '_> {
         }
     }
 
-    fn why_evicted(&self, task: TaskId, cause: &Cause) -> String {
+    fn why_evicted(&self, task: TaskId, cause: &EvictionCause) -> String {
         let snapshot = &self.lowered.snapshot;
         let own = snapshot.job(snapshot.task(task).job);
         let other = cause.preemptor.map(|job| {
@@ -275,12 +275,14 @@ impl OutcomeDecoder<'_, '_> {
         }
     }
 
-    fn why_reclaimed(&self, task: TaskId, cause: &Cause, name: &str) -> String {
+    fn why_reclaimed(&self, task: TaskId, cause: &EvictionCause, name: &str) -> String {
         let snapshot = &self.lowered.snapshot;
         let resource =
             if snapshot.shape(snapshot.task(task).shape).needs_gpu() { QueueResource::Gpu } else { QueueResource::Cpu };
-        let Some((victim, winner)) = &cause.sides else { return format!("makes room for job {name} of another queue") };
-        let side = |side: &kai_engine::outcome::Side| {
+        let Some((victim, winner)) = &cause.reclaim_sides else {
+            return format!("makes room for job {name} of another queue");
+        };
+        let side = |side: &kai_engine::outcome::ReclaimSide| {
             let row = &snapshot.queues[side.queue.index()];
             format!(
                 "queue {} held {}, quota {}, priority {}",
@@ -384,7 +386,7 @@ impl OutcomeDecoder<'_, '_> {
 
     fn queues(&self) -> Vec<QueueView> {
         let Lowered { snapshot, names, .. } = self.lowered;
-        let rows = snapshot.queues.iter().zip(&names.queues).zip(&self.outcome.shares);
+        let rows = snapshot.queues.iter().zip(&names.queues).zip(&self.outcome.queue_states);
         rows.map(|((row, name), state)| QueueView {
             name: name.name().to_owned(),
             display_name: name.shown().to_owned(),

@@ -13,7 +13,7 @@ use super::early_exit::EarlyExitBackoff;
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, NodeSet, TaskId};
 use crate::ledger::TaskState;
-use crate::queues::job_info::JobFacts;
+use crate::queues::job_info::JobInfoCache;
 use crate::queues::job_order::JobTree;
 use crate::session::Session;
 use crate::session::place::{Attempt, Precheck};
@@ -24,7 +24,7 @@ pub fn run(session: &mut Session<'_>) {
     if session.policy.repairs.stable_moves {
         place_nominated(session);
     }
-    let mut facts = JobFacts::new(&session.ledger, session.policy, false);
+    let mut facts = JobInfoCache::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
     tree.full_scan = session.finder.full_scan;
     for job in session.waiting.iter().copied() {
@@ -65,7 +65,7 @@ fn place_nominated(session: &mut Session<'_>) {
     if jobs.is_empty() {
         return;
     }
-    let mut facts = JobFacts::new(&session.ledger, session.policy, false);
+    let mut facts = JobInfoCache::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
     for job in jobs {
         tree.push(&session.ledger, &mut facts, job, None);
@@ -88,7 +88,7 @@ fn place_nominated(session: &mut Session<'_>) {
 
 /// Places the job's next pods and notes if that is its start.
 fn start(session: &mut Session<'_>, job: JobId, place: impl FnOnce(&mut Session<'_>, JobId) -> bool) -> bool {
-    session.effort.turns += 1;
+    session.stats.job_attempts += 1;
     let held_before = gang::holds(&session.ledger, job);
     let placed = place(session, job);
     if placed && !held_before && gang::holds(&session.ledger, job) {
@@ -110,7 +110,7 @@ fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
         }
     }
     for (job, precheck) in checked {
-        session.effort.turns += 1;
+        session.stats.job_attempts += 1;
         if let Precheck::Refused(reason) = precheck {
             session.explain_once(job, reason);
         }

@@ -13,7 +13,7 @@ use crate::solve::loss_bound::{LossBound, QueueShareBound};
 use crate::solve::min_runtime;
 use crate::solve::search::Trial;
 use crate::solve::victims::{self, VictimRule, VictimScope};
-use crate::units::Triple;
+use crate::units::ResourceQuantities;
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
@@ -79,16 +79,16 @@ fn accept(session: &Session<'_>, job: JobId, trial: &Trial<'_>, before: &QueueAc
 }
 
 /// What each victim queue loses, batch by batch; pods that found another place are not lost.
-fn units(session: &Session<'_>, trial: &Trial<'_>) -> Vec<(QueueId, Triple)> {
+fn units(session: &Session<'_>, trial: &Trial<'_>) -> Vec<(QueueId, ResourceQuantities)> {
     let counted = |task: &TaskId| !session.policy.consolidating_reclaim || !session.ledger.state(*task).is_active();
     let costs = trial.batches.iter().flat_map(|batch| batch.tasks.iter().copied().zip(batch.costs.iter().copied()));
-    let costs: BTreeMap<TaskId, Triple> = costs.collect();
+    let costs: BTreeMap<TaskId, ResourceQuantities> = costs.collect();
     let mut units = Vec::new();
     for (job, lost) in split(session, trial) {
         let lost: Vec<_> = lost.into_iter().filter(counted).collect();
         let Some(queue) = session.snapshot.job(job).queue else { continue };
         if !lost.is_empty() {
-            let amount = lost.iter().fold(Triple::ZERO, |sum, task| sum + costs[task]);
+            let amount = lost.iter().fold(ResourceQuantities::ZERO, |sum, task| sum + costs[task]);
             units.push((queue, amount));
         }
     }

@@ -3,7 +3,7 @@
 use crate::gang::Gang;
 use crate::ids::{JobId, TaskId};
 use crate::ledger::TaskState;
-use crate::outcome::Cause;
+use crate::outcome::EvictionCause;
 use crate::policy::Action;
 use crate::session::Session;
 
@@ -14,7 +14,7 @@ pub fn run(session: &mut Session<'_>) {
             session.times.stale_since[job.index()] = None;
             continue;
         }
-        session.effort.turns += 1;
+        session.stats.job_attempts += 1;
         let since = *session.times.stale_since[job.index()].get_or_insert(session.now);
         let grace = session.snapshot.job(job).staleness_grace.unwrap_or(session.policy.staleness_grace);
         match grace {
@@ -38,9 +38,14 @@ fn evict(session: &mut Session<'_>, job: JobId) {
         };
         session.ledger.shift(task, state);
     }
-    let batch = session.ledger.changes_since(mark).len() as u32;
+    let gang_size = session.ledger.changes_since(mark).len() as u32;
     let before = session.times.last_eviction[job.index()];
-    session.commit_evictions(mark, |_, _| Cause { action: Action::EvictStale, preemptor: None, batch, sides: None });
+    session.commit_evictions(mark, |_, _| EvictionCause {
+        action: Action::EvictStale,
+        preemptor: None,
+        gang_size,
+        reclaim_sides: None,
+    });
     // Only evictions in favour of others restart a job's preemption delay.
     session.times.last_eviction[job.index()] = before;
 }

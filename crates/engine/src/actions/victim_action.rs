@@ -9,10 +9,10 @@ use super::early_exit::EarlyExitBackoff;
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, QueueId, ShapeId, TaskId};
 use crate::ledger::TaskState;
-use crate::outcome::{Cause, Ineligibility, Protection, Reason, ScenarioRejections, SearchStop, Side};
+use crate::outcome::{EvictionCause, Ineligibility, Protection, Reason, ReclaimSide, ScenarioRejections, SearchStop};
 use crate::policy::Action;
 use crate::queues::job_index::Scratch;
-use crate::queues::job_info::JobFacts;
+use crate::queues::job_info::JobInfoCache;
 use crate::queues::job_order::JobTree;
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Status};
@@ -55,7 +55,7 @@ pub struct IneligibleJob {
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>, action: &VictimAction) {
-    let mut facts = JobFacts::new(&session.ledger, session.policy, false);
+    let mut facts = JobInfoCache::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
     tree.full_scan = session.finder.full_scan;
     for job in session.waiting.clone() {
@@ -124,7 +124,7 @@ impl VictimActionRun<'_> {
         if chunk.is_empty() {
             return false;
         }
-        session.effort.turns += 1;
+        session.stats.job_attempts += 1;
         let table = if action.shared_failures { None } else { session.snapshot.job(job).queue };
         if let Some(ineligible) = (action.check_eligible)(session, job, &chunk) {
             explain(session, action, job, &chunk, SearchStop::Ineligible(ineligible.why), None);
@@ -219,13 +219,20 @@ pub fn solve(
     let loss_bound = (action.loss_bound)(session, job);
     let problem = Problem { job, chunk, eligible: &eligible, nodes, loss_bound: &loss_bound, accept: &accept, budget };
     let report = search(session, &problem, scratch);
-    session.effort.simulated += u64::from(report.scenarios);
-    session.effort.filtered += u64::from(report.filtered);
+    session.stats.simulated += u64::from(report.scenarios);
+    session.stats.filtered += u64::from(report.filtered);
     if report.stop.is_none() {
-        let cause = Cause { action: action.action, preemptor: Some(job), batch: report.batch, sides: None };
+        let cause = EvictionCause {
+            action: action.action,
+            preemptor: Some(job),
+            gang_size: report.victims,
+            reclaim_sides: None,
+        };
         let changes = session.ledger.changes_since(mark);
-        let changed = session.commit_evictions(mark, |session, victim| Cause {
-            sides: (action.action == Action::Reclaim).then(|| sides(session, &before, job, victim)).flatten(),
+        let changed = session.commit_evictions(mark, |session, victim| EvictionCause {
+            reclaim_sides: (action.action == Action::Reclaim)
+                .then(|| reclaim_sides(session, &before, job, victim))
+                .flatten(),
             ..cause.clone()
         });
         // Moves can be made again; what somebody lost a place for must not be lost as well.
@@ -241,7 +248,7 @@ pub fn solve(
 }
 
 /// Notes for whom pods move: those that this search moves, and those that moved for a job which has given way to it.
-fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskState)], cause: &Cause) {
+fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskState)], cause: &EvictionCause) {
     let moves = |session: &Session<'_>, task: TaskId| matches!(session.ledger.state(task), TaskState::Moving { .. });
     if cause.action == Action::Consolidate {
         let is_new = |(task, before): &&(TaskId, TaskState)| {
@@ -256,7 +263,7 @@ fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskSta
             if gave_way { session.preemptors.moves.remove(&session.snapshot.task(*task).job) } else { None };
         for dependent in dependent_moves.into_iter().flatten() {
             if moves(session, dependent) {
-                let cause = Cause { action: Action::Consolidate, sides: None, ..cause.clone() };
+                let cause = EvictionCause { action: Action::Consolidate, reclaim_sides: None, ..cause.clone() };
                 session.evicted_for(dependent, cause);
             }
         }
@@ -264,19 +271,19 @@ fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskSta
 }
 
 /// The queues that a reclaim compares: the leaves if they are siblings, else their parents.
-fn sides(
+fn reclaim_sides(
     session: &Session<'_>,
     before: &crate::ledger::QueueAccounts,
     job: JobId,
     victim: TaskId,
-) -> Option<(Side, Side)> {
+) -> Option<(ReclaimSide, ReclaimSide)> {
     let ours = session.snapshot.job(job).queue?;
     let theirs = session.snapshot.job(session.snapshot.task(victim).job).queue?;
     let siblings = before.row(ours).parent == before.row(theirs).parent;
     let side = |queue: QueueId| {
         let queue = if siblings { queue } else { before.row(queue).parent.unwrap_or(queue) };
         let row = before.row(queue);
-        Side { queue, allocated: row.allocated, fair_share: row.fair_share }
+        ReclaimSide { queue, allocated: row.allocated, fair_share: row.fair_share }
     };
     Some((side(theirs), side(ours)))
 }

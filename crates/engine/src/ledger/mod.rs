@@ -23,7 +23,7 @@ pub use volumes::UsageTotals;
 use crate::ids::{DeviceId, NodeId, PodMatcherId, PodSetId, PortId, TaskId};
 use crate::policy::{Policy, Repairs};
 use crate::snapshot::{Extras, GPUS, GpuAsk, Snapshot, Status};
-use crate::units::{GPU, Triple, compat};
+use crate::units::{GPU, ResourceQuantities, compat};
 
 /// A place on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,7 +359,7 @@ impl<'s> Ledger<'s> {
     }
 
     /// What the pod costs its queue on this node.
-    pub fn cost(&self, task: TaskId, node: NodeId) -> Triple {
+    pub fn cost(&self, task: TaskId, node: NodeId) -> ResourceQuantities {
         let shape = self.snapshot.shape(self.snapshot.task(task).shape);
         let mut cost = shape.requested();
         if let GpuAsk::Memory { devices, mib } = shape.gpu {
@@ -372,7 +372,7 @@ impl<'s> Ledger<'s> {
     /// Device memory that a shared request takes on each device of this node.
     pub fn memory_on(&self, gpu: GpuAsk, node: NodeId) -> i64 {
         match gpu {
-            GpuAsk::Share { portion, .. } => {
+            GpuAsk::Fraction { portion, .. } => {
                 compat::share_to_memory(portion, self.snapshot.nodes.device_memory[node.index()])
             }
             GpuAsk::Memory { mib, .. } => mib,
@@ -459,7 +459,7 @@ impl<'s> Ledger<'s> {
         }
     }
 
-    fn charged(&self, task: TaskId, state: TaskState) -> Triple {
+    fn charged(&self, task: TaskId, state: TaskState) -> ResourceQuantities {
         match state {
             TaskState::Allocated(placement)
             | TaskState::Pipelined(placement)
@@ -467,7 +467,7 @@ impl<'s> Ledger<'s> {
             TaskState::Unplaced
             | TaskState::Releasing(_)
             | TaskState::StuckReleasing(_)
-            | TaskState::OutsideSnapshot { .. } => Triple::ZERO,
+            | TaskState::OutsideSnapshot { .. } => ResourceQuantities::ZERO,
         }
     }
 

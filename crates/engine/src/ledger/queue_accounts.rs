@@ -5,7 +5,7 @@
 
 use crate::ids::QueueId;
 use crate::snapshot::Queue;
-use crate::units::{Ceiling, QueueResource, Timestamp, Triple};
+use crate::units::{Ceiling, QueueResource, ResourceQuantities, Timestamp};
 
 /// All queues of a cycle, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct QueueAccounts {
     /// One row per queue.
     pub rows: Vec<QueueRow>,
     /// What the top queues divide.
-    pub total: Triple,
+    pub total: ResourceQuantities,
     /// Changes whenever a row's does.
     pub version: u64,
 }
@@ -36,13 +36,13 @@ pub struct QueueRow {
     /// Past usage, in millionths of the cluster.
     pub usage: [i64; 3],
     /// What it held and waited for when the cycle began.
-    pub request: Triple,
+    pub request: ResourceQuantities,
     /// What it holds.
-    pub allocated: Triple,
+    pub allocated: ResourceQuantities,
     /// The part of `allocated` that cannot be preempted.
-    pub allocated_non_preemptible: Triple,
+    pub allocated_non_preemptible: ResourceQuantities,
     /// What it is entitled to.
-    pub fair_share: Triple,
+    pub fair_share: ResourceQuantities,
     /// Changes whenever `allocated` does, so that orders know what to recompute.
     pub version: u32,
 }
@@ -58,10 +58,10 @@ impl QueueRow {
             limit: queue.limit,
             weight: queue.weight,
             usage: queue.usage,
-            request: Triple::ZERO,
-            allocated: Triple::ZERO,
-            allocated_non_preemptible: Triple::ZERO,
-            fair_share: Triple::ZERO,
+            request: ResourceQuantities::ZERO,
+            allocated: ResourceQuantities::ZERO,
+            allocated_non_preemptible: ResourceQuantities::ZERO,
+            fair_share: ResourceQuantities::ZERO,
             version: 0,
         }
     }
@@ -84,7 +84,7 @@ impl QueueRow {
 
 impl QueueAccounts {
     /// Books nothing yet for each queue.
-    pub fn new(queues: &[Queue], total: Triple) -> Self {
+    pub fn new(queues: &[Queue], total: ResourceQuantities) -> Self {
         Self { rows: queues.iter().map(QueueRow::new).collect(), total, version: 0 }
     }
 
@@ -106,7 +106,7 @@ impl QueueAccounts {
     }
 
     /// Adds to what the queue and all above it hold; negative amounts take away.
-    pub fn charge(&mut self, queue: QueueId, amount: Triple, preemptible: bool) {
+    pub fn charge(&mut self, queue: QueueId, amount: ResourceQuantities, preemptible: bool) {
         self.version += 1;
         let mut next = Some(queue);
         while let Some(queue) = next {
@@ -121,7 +121,7 @@ impl QueueAccounts {
     }
 
     /// Adds to what the queue and all above it want.
-    pub fn ask(&mut self, queue: QueueId, amount: Triple) {
+    pub fn ask(&mut self, queue: QueueId, amount: ResourceQuantities) {
         let mut next = Some(queue);
         while let Some(queue) = next {
             let row = &mut self.rows[queue.index()];
@@ -132,7 +132,7 @@ impl QueueAccounts {
 
     /// The two queues at which the paths of `left` and `right` part, seen from the top; the ends if one path
     /// contains the other.
-    pub fn parting(&self, left: QueueId, right: QueueId) -> (QueueId, QueueId) {
+    pub fn diverging_ancestors(&self, left: QueueId, right: QueueId) -> (QueueId, QueueId) {
         let (left, right) = (self.path_from_top(left), self.path_from_top(right));
         left.iter().copied().zip(right.iter().copied()).find(|(left, right)| left != right).unwrap_or_else(|| {
             let last = left.len().min(right.len()) - 1;

@@ -2,7 +2,7 @@
 
 use super::{HoldKind, Ledger, When};
 use crate::ids::NodeId;
-use crate::snapshot::{Snapshot, ZoneShare};
+use crate::snapshot::{Snapshot, ZoneAllocation};
 
 /// Amounts taken of every zone and column, for nodes whose zones are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl ZoneUsage {
         self.start[node.index()] + zone as usize * snapshot.columns.len() + column as usize
     }
 
-    pub(super) fn load(&mut self, snapshot: &Snapshot, node: NodeId, share: ZoneShare, kind: HoldKind, sign: i64) {
+    pub(super) fn load(&mut self, snapshot: &Snapshot, node: NodeId, share: ZoneAllocation, kind: HoldKind, sign: i64) {
         let at = self.at(snapshot, node, share.zone, share.column);
         let row = &mut self.loads[at];
         let amount = sign * share.amount;

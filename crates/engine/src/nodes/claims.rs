@@ -58,13 +58,13 @@ pub fn choose(ledger: &Ledger<'_>, task: TaskId, node: NodeId, when: When) -> Re
         }
     }
     if !open.is_empty() {
-        let (units, taken) = (Vec::new(), Vec::new());
-        let mut search = Search { ledger, claims, node, when, passed_on, units, taken, steps: STEPS_MAX };
-        search.list_units(&open)?;
-        if !search.unit(0)? {
+        let (open_requests, taken) = (Vec::new(), Vec::new());
+        let mut search = DeviceSearch { ledger, claims, node, when, passed_on, open_requests, taken, steps: STEPS_MAX };
+        search.list_requests(&open)?;
+        if !search.allocate_request(0)? {
             return Err(ClaimObstacle::Devices(open[0].0));
         }
-        for Taken { claim, pick } in search.taken {
+        for TakenDevice { claim, pick } in search.taken {
             grants[claim].picks.push(pick);
         }
     }
@@ -107,13 +107,13 @@ fn is_free(ledger: &Ledger<'_>, device: u32, when: When) -> bool {
 }
 
 /// A device taken so far, for the grant at this position.
-struct Taken {
+struct TakenDevice {
     claim: usize,
     pick: Pick,
 }
 
 /// A request that must be met.
-struct Unit<'a> {
+struct OpenRequest<'a> {
     /// Position of the grant.
     claim: usize,
     id: ClaimId,
@@ -122,33 +122,38 @@ struct Unit<'a> {
     alternatives: &'a [Alternative],
 }
 
-struct Search<'a, 's> {
+struct DeviceSearch<'a, 's> {
     ledger: &'a Ledger<'s>,
     claims: &'a Claims,
     node: NodeId,
     when: When,
     /// Devices that other claims of the pod take over.
     passed_on: Vec<u32>,
-    units: Vec<Unit<'a>>,
-    taken: Vec<Taken>,
+    open_requests: Vec<OpenRequest<'a>>,
+    taken: Vec<TakenDevice>,
     steps: u32,
 }
 
-impl<'a> Search<'a, '_> {
+impl<'a> DeviceSearch<'a, '_> {
     /// Lists the requests that count here; refuses where one alone cannot be met.
-    fn list_units(&mut self, open: &[(ClaimId, usize)]) -> Result<(), ClaimObstacle> {
+    fn list_requests(&mut self, open: &[(ClaimId, usize)]) -> Result<(), ClaimObstacle> {
         for (id, claim) in open {
             let ask = &self.claims.asks[self.claims.claims[id.index()].ask as usize];
             for (request, row) in ask.requests.iter().enumerate() {
                 let counts = |set: u32| self.claims.node_sets[set as usize].contains(self.node.index());
                 if row.nodes.is_none_or(counts) {
-                    let unit =
-                        Unit { claim: *claim, id: *id, ask, request: request as u32, alternatives: &row.alternatives };
+                    let unit = OpenRequest {
+                        claim: *claim,
+                        id: *id,
+                        ask,
+                        request: request as u32,
+                        alternatives: &row.alternatives,
+                    };
                     let possible = unit.alternatives.iter().any(|alternative| self.possible(alternative));
                     if !possible {
                         return Err(self.failing_selector(&unit).unwrap_or(ClaimObstacle::Devices(*id)));
                     }
-                    self.units.push(unit);
+                    self.open_requests.push(unit);
                 }
             }
         }
@@ -171,7 +176,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// The selector that fails on a device of this node, if one does.
-    fn failing_selector(&self, unit: &Unit<'_>) -> Option<ClaimObstacle> {
+    fn failing_selector(&self, unit: &OpenRequest<'_>) -> Option<ClaimObstacle> {
         unit.alternatives
             .iter()
             .find(|alternative| self.fails_here(alternative))
@@ -189,13 +194,13 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Meets this request and all that follow.
-    fn unit(&mut self, at: usize) -> Result<bool, ClaimObstacle> {
-        let Some(unit) = self.units.get(at) else { return Ok(true) };
+    fn allocate_request(&mut self, at: usize) -> Result<bool, ClaimObstacle> {
+        let Some(unit) = self.open_requests.get(at) else { return Ok(true) };
         for index in 0..unit.alternatives.len() {
-            let alternative = self.units[at].alternatives[index];
+            let alternative = self.open_requests[at].alternatives[index];
             let met = match alternative.wanted {
-                Wanted::Exactly(count) => self.some(at, index as u32, alternative, count, 0)?,
-                Wanted::All => self.all(at, index as u32, alternative)?,
+                Wanted::Exactly(count) => self.allocate_count(at, index as u32, alternative, count, 0)?,
+                Wanted::All => self.allocate_all(at, index as u32, alternative)?,
             };
             if met {
                 return Ok(true);
@@ -205,7 +210,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Takes `left` more devices from this one on, then meets the requests that follow.
-    fn some(
+    fn allocate_count(
         &mut self,
         at: usize,
         index: u32,
@@ -214,7 +219,7 @@ impl<'a> Search<'a, '_> {
         from: usize,
     ) -> Result<bool, ClaimObstacle> {
         if left == 0 {
-            return self.unit(at + 1);
+            return self.allocate_request(at + 1);
         }
         let selection = &self.claims.selections[alternative.selection as usize];
         for (position, device) in self.here().iter().copied().enumerate().skip(from) {
@@ -225,7 +230,7 @@ impl<'a> Search<'a, '_> {
                 return Err(ClaimObstacle::Selector(alternative.selection));
             }
             if selection.matching.contains(device as usize) && self.take(at, index, alternative.admin, device)? {
-                if self.some(at, index, alternative, left - 1, position + 1)? {
+                if self.allocate_count(at, index, alternative, left - 1, position + 1)? {
                     return Ok(true);
                 }
                 self.taken.pop();
@@ -235,7 +240,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Takes every device that matches, then meets the requests that follow.
-    fn all(&mut self, at: usize, index: u32, alternative: Alternative) -> Result<bool, ClaimObstacle> {
+    fn allocate_all(&mut self, at: usize, index: u32, alternative: Alternative) -> Result<bool, ClaimObstacle> {
         if self.claims.unsettled.contains(self.node.index()) {
             return Ok(false);
         }
@@ -251,7 +256,7 @@ impl<'a> Search<'a, '_> {
                 break;
             }
         }
-        if met && self.unit(at + 1)? {
+        if met && self.allocate_request(at + 1)? {
             return Ok(true);
         }
         self.taken.truncate(before);
@@ -268,7 +273,7 @@ impl<'a> Search<'a, '_> {
 
     /// Takes a device unless that would break an agreement or the claim would get too many.
     fn take(&mut self, at: usize, alternative: u32, admin: bool, device: u32) -> Result<bool, ClaimObstacle> {
-        let unit = &self.units[at];
+        let unit = &self.open_requests[at];
         if self.steps == 0 {
             return Err(ClaimObstacle::Steps(unit.id));
         }
@@ -286,7 +291,7 @@ impl<'a> Search<'a, '_> {
             }
         }
         let pick = Pick { request: unit.request, alternative, device, admin };
-        self.taken.push(Taken { claim: unit.claim, pick });
+        self.taken.push(TakenDevice { claim: unit.claim, pick });
         Ok(true)
     }
 }

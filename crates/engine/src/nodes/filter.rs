@@ -157,13 +157,13 @@ impl<'l, 's> PodFilters<'l, 's> {
 
     /// Rules that hold whatever else runs on the node.
     fn node_rules(&self, node: NodeId) -> Option<When> {
-        let class = &self.ledger.snapshot.classes[self.row.class.index()];
-        pass(!self.policy.filters || class.admitted.contains(node.index()))
+        let node_filter = &self.ledger.snapshot.node_filters[self.row.node_filter.index()];
+        pass(!self.policy.filters || node_filter.feasible.contains(node.index()))
     }
 
     fn failed_rule(&self, node: NodeId) -> Option<NodeObstacle> {
-        let class = &self.ledger.snapshot.classes[self.row.class.index()];
-        let mut failed = class.excluded.iter().filter(|(_, nodes)| nodes.contains(node.index()));
+        let node_filter = &self.ledger.snapshot.node_filters[self.row.node_filter.index()];
+        let mut failed = node_filter.excluded.iter().filter(|(_, nodes)| nodes.contains(node.index()));
         failed.next().map(|(rule, _)| NodeObstacle::Rule(*rule))
     }
 

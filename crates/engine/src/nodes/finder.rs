@@ -10,7 +10,7 @@ use super::filter::{PodFilters, over_capacity_everywhere};
 use super::free_bounds::{FreeBounds, ScarceRequest};
 use super::score::{self, DomainScores, Score};
 use super::tournament::Tournament;
-use crate::ids::{ClassId, NodeId, NodeSet, ShapeId, TaskId};
+use crate::ids::{NodeFilterId, NodeId, NodeSet, ShapeId, TaskId};
 use crate::ledger::{Ledger, When};
 use crate::policy::{Policy, Strategy};
 use crate::snapshot::{GPUS, GpuAsk, Shape};
@@ -18,11 +18,11 @@ use crate::snapshot::{GPUS, GpuAsk, Shape};
 /// Finds nodes; remembers what it learnt as long as the ledger lives.
 #[derive(Debug, Default)]
 pub struct Finder {
-    trees: BTreeMap<(ShapeId, ClassId), Tournament>,
+    trees: BTreeMap<(ShapeId, NodeFilterId), Tournament>,
     /// What is free at least and at most.
     bounds: Option<FreeBounds>,
     /// Requests that no node takes, and how much of the ledger's log of changed nodes is accounted for.
-    unschedulable: BTreeMap<(ScarceRequest, ClassId), usize>,
+    unschedulable: BTreeMap<(ScarceRequest, NodeFilterId), usize>,
     /// Look at every node every time, to compare results in tests.
     pub full_scan: bool,
 }
@@ -64,16 +64,16 @@ impl Finder {
         if self.trees.len() * ledger.snapshot.nodes.len() > REMEMBERED_MAX {
             self.trees.clear();
         }
-        let known = self.trees.contains_key(&(row.shape, row.class));
+        let known = self.trees.contains_key(&(row.shape, row.node_filter));
         if !known && self.is_known_unschedulable(&filters) {
             return None;
         }
-        let tree = self.trees.entry((row.shape, row.class)).or_insert_with(|| Tournament::new(&filters));
+        let tree = self.trees.entry((row.shape, row.node_filter)).or_insert_with(|| Tournament::new(&filters));
         tree.refresh(&filters);
         let Some(best) = tree.best() else {
             if !known {
                 let scarce = self.bounds(ledger).scarce_part(shape);
-                self.unschedulable.insert((scarce, row.class), ledger.generation());
+                self.unschedulable.insert((scarce, row.node_filter), ledger.generation());
             }
             return None;
         };
@@ -96,7 +96,7 @@ impl Finder {
     /// that would take this one.
     fn is_known_unschedulable(&mut self, filters: &PodFilters<'_, '_>) -> bool {
         let ledger = filters.ledger;
-        let key = (self.bounds(ledger).scarce_part(filters.shape), filters.row.class);
+        let key = (self.bounds(ledger).scarce_part(filters.shape), filters.row.node_filter);
         let Some(generation) = self.unschedulable.get_mut(&key) else { return false };
         let unschedulable = ledger
             .nodes_changed_since(*generation)

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use crate::ids::NodeId;
 use crate::ledger::{Ledger, When};
-use crate::snapshot::{Alignment, NumaAsk, NumaNode, NumaScope, Shape, ZoneShare};
+use crate::snapshot::{NumaAsk, NumaNode, Shape, TopologyManagerPolicy, TopologyManagerScope, ZoneAllocation};
 
 /// Where a pod's aligned resources would come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Zones {
     /// Nothing is aligned here.
     Unconcerned,
     /// From these zones, in order of zone and column.
-    From(Vec<ZoneShare>),
+    From(Vec<ZoneAllocation>),
     /// The policy finds no zones that would do.
     Refused,
 }
@@ -24,14 +24,14 @@ pub enum Zones {
 pub fn choose(ledger: &Ledger<'_>, shape: &Shape, node: NodeId, when: When) -> Zones {
     let numa = &ledger.snapshot.numa;
     let (Some(ask), Some(Some(row))) = (shape.numa, numa.nodes.get(node.index())) else { return Zones::Unconcerned };
-    if row.policy == Alignment::None {
+    if row.policy == TopologyManagerPolicy::None {
         return Zones::Unconcerned;
     }
-    let room = Room { ledger, row, node, when, used: Vec::new() };
+    let room = ZoneAllocator { ledger, row, node, when, used: Vec::new() };
     match room.place(&numa.asks[ask as usize]) {
         Some(shares) if shares.is_empty() => Zones::Unconcerned,
         Some(shares) => Zones::From(shares),
-        None if row.policy == Alignment::BestEffort => Zones::Unconcerned,
+        None if row.policy == TopologyManagerPolicy::BestEffort => Zones::Unconcerned,
         None => Zones::Refused,
     }
 }
@@ -42,7 +42,7 @@ pub fn fits(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> bool {
 }
 
 /// Whether these shares of the node's zones are free once everything that is leaving has left.
-pub fn still_free(ledger: &Ledger<'_>, node: NodeId, shares: &[ZoneShare]) -> bool {
+pub fn still_free(ledger: &Ledger<'_>, node: NodeId, shares: &[ZoneAllocation]) -> bool {
     shares.iter().all(|share| share.amount <= ledger.zone_free(node, share.zone, share.column, When::Later))
 }
 
@@ -55,7 +55,9 @@ pub fn points(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
             Zones::From(shares) => distinct_zones(&shares),
             Zones::Refused => return 0,
             // Best effort that cannot be met has no score; where nothing is aligned, any zone may be used.
-            Zones::Unconcerned if row.policy == Alignment::BestEffort && row.holds(&numa.asks[ask as usize]) => {
+            Zones::Unconcerned
+                if row.policy == TopologyManagerPolicy::BestEffort && row.holds(&numa.asks[ask as usize]) =>
+            {
                 return 0;
             }
             Zones::Unconcerned => row.zones.len(),
@@ -65,7 +67,7 @@ pub fn points(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     if span == 0 { 0 } else { 100 / span as i64 }
 }
 
-fn distinct_zones(shares: &[ZoneShare]) -> usize {
+fn distinct_zones(shares: &[ZoneAllocation]) -> usize {
     let mut zones: Vec<u32> = shares.iter().map(|share| share.zone).collect();
     zones.dedup();
     zones.len()
@@ -84,18 +86,18 @@ impl NumaNode {
 }
 
 /// What zones of one node have left while a pod is placed container by container.
-struct Room<'a, 's> {
+struct ZoneAllocator<'a, 's> {
     ledger: &'a Ledger<'s>,
     row: &'a NumaNode,
     node: NodeId,
     when: When,
     /// Taken by containers of the same pod that came before.
-    used: Vec<ZoneShare>,
+    used: Vec<ZoneAllocation>,
 }
 
-impl Room<'_, '_> {
-    fn place(mut self, ask: &NumaAsk) -> Option<Vec<ZoneShare>> {
-        if self.row.scope == NumaScope::Pod {
+impl ZoneAllocator<'_, '_> {
+    fn place(mut self, ask: &NumaAsk) -> Option<Vec<ZoneAllocation>> {
+        if self.row.scope == TopologyManagerScope::Pod {
             return self.unit(&ask.pod);
         }
         for unit in &ask.containers {
@@ -108,24 +110,28 @@ impl Room<'_, '_> {
         Some(merged(self.used))
     }
 
-    fn unit(&self, need: &[(u32, i64)]) -> Option<Vec<ZoneShare>> {
+    fn unit(&self, need: &[(u32, i64)]) -> Option<Vec<ZoneAllocation>> {
         let need: Vec<(u32, i64)> = need.iter().copied().filter(|(column, _)| self.row.reports(*column)).collect();
         if need.is_empty() {
             return Some(Vec::new());
         }
         match self.row.policy {
-            Alignment::None => Some(Vec::new()),
-            Alignment::SingleZone => {
+            TopologyManagerPolicy::None => Some(Vec::new()),
+            TopologyManagerPolicy::SingleZone => {
                 let zone = (0..self.count())
                     .find(|zone| need.iter().all(|(column, amount)| *amount <= self.free(*zone, *column)))?;
-                Some(need.iter().map(|(column, amount)| ZoneShare { zone, column: *column, amount: *amount }).collect())
+                Some(
+                    need.iter()
+                        .map(|(column, amount)| ZoneAllocation { zone, column: *column, amount: *amount })
+                        .collect(),
+                )
             }
-            Alignment::Restricted => {
+            TopologyManagerPolicy::Restricted => {
                 let fewest = self.fewest(&need)?;
                 let zones = (0..self.count()).collect::<Vec<_>>();
                 combinations(&zones, fewest).find_map(|zones| self.fill(&need, &zones))
             }
-            Alignment::BestEffort => self.greedy(need),
+            TopologyManagerPolicy::BestEffort => self.greedy(need),
         }
     }
 
@@ -162,14 +168,14 @@ impl Room<'_, '_> {
     }
 
     /// Fills the zones one after the other; `None` if they do not suffice together.
-    fn fill(&self, need: &[(u32, i64)], zones: &[u32]) -> Option<Vec<ZoneShare>> {
+    fn fill(&self, need: &[(u32, i64)], zones: &[u32]) -> Option<Vec<ZoneAllocation>> {
         let mut shares = Vec::new();
         for (column, amount) in need {
             let mut left = *amount;
             for zone in zones {
                 let taken = left.min(self.free(*zone, *column));
                 if taken > 0 {
-                    shares.push(ZoneShare { zone: *zone, column: *column, amount: taken });
+                    shares.push(ZoneAllocation { zone: *zone, column: *column, amount: taken });
                     left -= taken;
                 }
             }
@@ -181,7 +187,7 @@ impl Room<'_, '_> {
     }
 
     /// Takes the zone that covers most of what is still missing, until nothing is.
-    fn greedy(&self, need: Vec<(u32, i64)>) -> Option<Vec<ZoneShare>> {
+    fn greedy(&self, need: Vec<(u32, i64)>) -> Option<Vec<ZoneAllocation>> {
         let whole = need.clone();
         let mut left = need;
         let mut zones: Vec<u32> = (0..self.count()).collect();
@@ -200,7 +206,7 @@ impl Room<'_, '_> {
             for (column, amount) in &mut left {
                 let taken = (*amount).min(self.free(best, *column));
                 if taken > 0 {
-                    shares.push(ZoneShare { zone: best, column: *column, amount: taken });
+                    shares.push(ZoneAllocation { zone: best, column: *column, amount: taken });
                     *amount -= taken;
                 }
             }
@@ -211,7 +217,7 @@ impl Room<'_, '_> {
 }
 
 /// Adds up shares of the same zone and column, in order.
-fn merged(mut shares: Vec<ZoneShare>) -> Vec<ZoneShare> {
+fn merged(mut shares: Vec<ZoneAllocation>) -> Vec<ZoneAllocation> {
     shares.sort_unstable_by_key(|share| (share.zone, share.column));
     shares.dedup_by(|next, kept| {
         let same = (next.zone, next.column) == (kept.zone, kept.column);

@@ -7,7 +7,7 @@ use crate::gang;
 use crate::ids::{JobId, QueueId};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
-use crate::queues::job_info::{JobFacts, key_of};
+use crate::queues::job_info::{JobInfoCache, key_of};
 use crate::queues::job_order::JobKey;
 
 /// Jobs by leaf queue.
@@ -76,7 +76,7 @@ pub struct Scratch {
     /// Jobs by queue.
     pub index: JobIndex,
     /// Facts about jobs in what-ifs.
-    pub facts: JobFacts,
+    pub facts: JobInfoCache,
     /// The order in which the players of a scenario are placed.
     pub tree: crate::queues::job_order::JobTree,
 }
@@ -86,7 +86,7 @@ impl Scratch {
     pub fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
         Self {
             index: JobIndex::new(ledger, policy),
-            facts: JobFacts::new(ledger, policy, true),
+            facts: JobInfoCache::new(ledger, policy, true),
             tree: crate::queues::job_order::JobTree::new(ledger, policy),
         }
     }

@@ -6,20 +6,20 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::order::{Contender, Entitlement, all_comparable};
-use crate::gang::Need;
+use super::order::{QueueOrderInput, QueueOrderKey, all_comparable};
+use crate::gang::GangStatus;
 use crate::ids::{JobId, QueueId};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
-use crate::units::{Timestamp, Triple};
+use crate::units::{ResourceQuantities, Timestamp};
 
 /// A job's place in its queue.
-pub type JobKey = (Reverse<i32>, Need, Timestamp, JobId);
+pub type JobKey = (Reverse<i32>, GangStatus, Timestamp, JobId);
 
 /// What the tree asks about a job.
-pub trait Jobs {
+pub trait JobInfo {
     /// What the job would take on next.
-    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple;
+    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> ResourceQuantities;
     /// Where it stands in its queue.
     fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey;
 }
@@ -27,12 +27,12 @@ pub trait Jobs {
 /// Jobs waiting for their turn.
 #[derive(Debug)]
 pub struct JobTree {
-    lines: Vec<Line>,
+    heaps: Vec<JobHeap>,
     /// The top queues, then the children of each queue.
-    families: Vec<Family>,
-    /// Where each queue stands: its family, its number there, its distance from the top.
-    seats: Vec<Seat>,
-    judged: Vec<Option<Judged>>,
+    groups: Vec<SiblingGroup>,
+    /// Where each queue stands: its group, its number there, its distance from the top.
+    positions: Vec<QueuePosition>,
+    rankings: Vec<Option<QueueRanking>>,
     /// Queues with jobs, and all above them.
     active: Vec<QueueId>,
     /// Queues to be judged anew, by distance from the top.
@@ -46,13 +46,13 @@ pub struct JobTree {
 
 /// The jobs of one queue, best on top.
 #[derive(Debug, Default)]
-struct Line {
+struct JobHeap {
     jobs: BinaryHeap<Reverse<JobKey>>,
     /// Only the best so many are to stay.
     depth: Option<usize>,
 }
 
-impl Line {
+impl JobHeap {
     /// Keeps the best jobs only.
     fn cut(&mut self) {
         if let Some(depth) = self.depth.take()
@@ -67,8 +67,8 @@ impl Line {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seat {
-    family: usize,
+struct QueuePosition {
+    group: usize,
     number: usize,
     depth: usize,
     active: bool,
@@ -76,15 +76,15 @@ struct Seat {
 }
 
 #[derive(Debug)]
-struct Judged {
+struct QueueRanking {
     version: u32,
     head: JobId,
-    entitlement: Entitlement,
+    key: QueueOrderKey,
 }
 
 /// Siblings, and which of them comes first.
 #[derive(Debug, Default)]
-struct Family {
+struct SiblingGroup {
     members: Vec<QueueId>,
     /// Winners by number, root at 1; number `i` enters at `width + i`.
     winners: Vec<u32>,
@@ -100,26 +100,32 @@ impl JobTree {
     pub fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
         let rows = &ledger.queues.rows;
         let by_age = policy.proportion.is_none();
-        let mut families: Vec<Family> = (0..=rows.len()).map(|_| Family::default()).collect();
-        let mut seats = Vec::new();
+        let mut groups: Vec<SiblingGroup> = (0..=rows.len()).map(|_| SiblingGroup::default()).collect();
+        let mut positions = Vec::new();
         for (index, row) in rows.iter().enumerate() {
             let queue = QueueId::at(index);
-            let family = row.parent.map_or(0, |parent| parent.index() + 1);
+            let group = row.parent.map_or(0, |parent| parent.index() + 1);
             let depth = ledger.queues.path(queue).count() - 1;
-            seats.push(Seat { family, number: families[family].members.len(), depth, active: false, stale: false });
-            families[family].members.push(queue);
+            positions.push(QueuePosition {
+                group,
+                number: groups[group].members.len(),
+                depth,
+                active: false,
+                stale: false,
+            });
+            groups[group].members.push(queue);
         }
-        for family in &mut families {
-            family.width = family.members.len().next_power_of_two();
-            family.winners = vec![NOBODY; 2 * family.width];
-            family.ordered = by_age || all_comparable(family.members.iter().map(|queue| ledger.queues.row(*queue)));
+        for group in &mut groups {
+            group.width = group.members.len().next_power_of_two();
+            group.winners = vec![NOBODY; 2 * group.width];
+            group.ordered = by_age || all_comparable(group.members.iter().map(|queue| ledger.queues.row(*queue)));
         }
-        let levels = seats.iter().map(|seat| seat.depth + 1).max().unwrap_or(0);
+        let levels = positions.iter().map(|position| position.depth + 1).max().unwrap_or(0);
         Self {
-            lines: rows.iter().map(|_| Line::default()).collect(),
-            families,
-            judged: rows.iter().map(|_| None).collect(),
-            seats,
+            heaps: rows.iter().map(|_| JobHeap::default()).collect(),
+            groups,
+            rankings: rows.iter().map(|_| None).collect(),
+            positions,
             active: Vec::new(),
             stale: vec![Vec::new(); levels],
             seen: ledger.queues.version,
@@ -131,38 +137,38 @@ impl JobTree {
     /// Takes all jobs out, to start anew.
     pub fn clear(&mut self) {
         for queue in std::mem::take(&mut self.active) {
-            self.lines[queue.index()] = Line::default();
-            self.seats[queue.index()].active = false;
-            self.outdate(queue);
+            self.heaps[queue.index()] = JobHeap::default();
+            self.positions[queue.index()].active = false;
+            self.invalidate(queue);
         }
     }
 
     /// Adds a job; with a depth only the best so many of each queue stay. Jobs of inner queues are left out.
-    pub fn push(&mut self, ledger: &Ledger<'_>, jobs: &mut impl Jobs, job: JobId, depth: Option<u32>) {
+    pub fn push(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo, job: JobId, depth: Option<u32>) {
         let Some(queue) = ledger.snapshot.job(job).queue else { return };
-        if !self.families[queue.index() + 1].members.is_empty() {
+        if !self.groups[queue.index() + 1].members.is_empty() {
             return;
         }
-        let line = &mut self.lines[queue.index()];
-        line.jobs.push(Reverse(jobs.key(ledger, job)));
+        let heap = &mut self.heaps[queue.index()];
+        heap.jobs.push(Reverse(jobs.key(ledger, job)));
         if let Some(depth) = depth {
-            line.depth = Some(depth as usize);
-            // Now and then, so that a long line costs little more than a short one.
-            if line.jobs.len() > 2 * depth as usize + 64 {
-                line.cut();
+            heap.depth = Some(depth as usize);
+            // Now and then, so that a long heap costs little more than a short one.
+            if heap.jobs.len() > 2 * depth as usize + 64 {
+                heap.cut();
             }
         }
         self.change(ledger, queue);
     }
 
     /// Takes the next job.
-    pub fn pop(&mut self, ledger: &Ledger<'_>, jobs: &mut impl Jobs) -> Option<JobId> {
+    pub fn pop(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo) -> Option<JobId> {
         self.refresh(ledger, jobs);
         let best = self.best(ledger, 0)?;
-        let job = self.judged[best.index()].as_ref().expect("the best is judged").head;
+        let job = self.rankings[best.index()].as_ref().expect("the best is judged").head;
         let queue = ledger.snapshot.job(job).queue.expect("only jobs with a queue are added");
         // Its key may have changed since; it is found by its place at insertion.
-        let first = self.lines[queue.index()].jobs.pop();
+        let first = self.heaps[queue.index()].jobs.pop();
         debug_assert_eq!(first.map(|Reverse(key)| key.3), Some(job));
         self.change(ledger, queue);
         Some(job)
@@ -170,18 +176,18 @@ impl JobTree {
 
     /// All jobs, in no order.
     pub fn jobs(&mut self) -> impl Iterator<Item = JobId> + '_ {
-        self.lines.iter_mut().flat_map(|line| {
-            line.cut();
-            line.jobs.iter().map(|Reverse(key)| key.3)
+        self.heaps.iter_mut().flat_map(|heap| {
+            heap.cut();
+            heap.jobs.iter().map(|Reverse(key)| key.3)
         })
     }
 
     /// Takes all jobs out: those of one queue in order, queue after queue.
     pub fn drain(&mut self) -> Vec<JobId> {
         let mut all = Vec::new();
-        for line in &mut self.lines {
-            line.cut();
-            let mut jobs = std::mem::take(&mut line.jobs).into_vec();
+        for heap in &mut self.heaps {
+            heap.cut();
+            let mut jobs = std::mem::take(&mut heap.jobs).into_vec();
             jobs.sort_unstable_by(|left, right| right.cmp(left));
             all.extend(jobs.into_iter().map(|Reverse(key)| key.3));
         }
@@ -189,102 +195,103 @@ impl JobTree {
         all
     }
 
-    /// Whether a queue with this entitlement comes before its sibling with that, whoever else there is.
-    pub fn is_ahead(&self, left: (QueueId, &Entitlement), right: (QueueId, &Entitlement)) -> bool {
-        let family = &self.families[self.seats[left.0.index()].family];
+    /// Whether a queue with this key comes before its sibling with that, whoever else there is.
+    pub fn is_ahead(&self, left: (QueueId, &QueueOrderKey), right: (QueueId, &QueueOrderKey)) -> bool {
+        let group = &self.groups[self.positions[left.0.index()].group];
         // Equal queues are told apart by name.
-        let by_name = || family.ordered && left.1.compare(right.1).then(left.0.cmp(&right.0)).is_lt();
+        let by_name = || group.ordered && left.1.compare(right.1).then(left.0.cmp(&right.0)).is_lt();
         !self.by_age && (left.1.is_ahead_of(right.1) || by_name())
     }
 
     /// The queue or its jobs changed: it and all above are judged anew.
     fn change(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
         for queue in ledger.queues.path(queue) {
-            let seat = &mut self.seats[queue.index()];
-            if !seat.active {
-                seat.active = true;
+            let position = &mut self.positions[queue.index()];
+            if !position.active {
+                position.active = true;
                 self.active.push(queue);
             }
-            self.outdate(queue);
+            self.invalidate(queue);
         }
     }
 
-    fn outdate(&mut self, queue: QueueId) {
-        let seat = &mut self.seats[queue.index()];
-        if !seat.stale {
-            seat.stale = true;
-            self.stale[seat.depth].push(queue);
+    fn invalidate(&mut self, queue: QueueId) {
+        let position = &mut self.positions[queue.index()];
+        if !position.stale {
+            position.stale = true;
+            self.stale[position.depth].push(queue);
         }
     }
 
     /// Judges again what is out of date, from the leaves up.
-    fn refresh(&mut self, ledger: &Ledger<'_>, jobs: &mut impl Jobs) {
+    fn refresh(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo) {
         if self.seen != ledger.queues.version {
             self.seen = ledger.queues.version;
             for index in 0..self.active.len() {
                 let queue = self.active[index];
                 let version = ledger.queues.row(queue).version;
                 // What is charged to a queue is charged to all above it, so these are found here, too.
-                if self.judged[queue.index()].as_ref().is_some_and(|judged| judged.version != version) {
-                    self.outdate(queue);
+                if self.rankings[queue.index()].as_ref().is_some_and(|ranking| ranking.version != version) {
+                    self.invalidate(queue);
                 }
             }
         }
         for depth in (0..self.stale.len()).rev() {
             let mut stale = std::mem::take(&mut self.stale[depth]);
             for queue in stale.drain(..) {
-                self.seats[queue.index()].stale = false;
-                self.judge(ledger, jobs, queue);
+                self.positions[queue.index()].stale = false;
+                self.rank(ledger, jobs, queue);
             }
             self.stale[depth] = stale;
         }
     }
 
-    fn judge(&mut self, ledger: &Ledger<'_>, jobs: &mut impl Jobs, queue: QueueId) {
+    fn rank(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo, queue: QueueId) {
         let below = queue.index() + 1;
-        let head = if self.families[below].members.is_empty() {
-            let line = &mut self.lines[queue.index()];
-            line.cut();
-            line.jobs.peek().map(|Reverse(key)| key.3)
+        let head = if self.groups[below].members.is_empty() {
+            let heap = &mut self.heaps[queue.index()];
+            heap.cut();
+            heap.jobs.peek().map(|Reverse(key)| key.3)
         } else {
-            self.best(ledger, below).and_then(|child| self.judged[child.index()].as_ref()).map(|judged| judged.head)
+            self.best(ledger, below).and_then(|child| self.rankings[child.index()].as_ref()).map(|ranking| ranking.head)
         };
         let row = ledger.queues.row(queue);
-        self.judged[queue.index()] = head.map(|head| {
-            let contender = Contender { row, required: jobs.required(ledger, head), victims: Triple::ZERO };
-            Judged { version: row.version, head, entitlement: Entitlement::of(contender, ledger.queues.total) }
+        self.rankings[queue.index()] = head.map(|head| {
+            let input =
+                QueueOrderInput { row, required: jobs.required(ledger, head), victims: ResourceQuantities::ZERO };
+            QueueRanking { version: row.version, head, key: QueueOrderKey::of(input, ledger.queues.total) }
         });
-        self.enter(ledger, queue);
+        self.update_tournament(ledger, queue);
     }
 
     /// Plays the queue's matches again.
-    fn enter(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
-        let Seat { family, number, .. } = self.seats[queue.index()];
-        let mut slot = self.families[family].width + number;
-        self.families[family].winners[slot] = if self.judged[queue.index()].is_some() { number as u32 } else { NOBODY };
+    fn update_tournament(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
+        let QueuePosition { group, number, .. } = self.positions[queue.index()];
+        let mut slot = self.groups[group].width + number;
+        self.groups[group].winners[slot] = if self.rankings[queue.index()].is_some() { number as u32 } else { NOBODY };
         while slot > 1 {
             slot /= 2;
-            let winners = &self.families[family].winners;
+            let winners = &self.groups[group].winners;
             let winner = match (winners[2 * slot], winners[2 * slot + 1]) {
                 (NOBODY, other) | (other, NOBODY) => other,
                 (left, right) => {
-                    let members = &self.families[family].members;
+                    let members = &self.groups[group].members;
                     // Equal queues are told apart by name: the left one stays.
                     let passes = self.comes_before(ledger, members[right as usize], members[left as usize]);
                     if passes { right } else { left }
                 }
             };
-            self.families[family].winners[slot] = winner;
+            self.groups[group].winners[slot] = winner;
         }
     }
 
-    /// The first of a family; all its members must be judged.
-    fn best(&self, ledger: &Ledger<'_>, family: usize) -> Option<QueueId> {
-        let Family { members, winners, ordered, .. } = &self.families[family];
+    /// The first of a group; all its members must be judged.
+    fn best(&self, ledger: &Ledger<'_>, group: usize) -> Option<QueueId> {
+        let SiblingGroup { members, winners, ordered, .. } = &self.groups[group];
         if *ordered && !self.full_scan {
             return members.get(*winners.get(1)? as usize).copied();
         }
-        let judged = members.iter().copied().filter(|queue| self.judged[queue.index()].is_some());
+        let judged = members.iter().copied().filter(|queue| self.rankings[queue.index()].is_some());
         judged.reduce(|best, queue| if self.comes_before(ledger, queue, best) { queue } else { best })
     }
 
@@ -292,7 +299,7 @@ impl JobTree {
         if self.by_age {
             return ledger.queues.row(left).created < ledger.queues.row(right).created;
         }
-        let judged = |queue: QueueId| &self.judged[queue.index()].as_ref().expect("judged above").entitlement;
+        let judged = |queue: QueueId| &self.rankings[queue.index()].as_ref().expect("judged above").key;
         judged(left).compare(judged(right)).is_lt()
     }
 }

@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 
 use crate::ledger::QueueRow;
-use crate::units::{Ceiling, GPU, QueueResource, Ratio, Timestamp, Triple};
+use crate::units::{Ceiling, GPU, QueueResource, Ratio, ResourceQuantities, Timestamp};
 
 /// A queue's place among its siblings, computed once and compared often.
 #[derive(Clone, Debug)]
-pub struct Entitlement {
+pub struct QueueOrderKey {
     over: bool,
     starved: bool,
     priority: i32,
@@ -18,21 +18,21 @@ pub struct Entitlement {
     created: Timestamp,
 }
 
-/// A queue as a contender: what it would take on, or give up.
+/// A queue as a input: what it would take on, or give up.
 #[derive(Clone, Copy, Debug)]
-pub struct Contender<'a> {
+pub struct QueueOrderInput<'a> {
     /// The queue.
     pub row: &'a QueueRow,
     /// What its next job asks for.
-    pub required: Triple,
+    pub required: ResourceQuantities,
     /// What its victims hold.
-    pub victims: Triple,
+    pub victims: ResourceQuantities,
 }
 
-impl Entitlement {
-    /// Where the contender stands. `total` stands in for what an unlimited queue may hold.
-    pub fn of(contender: Contender<'_>, total: Triple) -> Self {
-        let Contender { row, required, victims } = contender;
+impl QueueOrderKey {
+    /// Where the input stands. `total` stands in for what an unlimited queue may hold.
+    pub fn of(input: QueueOrderInput<'_>, total: ResourceQuantities) -> Self {
+        let QueueOrderInput { row, required, victims } = input;
         let allocatable = row.allocatable();
         let after = row.allocated + required;
         let zero_share = |index: usize| allocatable[index] == Ceiling::At(0) && after.0[index] > 0;
@@ -50,10 +50,10 @@ impl Entitlement {
 
     /// Whether this queue comes first, whoever else there is: by those criteria that put any number of queues in order.
     pub fn is_ahead_of(&self, other: &Self) -> bool {
-        self.by_standing(other).is_lt()
+        self.cmp_by_share(other).is_lt()
     }
 
-    fn by_standing(&self, other: &Self) -> Ordering {
+    fn cmp_by_share(&self, other: &Self) -> Ordering {
         self.over
             .cmp(&other.over)
             .then_with(|| other.starved.cmp(&self.starved))
@@ -65,7 +65,7 @@ impl Entitlement {
 
     /// `Less` if this queue comes first. Equal queues are told apart by name.
     pub fn compare(&self, other: &Self) -> Ordering {
-        self.by_standing(other)
+        self.cmp_by_share(other)
             .then_with(|| smaller_entitlement(self.allocatable, other.allocatable))
             .then_with(|| self.created.cmp(&other.created))
     }
@@ -96,7 +96,7 @@ fn smaller_entitlement(left: [Ceiling; 3], right: [Ceiling; 3]) -> Ordering {
 }
 
 /// The largest share of any resource, at least zero.
-fn dominant(held: Triple, allocatable: [Ceiling; 3], total: Triple) -> Ratio {
+fn dominant(held: ResourceQuantities, allocatable: [Ceiling; 3], total: ResourceQuantities) -> Ratio {
     let mut largest = Ratio::new(0, 1);
     for resource in QueueResource::ALL {
         let index = resource as usize;

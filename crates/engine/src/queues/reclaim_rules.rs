@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use crate::ids::QueueId;
 use crate::ledger::QueueAccounts;
-use crate::outcome::{Ineligibility, QueueBlock};
-use crate::units::{Ceiling, ONE, QueueResource, Triple};
+use crate::outcome::{CapacityExceeded, Ineligibility};
+use crate::units::{Ceiling, ONE, QueueResource, ResourceQuantities};
 
 /// A job that wants room, as the rules see it.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct Reclaimer {
     /// Whether it could be preempted itself.
     pub preemptible: bool,
     /// What it asks for.
-    pub required: Triple,
+    pub required: ResourceQuantities,
 }
 
 /// Whether the job may try to reclaim at all: its queue stays within fair share, and within quota if the job cannot
@@ -30,10 +30,10 @@ pub fn can_reclaim(accounts: &QueueAccounts, reclaimer: Reclaimer) -> bool {
 pub fn ineligibility(accounts: &QueueAccounts, reclaimer: Reclaimer) -> Option<Ineligibility> {
     let Reclaimer { queue, preemptible, required } = reclaimer;
     let row = accounts.row(queue);
-    let block = |resource: QueueResource, allocated: Triple, bound: i64| {
+    let block = |resource: QueueResource, allocated: ResourceQuantities, cap: i64| {
         let (allocated, requested) = (allocated.get(resource), required.get(resource));
-        let block = QueueBlock { queue, resource, bound, allocated, request: required };
-        (allocated + requested > bound).then_some(block)
+        let block = CapacityExceeded { queue, resource, cap, allocated, request: required };
+        (allocated + requested > cap).then_some(block)
     };
     let over_share = |resource| block(resource, row.allocated, row.fair_share.get(resource));
     let over_quota = |resource| match row.quota[resource as usize] {
@@ -49,7 +49,7 @@ pub fn ineligibility(accounts: &QueueAccounts, reclaimer: Reclaimer) -> Option<I
 }
 
 /// The victim's side holds more than its share.
-pub fn over_fair_share(accounts: &QueueAccounts, victim: QueueId, remaining: Triple) -> bool {
+pub fn over_fair_share(accounts: &QueueAccounts, victim: QueueId, remaining: ResourceQuantities) -> bool {
     !remaining.within(accounts.row(victim).allocatable())
 }
 
@@ -58,8 +58,8 @@ pub fn quota_guaranteed(
     accounts: &QueueAccounts,
     reclaimer: QueueId,
     victim: QueueId,
-    required: Triple,
-    remaining: Triple,
+    required: ResourceQuantities,
+    remaining: ResourceQuantities,
 ) -> bool {
     let row = accounts.row(reclaimer);
     (row.allocated + required).within(row.quota) && !remaining.within(accounts.row(victim).quota)
@@ -67,7 +67,7 @@ pub fn quota_guaranteed(
 
 /// Whether jobs of `victim` are worth looking at: a cheap test before the search.
 pub fn may_be_reclaimed(accounts: &QueueAccounts, reclaimer: Reclaimer, victim: QueueId) -> bool {
-    let (ours, theirs) = accounts.parting(reclaimer.queue, victim);
+    let (ours, theirs) = accounts.diverging_ancestors(reclaimer.queue, victim);
     let (ours, theirs) = (accounts.row(ours), accounts.row(theirs));
     if !(ours.allocated + reclaimer.required).within(ours.quota) {
         return !theirs.allocated.within(theirs.allocatable());
@@ -92,13 +92,13 @@ pub fn may_be_reclaimed(accounts: &QueueAccounts, reclaimer: Reclaimer, victim: 
 pub fn reclaimable(
     accounts: &QueueAccounts,
     reclaimer: Reclaimer,
-    units: &[(QueueId, Triple)],
+    units: &[(QueueId, ResourceQuantities)],
     multiplier: i64,
 ) -> bool {
-    let mut remaining: BTreeMap<QueueId, Triple> = BTreeMap::new();
-    let mut taken: BTreeMap<QueueId, Triple> = BTreeMap::new();
+    let mut remaining: BTreeMap<QueueId, ResourceQuantities> = BTreeMap::new();
+    let mut taken: BTreeMap<QueueId, ResourceQuantities> = BTreeMap::new();
     for (victim, unit) in units {
-        let (ours, theirs) = accounts.parting(reclaimer.queue, *victim);
+        let (ours, theirs) = accounts.diverging_ancestors(reclaimer.queue, *victim);
         let left = remaining.get(&theirs).copied().unwrap_or(accounts.row(theirs).allocated);
         if !over_fair_share(accounts, theirs, left)
             && !quota_guaranteed(accounts, ours, theirs, reclaimer.required, left)
@@ -123,16 +123,16 @@ pub fn max_reclaimable(
     accounts: &QueueAccounts,
     reclaimer: Reclaimer,
     (ours, theirs): (QueueId, QueueId),
-    beside: Triple,
+    beside: ResourceQuantities,
     multiplier: i64,
-) -> Option<Triple> {
+) -> Option<ResourceQuantities> {
     let (our_row, their_row) = (accounts.row(ours), accounts.row(theirs));
     let held = their_row.allocated;
     if !over_fair_share(accounts, theirs, held) && !quota_guaranteed(accounts, ours, theirs, reclaimer.required, held) {
         return None;
     }
     let after = our_row.allocated - beside + reclaimer.required;
-    let mut most = Triple([i64::MAX; 3]);
+    let mut most = ResourceQuantities([i64::MAX; 3]);
     for resource in QueueResource::ALL.into_iter().filter(|resource| reclaimer.required.get(*resource) > 0) {
         let ours = (after.get(resource), our_row.fair_share.get(resource));
         let theirs = (held.get(resource), their_row.fair_share.get(resource));
@@ -155,8 +155,8 @@ fn stays_less_saturated(
     accounts: &QueueAccounts,
     reclaimer: Reclaimer,
     queue: QueueId,
-    remaining: &BTreeMap<QueueId, Triple>,
-    taken: &BTreeMap<QueueId, Triple>,
+    remaining: &BTreeMap<QueueId, ResourceQuantities>,
+    taken: &BTreeMap<QueueId, ResourceQuantities>,
     multiplier: i64,
 ) -> bool {
     let row = accounts.row(queue);

@@ -6,7 +6,9 @@ use super::Session;
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::TaskState;
-use crate::outcome::{Assignment, Decision, JobNote, Nomination, Outcome, PodSetShortage, QueueState, Reason, Verdict};
+use crate::outcome::{
+    Assignment, Decision, JobTimestamps, Nomination, Outcome, PodSetShortage, QueueState, Reason, Verdict,
+};
 use crate::snapshot::Status;
 
 impl Session<'_> {
@@ -23,8 +25,8 @@ impl Session<'_> {
             _ => None,
         });
         let evicted: BTreeSet<JobId> = evicted.collect();
-        let notes = self.snapshot.job_ids().filter_map(|job| self.note(job, evicted.contains(&job))).collect();
-        let shares = self.ledger.queues.rows.iter().map(|row| QueueState {
+        let job_timestamps = self.snapshot.job_ids().filter_map(|job| self.note(job, evicted.contains(&job))).collect();
+        let queue_states = self.ledger.queues.rows.iter().map(|row| QueueState {
             fair_share: row.fair_share,
             allocated: row.allocated,
             allocated_non_preemptible: row.allocated_non_preemptible,
@@ -33,8 +35,8 @@ impl Session<'_> {
         Outcome {
             decisions,
             verdicts,
-            shares: shares.collect(),
-            notes,
+            queue_states: queue_states.collect(),
+            job_timestamps,
             nominations: self.nominations(),
             next_change_at: self.log.next_change_at,
         }
@@ -128,7 +130,7 @@ impl Session<'_> {
                 let short = self.shortages(job);
                 vec![match (short.is_empty(), placed.contains(&job)) {
                     (false, _) => Reason::NotReady { short },
-                    (true, true) => Reason::GaveWay,
+                    (true, true) => Reason::PlacementRevoked,
                     (true, false) => Reason::NotReached,
                 }]
             }
@@ -150,7 +152,7 @@ impl Session<'_> {
         sets.filter(|short| short.existing - short.gated < short.required).collect()
     }
 
-    fn note(&self, job: JobId, evicted: bool) -> Option<JobNote> {
+    fn note(&self, job: JobId, evicted: bool) -> Option<JobTimestamps> {
         let row = self.snapshot.job(job);
         let index = job.index();
         if !evicted
@@ -160,7 +162,7 @@ impl Session<'_> {
         }
         // A job that started and was taken back in the same cycle never started.
         let started = gang::holds(&self.ledger, job);
-        let note = JobNote {
+        let note = JobTimestamps {
             job,
             last_start: if started { self.times.last_start[index] } else { row.last_start },
             stale_since: self.times.stale_since[index],

@@ -12,19 +12,19 @@ use crate::ledger::{Ledger, Mark, Placement, TaskState};
 use crate::nodes::finder::Finder;
 use crate::nodes::score::DomainScores;
 use crate::nodes::topology::{DomainCapacityCache, Tree};
-use crate::outcome::{Assignment, Cause, Decision, DeviceRef, Reason};
+use crate::outcome::{Assignment, Decision, DeviceRef, EvictionCause, Reason};
 use crate::policy::Policy;
 use crate::queues::fair_share;
 use crate::queues::job_index::Scratch;
 use crate::snapshot::{Member, Snapshot, Status};
-use crate::units::{Timestamp, Triple};
+use crate::units::{ResourceQuantities, Timestamp};
 use obstacle_cache::ObstacleCache;
 
 /// What an action has done, whatever came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effort {
+pub struct ActionStats {
     /// Turns of jobs; a job may have several.
-    pub turns: u64,
+    pub job_attempts: u64,
     /// Victim scenarios that were simulated.
     pub simulated: u64,
     /// Victim scenarios that could not work, and were not simulated.
@@ -64,7 +64,7 @@ pub struct Session<'s> {
     /// What was decided, and why jobs wait.
     log: Log,
     /// What the current action has done so far.
-    pub(crate) effort: Effort,
+    pub(crate) stats: ActionStats,
 }
 
 /// Times of jobs, by job.
@@ -135,7 +135,7 @@ impl<'s> Session<'s> {
                 domain_scores: Vec::new(),
             },
             log: Log { decisions: Vec::new(), reasons: vec![Vec::new(); snapshot.jobs.len()], next_change_at: None },
-            effort: Effort::default(),
+            stats: ActionStats::default(),
         }
     }
 
@@ -158,10 +158,10 @@ impl<'s> Session<'s> {
     }
 
     /// What the pod cost its queue when the cycle began, or would where it stands now.
-    pub fn cost_before(&self, task: TaskId) -> Triple {
+    pub fn cost_before(&self, task: TaskId) -> ResourceQuantities {
         let row = self.snapshot.task(task);
         let node = row.node.or_else(|| self.ledger.state(task).placement().map(|placement| placement.node));
-        node.map_or(Triple::ZERO, |node| self.ledger.cost(task, node))
+        node.map_or(ResourceQuantities::ZERO, |node| self.ledger.cost(task, node))
     }
 
     /// Makes placements since the mark final.
@@ -170,7 +170,7 @@ impl<'s> Session<'s> {
     }
 
     /// Makes everything since the mark final and returns the jobs concerned; `cause` says why a pod is evicted.
-    pub fn commit_evictions(&mut self, mark: Mark, cause: impl Fn(&Self, TaskId) -> Cause) -> BTreeSet<JobId> {
+    pub fn commit_evictions(&mut self, mark: Mark, cause: impl Fn(&Self, TaskId) -> EvictionCause) -> BTreeSet<JobId> {
         let changes = self.ledger.changes_since(mark);
         let jobs: BTreeSet<JobId> = changes.iter().map(|(task, _)| self.snapshot.task(*task).job).collect();
         for (task, before) in changes {
@@ -212,7 +212,7 @@ impl<'s> Session<'s> {
     }
 
     /// The pod is evicted for another reason than was decided before.
-    pub(crate) fn evicted_for(&mut self, task: TaskId, new: Cause) {
+    pub(crate) fn evicted_for(&mut self, task: TaskId, new: EvictionCause) {
         let evicted = self.log.decisions.iter_mut().rev().find_map(|decision| match decision {
             Decision::Evict { task: known, cause } if *known == task => Some(cause),
             _ => None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Session;
-use crate::ids::{ClassId, NodeSet, ShapeId, TaskId};
+use crate::ids::{NodeFilterId, NodeSet, ShapeId, TaskId};
 use crate::nodes::explain;
 use crate::nodes::free_bounds::ScarceRequest;
 use crate::outcome::{NodeObstacle, ObstacleCounts};
@@ -17,9 +17,9 @@ type Counted = (usize, Arc<ObstacleCounts>);
 #[derive(Default)]
 pub(super) struct ObstacleCache {
     /// By request and node filter.
-    by_request: BTreeMap<(ShapeId, ClassId), Counted>,
+    by_request: BTreeMap<(ShapeId, NodeFilterId), Counted>,
     /// The same for all requests that differ only in what every node has enough of.
-    by_scarce_request: BTreeMap<(ScarceRequest, ClassId), Counted>,
+    by_scarce_request: BTreeMap<(ScarceRequest, NodeFilterId), Counted>,
 }
 
 impl Session<'_> {
@@ -38,7 +38,7 @@ impl Session<'_> {
             return Arc::new(explain::count_obstacles(&self.ledger, self.policy, task, nodes));
         }
         let generation = self.ledger.generation();
-        let alike = (row.shape, row.class);
+        let alike = (row.shape, row.node_filter);
         if let Some((_, obstacles)) =
             self.obstacle_cache.by_request.get(&alike).filter(|(known, _)| *known == generation)
         {
@@ -50,7 +50,7 @@ impl Session<'_> {
             self.obstacle_cache.by_request.insert(alike, (generation, Arc::clone(&obstacles)));
             return obstacles;
         }
-        let scarce = (bounds.scarce_part(shape), row.class);
+        let scarce = (bounds.scarce_part(shape), row.node_filter);
         if let Some((_, obstacles)) =
             self.obstacle_cache.by_scarce_request.get(&scarce).filter(|(known, _)| *known == generation)
         {

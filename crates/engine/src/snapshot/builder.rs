@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use fixedbitset::FixedBitSet;
 
 use crate::ids::{
-    ClassId, DeviceId, GroupId, JobId, NodeId, PodMatcherId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId,
+    DeviceId, GroupId, IdRange, JobId, NodeFilterId, NodeId, PodMatcherId, PodSetId, PortId, QueueId, ShapeId, TaskId,
     TopologyId, TopologyKeyId,
 };
 use crate::snapshot::validate;
 use crate::snapshot::{
-    Claims, Class, Column, Constraint, Device, Extras, Group, Job, Member, NumaAsk, NumaNode, PodSet, Queue, Shape,
-    Snapshot, Status, Task, Topology, VolumeNeed,
+    Claims, Column, Constraint, Device, Extras, Group, Job, Member, NodeFilter, NumaAsk, NumaNode, PodSet, Queue,
+    Shape, Snapshot, Status, Task, Topology, VolumeNeed,
 };
 use crate::snapshot::{InterPodRules, PodMatcher, TopologyKey, UnmanagedPod};
 use crate::units::compat::DEVICE_MEMORY_DEFAULT;
-use crate::units::{Span, Timestamp, Triple};
+use crate::units::{ResourceQuantities, Span, Timestamp};
 
 /// Collects rows of a snapshot.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct NodeRow {
     /// The part of `taken` that is about to be given back.
     pub unmanaged_releasing: Vec<i64>,
     /// What pods of other schedulers ask for: not divided among queues.
-    pub other_schedulers_requested: Triple,
+    pub other_schedulers_requested: ResourceQuantities,
     /// Whether the node counts towards the capacity that queues divide.
     pub ready: bool,
     /// MiB of each GPU.
@@ -64,7 +64,7 @@ impl NodeRow {
             allocatable,
             unmanaged_used: nothing.clone(),
             unmanaged_releasing: nothing,
-            other_schedulers_requested: Triple::ZERO,
+            other_schedulers_requested: ResourceQuantities::ZERO,
             ready: true,
             device_memory: DEVICE_MEMORY_DEFAULT,
             ports: Vec::new(),
@@ -187,7 +187,7 @@ pub struct TaskRow {
     /// What it asks for.
     pub shape: ShapeId,
     /// Where it may run.
-    pub class: ClassId,
+    pub node_filter: NodeFilterId,
     /// Where it stands when the cycle begins.
     pub status: Status,
     /// Its node, if that is part of this snapshot.
@@ -212,10 +212,10 @@ pub struct TaskRow {
 
 impl TaskRow {
     /// A pod that waits for a node.
-    pub fn pending(shape: ShapeId, class: ClassId) -> Self {
+    pub fn pending(shape: ShapeId, node_filter: NodeFilterId) -> Self {
         Self {
             shape,
-            class,
+            node_filter,
             status: Status::Pending,
             node: None,
             devices: Vec::new(),
@@ -230,8 +230,8 @@ impl TaskRow {
     }
 
     /// A pod that runs and shares no GPU.
-    pub fn running(shape: ShapeId, class: ClassId, node: NodeId) -> Self {
-        Self { status: Status::Running, node: Some(node), ..Self::pending(shape, class) }
+    pub fn running(shape: ShapeId, node_filter: NodeFilterId, node: NodeId) -> Self {
+        Self { status: Status::Running, node: Some(node), ..Self::pending(shape, node_filter) }
     }
 }
 
@@ -305,16 +305,16 @@ impl Builder {
     }
 
     /// Adds a set of placement rules. Callers know a cheaper key than the node sets, so they keep one row per key.
-    pub fn class(&mut self, class: Class) -> ClassId {
-        self.snapshot.classes.push(class);
-        ClassId::at(self.snapshot.classes.len() - 1)
+    pub fn add_node_filter(&mut self, node_filter: NodeFilter) -> NodeFilterId {
+        self.snapshot.node_filters.push(node_filter);
+        NodeFilterId::at(self.snapshot.node_filters.len() - 1)
     }
 
     /// Adds a class that admits every node added so far.
-    pub fn class_of_all_nodes(&mut self) -> ClassId {
-        let mut admitted = FixedBitSet::with_capacity(self.node_count());
-        admitted.insert_range(..);
-        self.class(Class { admitted, excluded: Vec::new() })
+    pub fn add_node_filter_of_all(&mut self) -> NodeFilterId {
+        let mut feasible = FixedBitSet::with_capacity(self.node_count());
+        feasible.insert_range(..);
+        self.add_node_filter(NodeFilter { feasible, excluded: Vec::new() })
     }
 
     /// Adds a GPU that is shared already.
@@ -495,7 +495,7 @@ impl Builder {
     /// The id comes before the ids of everything inside, so a job's root is the first of its groups.
     fn group(&mut self, job: JobId, row: GroupRow) -> GroupId {
         let id = GroupId::at(self.snapshot.groups.len());
-        self.snapshot.groups.push(Group { need: row.need, members: Span32::default(), constraint: row.constraint });
+        self.snapshot.groups.push(Group { need: row.need, members: IdRange::default(), constraint: row.constraint });
         let members: Vec<Member> = row
             .members
             .into_iter()
@@ -523,7 +523,7 @@ impl Builder {
                 job,
                 pod_set: id,
                 shape: task.shape,
-                class: task.class,
+                node_filter: task.node_filter,
                 status: task.status,
                 node: task.node,
                 devices,
@@ -561,9 +561,9 @@ pub fn check(snapshot: &Snapshot) {
 }
 
 /// Rows `start..end` of a column.
-fn span(start: usize, end: usize) -> Span32 {
+fn span(start: usize, end: usize) -> IdRange {
     let narrow = |index: usize| u32::try_from(index).expect("a snapshot has fewer than 2³² rows");
-    Span32 { start: narrow(start), end: narrow(end) }
+    IdRange { start: narrow(start), end: narrow(end) }
 }
 
 /// Adds a row; answers with its number.
@@ -612,7 +612,7 @@ mod tests {
 
     fn pods(builder: &mut Builder, count: usize) -> MemberRow {
         let shape = builder.shape(one_gpu());
-        let tasks = vec![TaskRow::pending(shape, ClassId(0)); count];
+        let tasks = vec![TaskRow::pending(shape, NodeFilterId(0)); count];
         MemberRow::PodSet(PodSetRow { min: 1, constraint: None, tasks })
     }
 
@@ -620,7 +620,7 @@ mod tests {
         let mut builder = Builder::new(Vec::new());
         builder.node(NodeRow::idle(vec![8000, 1 << 30, 8 * GPU, 110]));
         builder.queue(queue(None));
-        builder.class_of_all_nodes();
+        builder.add_node_filter_of_all();
         builder
     }
 
@@ -646,7 +646,7 @@ mod tests {
             snapshot.members[inner.members.indices()],
             [Member::PodSet(PodSetId(1)), Member::PodSet(PodSetId(2))]
         );
-        assert_eq!(snapshot.pod_sets[3].tasks, Span32 { start: 4, end: 7 });
+        assert_eq!(snapshot.pod_sets[3].tasks, IdRange { start: 4, end: 7 });
     }
 
     #[test]
@@ -681,7 +681,7 @@ mod tests {
     #[should_panic(expected = "fails a rule")]
     fn a_class_speaks_about_every_node() {
         let mut builder = one_node();
-        builder.class(Class { admitted: FixedBitSet::with_capacity(1), excluded: Vec::new() });
+        builder.add_node_filter(NodeFilter { feasible: FixedBitSet::with_capacity(1), excluded: Vec::new() });
         builder.finish();
     }
 
@@ -690,8 +690,11 @@ mod tests {
         let mut builder = one_node();
         let mut out = FixedBitSet::with_capacity(1);
         out.insert(0);
-        builder.class(Class { admitted: FixedBitSet::with_capacity(1), excluded: vec![(NodeRule::Taint, out)] });
-        assert_eq!(builder.finish().classes.len(), 2);
+        builder.add_node_filter(NodeFilter {
+            feasible: FixedBitSet::with_capacity(1),
+            excluded: vec![(NodeRule::Taint, out)],
+        });
+        assert_eq!(builder.finish().node_filters.len(), 2);
     }
 
     #[test]

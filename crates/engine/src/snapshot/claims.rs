@@ -53,7 +53,7 @@ pub struct ClaimAsk {
     /// In order.
     pub requests: Vec<ClaimRequest>,
     /// Attributes in which devices must agree.
-    pub agreements: Vec<Agreement>,
+    pub agreements: Vec<MatchAttribute>,
 }
 
 /// One request of a claim.
@@ -88,14 +88,14 @@ pub enum Wanted {
 
 /// Devices of some requests must have the same value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agreement {
+pub struct MatchAttribute {
     /// An index into [`Claims::attributes`].
     pub attribute: u32,
     /// Requests concerned, each with the one alternative that is meant, if one is; empty is all of them.
     pub requests: Vec<(u32, Option<u32>)>,
 }
 
-impl Agreement {
+impl MatchAttribute {
     /// Whether a device for this request and alternative is concerned.
     pub fn concerns(&self, request: u32, alternative: u32) -> bool {
         let named =

@@ -1,7 +1,7 @@
 //! What the engine sees of a cluster: numbers in columns, immutable for a whole cycle.
 //!
 //! Everything that can be said about a pod without knowing what else runs is said here already: requests are
-//! interned as [`Shape`]s, rules about nodes as [`Class`]es. Names stay outside; ids follow name order.
+//! interned as [`Shape`]s, rules about nodes as [`NodeFilter`]es. Names stay outside; ids follow name order.
 
 pub mod builder;
 mod claims;
@@ -14,19 +14,21 @@ mod volumes;
 use fixedbitset::FixedBitSet;
 
 pub use claims::{
-    Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, Pick, Selection,
-    Wanted,
+    Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, Pick,
+    Selection, Wanted,
 };
 pub use inter_pod::{InterPodRules, PodMatcher, SpreadConstraint, TopologyKey, UnmanagedPod};
-pub use numa::{Alignment, Numa, NumaAsk, NumaNode, NumaScope, NumaUnit, NumaZone, ZoneShare};
+pub use numa::{
+    Numa, NumaAsk, NumaNode, NumaUnit, NumaZone, TopologyManagerPolicy, TopologyManagerScope, ZoneAllocation,
+};
 pub use topology::{Constraint, LevelRef, Topology};
 pub use volumes::{VolumeNeed, Volumes};
 
 use crate::ids::{
-    ClassId, DeviceId, GroupId, JobId, NodeId, PodMatcherId, PodSetId, PortId, QueueId, ShapeId, Span32, TaskId,
+    DeviceId, GroupId, IdRange, JobId, NodeFilterId, NodeId, PodMatcherId, PodSetId, PortId, QueueId, ShapeId, TaskId,
 };
 use crate::units::compat::DEVICE_MEMORY_DEFAULT;
-use crate::units::{Ceiling, GPU, Span, Timestamp, Triple};
+use crate::units::{Ceiling, GPU, ResourceQuantities, Span, Timestamp};
 
 /// A cluster at one moment.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +39,7 @@ pub struct Snapshot {
     pub nodes: Nodes,
     /// Queues that may hold work, by name; every parent named here exists and there are no cycles.
     pub queues: Vec<Queue>,
-    /// Jobs, by name.
+    /// JobInfo, by name.
     pub jobs: Vec<Job>,
     /// Inner groups of all jobs; a job's root comes first.
     pub groups: Vec<Group>,
@@ -50,7 +52,7 @@ pub struct Snapshot {
     /// Distinct requests.
     pub shapes: Vec<Shape>,
     /// Distinct placement rules.
-    pub classes: Vec<Class>,
+    pub node_filters: Vec<NodeFilter>,
     /// Shared GPUs that exist before the cycle.
     pub devices: Vec<Device>,
     /// Device lists of tasks that hold shared GPUs; a task points at one.
@@ -126,7 +128,7 @@ pub struct Nodes {
     /// The part of `taken` that is about to be given back.
     pub unmanaged_releasing: Vec<i64>,
     /// What pods of other schedulers ask for: not divided among queues.
-    pub other_schedulers_requested: Vec<Triple>,
+    pub other_schedulers_requested: Vec<ResourceQuantities>,
     /// Whether the node counts towards the capacity that queues divide.
     pub ready: Vec<bool>,
     /// MiB of each GPU.
@@ -197,9 +199,9 @@ pub struct Job {
     /// How long it may lack its minimum; `None` takes the policy's, `Some(None)` is for ever.
     pub staleness_grace: Option<Option<Span>>,
     /// Inner groups; the first is the root.
-    pub groups: Span32,
+    pub groups: IdRange,
     /// Leaves.
-    pub pod_sets: Span32,
+    pub pod_sets: IdRange,
     /// Jobs with equal numbers are alike in everything but amounts, queue and priority.
     pub signature: u32,
 }
@@ -210,7 +212,7 @@ pub struct Group {
     /// How many direct members must be satisfied; `None` is all of them.
     pub need: Option<u32>,
     /// Its direct members, in [`Snapshot::members`].
-    pub members: Span32,
+    pub members: IdRange,
     /// Where it must stay together.
     pub constraint: Option<u32>,
 }
@@ -232,7 +234,7 @@ pub struct PodSet {
     /// How many pods must run.
     pub min: u32,
     /// Its pods, in task order.
-    pub tasks: Span32,
+    pub tasks: IdRange,
     /// Where it must stay together.
     pub constraint: Option<u32>,
 }
@@ -247,7 +249,7 @@ pub struct Task {
     /// What it asks for.
     pub shape: ShapeId,
     /// Where it may run.
-    pub class: ClassId,
+    pub node_filter: NodeFilterId,
     /// Where it stands when the cycle begins.
     pub status: Status,
     /// Its node, if that is part of this snapshot.
@@ -318,7 +320,7 @@ pub enum GpuAsk {
     /// Instances of MIG profiles, counted in their columns. GPUs asked for beside them are not charged.
     Mig,
     /// A part of each of several GPUs.
-    Share {
+    Fraction {
         /// How many devices.
         devices: u32,
         /// Millionths of each.
@@ -337,7 +339,7 @@ impl GpuAsk {
     /// Number of devices, if the request shares GPUs.
     pub fn shared_devices(self) -> Option<u32> {
         match self {
-            Self::Share { devices, .. } | Self::Memory { devices, .. } => Some(devices),
+            Self::Fraction { devices, .. } | Self::Memory { devices, .. } => Some(devices),
             Self::None | Self::Whole | Self::Mig => None,
         }
     }
@@ -345,12 +347,12 @@ impl GpuAsk {
 
 impl Shape {
     /// CPU, memory and GPUs as asked for; a memory request asks for no GPUs.
-    pub fn requested(&self) -> Triple {
-        Triple::new(self.need[CPU], self.need[MEMORY], self.quota_gpu)
+    pub fn requested(&self) -> ResourceQuantities {
+        ResourceQuantities::new(self.need[CPU], self.need[MEMORY], self.quota_gpu)
     }
 
     /// The request with a memory request turned into GPUs of `reference` MiB each.
-    pub fn requested_with_memory(&self, reference: i64) -> Triple {
+    pub fn requested_with_memory(&self, reference: i64) -> ResourceQuantities {
         let mut triple = self.requested();
         if let GpuAsk::Memory { devices, mib } = self.gpu {
             triple.0[2] += (i128::from(devices) * i128::from(mib) * i128::from(GPU) / i128::from(reference)) as i64;
@@ -366,14 +368,14 @@ impl Shape {
 
 /// Rules about nodes that hold whatever else runs there.
 #[derive(Clone, Debug, Default)]
-pub struct Class {
+pub struct NodeFilter {
     /// Nodes that pass every rule.
-    pub admitted: FixedBitSet,
+    pub feasible: FixedBitSet,
     /// The first rule that each other node fails.
     pub excluded: Vec<(NodeRule, FixedBitSet)>,
 }
 
-/// A rule of a [`Class`].
+/// A rule of a [`NodeFilter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeRule {
     /// Pods of the retired MIG mechanism can no longer be placed.
@@ -437,7 +439,7 @@ pub struct Device {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extras {
     /// Amounts of NUMA zones, in order of zone and column.
-    pub zones: Vec<ZoneShare>,
+    pub zones: Vec<ZoneAllocation>,
     /// Devices of its resource claims, one entry per claim in the pod's order.
     pub grants: Vec<Grant>,
 }
@@ -516,12 +518,13 @@ impl Snapshot {
     }
 
     /// What the queues divide: ready nodes, less what pods of other schedulers ask for.
-    pub fn capacity(&self) -> Triple {
-        let mut total = Triple::ZERO;
+    pub fn capacity(&self) -> ResourceQuantities {
+        let mut total = ResourceQuantities::ZERO;
         for node in self.nodes.ids().filter(|node| self.nodes.ready[node.index()]) {
             let row = self.row(&self.nodes.allocatable, node);
             let gpus: i64 = row.iter().zip(&self.columns).map(|(amount, column)| column.quota_gpu(*amount)).sum();
-            total += Triple::new(row[CPU], row[MEMORY], gpus) - self.nodes.other_schedulers_requested[node.index()];
+            total += ResourceQuantities::new(row[CPU], row[MEMORY], gpus)
+                - self.nodes.other_schedulers_requested[node.index()];
         }
         total
     }

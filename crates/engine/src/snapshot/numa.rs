@@ -13,16 +13,16 @@ pub struct Numa {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaNode {
     /// Policy of the topology manager.
-    pub policy: Alignment,
+    pub policy: TopologyManagerPolicy,
     /// What is aligned as one.
-    pub scope: NumaScope,
+    pub scope: TopologyManagerScope,
     /// Zones in the order of their numbers.
     pub zones: Vec<NumaZone>,
 }
 
 /// Policy of a kubelet's topology manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alignment {
+pub enum TopologyManagerPolicy {
     /// Does not align.
     None,
     /// Aligns where it can.
@@ -35,7 +35,7 @@ pub enum Alignment {
 
 /// What a kubelet aligns as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NumaScope {
+pub enum TopologyManagerScope {
     /// Each container by itself.
     Container,
     /// The pod as a whole.
@@ -73,7 +73,7 @@ pub struct NumaUnit {
 
 /// An amount of one NUMA zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ZoneShare {
+pub struct ZoneAllocation {
     /// The zone, by its position on the node.
     pub zone: u32,
     /// The column.

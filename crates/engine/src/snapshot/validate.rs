@@ -78,9 +78,9 @@ fn queues(queues: &[Queue]) {
 
 fn classes(snapshot: &Snapshot) {
     let nodes = snapshot.nodes.len();
-    for (index, class) in snapshot.classes.iter().enumerate() {
-        assert_eq!(class.admitted.len(), nodes, "class {index}: one bit per node");
-        let mut seen = class.admitted.clone();
+    for (index, class) in snapshot.node_filters.iter().enumerate() {
+        assert_eq!(class.feasible.len(), nodes, "class {index}: one bit per node");
+        let mut seen = class.feasible.clone();
         for (rule, set) in &class.excluded {
             assert_eq!(set.len(), nodes, "class {index}, {rule:?}: one bit per node");
             assert!(
@@ -89,7 +89,7 @@ fn classes(snapshot: &Snapshot) {
             );
             seen.union_with(set);
         }
-        assert_eq!(seen.count_ones(..), nodes, "class {index}: a node that is not admitted fails a rule");
+        assert_eq!(seen.count_ones(..), nodes, "class {index}: a node that is not feasible fails a rule");
     }
 }
 
@@ -193,7 +193,11 @@ fn tasks(snapshot: &Snapshot) {
     for (index, task) in snapshot.tasks.iter().enumerate() {
         let id = TaskId::at(index);
         assert!(task.shape.index() < snapshot.shapes.len(), "{id:?}: {:?} does not exist", task.shape);
-        assert!(task.class.index() < snapshot.classes.len(), "{id:?}: {:?} does not exist", task.class);
+        assert!(
+            task.node_filter.index() < snapshot.node_filters.len(),
+            "{id:?}: {:?} does not exist",
+            task.node_filter
+        );
         for node in [task.node, task.nominated].into_iter().flatten() {
             assert!(node.index() < snapshot.nodes.len(), "{id:?}: {node:?} does not exist");
         }

@@ -153,7 +153,7 @@ impl TotalGpuCheck {
         }
         let demand = |shape: &Shape| match (shape.gpu, parts) {
             (GpuAsk::Whole, _) => Some(shape.quota_gpu),
-            (GpuAsk::Share { devices, portion }, Some(parts)) => {
+            (GpuAsk::Fraction { devices, portion }, Some(parts)) => {
                 let memory = compat::share_to_memory(portion, parts.memory);
                 Some(i64::from(devices) * in_gpus(memory, parts.memory))
             }
@@ -188,7 +188,7 @@ impl TotalGpuCheck {
     }
 }
 
-/// Whether each pending pod is admitted by some node that is feasible or gives something back.
+/// Whether each pending pod is feasible by some node that is feasible or gives something back.
 #[derive(Debug)]
 pub(crate) struct FeasibleNodeCheck<'t> {
     /// Pods that no node so far admits.
@@ -198,8 +198,8 @@ pub(crate) struct FeasibleNodeCheck<'t> {
 impl<'t> FeasibleNodeCheck<'t> {
     /// Looks at the feasible nodes.
     pub(crate) fn new(ledger: &Ledger<'_>, pending: &'t [TaskId], feasible: &FixedBitSet) -> Self {
-        let admitted = |task: &TaskId| !class_of(ledger, *task).is_disjoint(feasible);
-        Self { without_node: pending.iter().filter(|task| !admitted(task)).collect() }
+        let feasible = |task: &TaskId| !feasible_nodes_of(ledger, *task).is_disjoint(feasible);
+        Self { without_node: pending.iter().filter(|task| !feasible(task)).collect() }
     }
 
     /// Looks at the nodes of a batch as well.
@@ -207,8 +207,9 @@ impl<'t> FeasibleNodeCheck<'t> {
         if self.without_node.is_empty() {
             return;
         }
-        let admits =
-            |task: &TaskId| batch.all_places().any(|place| class_of(ledger, *task).contains(place.node.index()));
+        let admits = |task: &TaskId| {
+            batch.all_places().any(|place| feasible_nodes_of(ledger, *task).contains(place.node.index()))
+        };
         self.without_node.retain(|task| !admits(task));
     }
 
@@ -218,6 +219,6 @@ impl<'t> FeasibleNodeCheck<'t> {
     }
 }
 
-fn class_of<'s>(ledger: &Ledger<'s>, task: TaskId) -> &'s FixedBitSet {
-    &ledger.snapshot.classes[ledger.snapshot.task(task).class.index()].admitted
+fn feasible_nodes_of<'s>(ledger: &Ledger<'s>, task: TaskId) -> &'s FixedBitSet {
+    &ledger.snapshot.node_filters[ledger.snapshot.task(task).node_filter.index()].feasible
 }

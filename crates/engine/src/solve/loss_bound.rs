@@ -9,10 +9,10 @@ use crate::ids::{JobId, QueueId, TaskId};
 use crate::ledger::Ledger;
 use crate::ledger::{QueueAccounts, QueueRow};
 use crate::queues::job_order::JobTree;
-use crate::queues::order::{Contender, Entitlement};
+use crate::queues::order::{QueueOrderInput, QueueOrderKey};
 use crate::queues::reclaim_rules::{self, Reclaimer};
 use crate::snapshot::GpuAsk;
-use crate::units::{QueueResource, Triple};
+use crate::units::{QueueResource, ResourceQuantities};
 
 /// Pods of one job that leave together.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +20,12 @@ pub struct VictimLoss {
     /// The job's queue.
     pub queue: QueueId,
     /// What is lost if all of them are.
-    pub max: Triple,
+    pub max: ResourceQuantities,
     /// What is lost if any of them is.
-    pub min: Triple,
+    pub min: ResourceQuantities,
     /// What the job, or one that waits before it in its queue, would ask for at most, when its turn comes; `None` if that
     /// is not known, so that somebody else may come before it.
-    pub max_request: Option<Triple>,
+    pub max_request: Option<ResourceQuantities>,
 }
 
 impl VictimLoss {
@@ -33,18 +33,18 @@ impl VictimLoss {
     pub fn of(ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) -> Self {
         let queue = ledger.snapshot.job(job).queue.expect("victims have a queue");
         let costs = || tasks.iter().map(|task| cost(ledger, *task));
-        let most = costs().fold(Triple::ZERO, |sum, (most, _)| sum + most);
+        let most = costs().fold(ResourceQuantities::ZERO, |sum, (most, _)| sum + most);
         let least = if is_all_or_none(ledger, job, tasks) {
-            costs().fold(Triple::ZERO, |sum, (_, least)| sum + least)
+            costs().fold(ResourceQuantities::ZERO, |sum, (_, least)| sum + least)
         } else {
-            costs().map(|(_, least)| least).reduce(Triple::smallest).unwrap_or_default()
+            costs().map(|(_, least)| least).reduce(ResourceQuantities::min_each).unwrap_or_default()
         };
         Self { queue, max: most, min: least, max_request: None }
     }
 }
 
 /// What a pod costs its queue, at most and at least: memory requests cost something else on each kind of node.
-fn cost(ledger: &Ledger<'_>, task: TaskId) -> (Triple, Triple) {
+fn cost(ledger: &Ledger<'_>, task: TaskId) -> (ResourceQuantities, ResourceQuantities) {
     let row = ledger.snapshot.task(task);
     let places = [ledger.state(task).placement().map(|placement| placement.node), row.node];
     let costs = places.into_iter().flatten().map(|node| ledger.cost(task, node));
@@ -81,18 +81,18 @@ pub struct QueueShareBound {
     reclaimer: QueueId,
     multiplier: i64,
     /// For each queue: at which depth, the reclaimer's side and the other.
-    parting: Vec<(usize, QueueId, QueueId)>,
+    diverging_ancestors: Vec<(usize, QueueId, QueueId)>,
 }
 
 impl QueueShareBound {
     /// For a job of this queue.
     pub fn new(accounts: &QueueAccounts, reclaimer: QueueId, multiplier: i64) -> Self {
         let depth = |queue: QueueId| accounts.path(queue).count();
-        let parting = (0..accounts.rows.len()).map(QueueId::at).map(|queue| {
-            let (ours, theirs) = accounts.parting(reclaimer, queue);
+        let diverging_ancestors = (0..accounts.rows.len()).map(QueueId::at).map(|queue| {
+            let (ours, theirs) = accounts.diverging_ancestors(reclaimer, queue);
             (depth(ours), ours, theirs)
         });
-        Self { reclaimer, multiplier, parting: parting.collect() }
+        Self { reclaimer, multiplier, diverging_ancestors: diverging_ancestors.collect() }
     }
 }
 
@@ -100,9 +100,9 @@ impl QueueShareBound {
 #[derive(Clone, Copy, Debug)]
 pub struct PendingDemand {
     /// What the pods ask for.
-    pub required: Triple,
+    pub required: ResourceQuantities,
     /// The largest request that must have its turn before them, in their queue.
-    pub before: Option<Triple>,
+    pub before: Option<ResourceQuantities>,
 }
 
 /// What could be lost of some units.
@@ -139,7 +139,7 @@ impl LossBound {
     }
 
     /// Whether nobody in these queues could lose anything, whatever they hold.
-    pub fn none_possible(&self, accounts: &QueueAccounts, required: Triple, queues: &[QueueId]) -> bool {
+    pub fn none_possible(&self, accounts: &QueueAccounts, required: ResourceQuantities, queues: &[QueueId]) -> bool {
         match self {
             Self::MoveOnly => true,
             Self::Unlimited => false,
@@ -152,7 +152,7 @@ impl LossBound {
     pub fn closest_sufficient(
         &self,
         accounts: &QueueAccounts,
-        required: Triple,
+        required: ResourceQuantities,
         gpus: i64,
         queues: &[QueueId],
     ) -> Option<Vec<QueueId>> {
@@ -165,33 +165,45 @@ impl LossBound {
 
 impl QueueShareBound {
     /// If nobody below loses anything, nothing is lost beside the reclaimer on the levels above.
-    fn none_possible(&self, accounts: &QueueAccounts, required: Triple, queues: &[QueueId]) -> bool {
+    fn none_possible(&self, accounts: &QueueAccounts, required: ResourceQuantities, queues: &[QueueId]) -> bool {
         let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
         queues.iter().all(|queue| {
-            let (_, ours, theirs) = self.parting[queue.index()];
-            reclaim_rules::max_reclaimable(accounts, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier).is_none()
+            let (_, ours, theirs) = self.diverging_ancestors[queue.index()];
+            reclaim_rules::max_reclaimable(
+                accounts,
+                reclaimer,
+                (ours, theirs),
+                ResourceQuantities::ZERO,
+                self.multiplier,
+            )
+            .is_none()
         })
     }
 
     fn closest_sufficient(
         &self,
         accounts: &QueueAccounts,
-        required: Triple,
+        required: ResourceQuantities,
         gpus: i64,
         queues: &[QueueId],
     ) -> Option<Vec<QueueId>> {
         let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
         let mut sides: BTreeMap<(Reverse<usize>, QueueId), Vec<QueueId>> = BTreeMap::new();
         for queue in queues {
-            let (depth, _, theirs) = self.parting[queue.index()];
+            let (depth, _, theirs) = self.diverging_ancestors[queue.index()];
             sides.entry((Reverse(depth), theirs)).or_default().push(*queue);
         }
         let sides: Vec<_> = sides.into_iter().collect();
         sides.chunk_by(|left, right| left.0.0 == right.0.0).find_map(|level| {
             let could_lose = |queue: QueueId| {
-                let (_, ours, theirs) = self.parting[queue.index()];
-                let most =
-                    reclaim_rules::max_reclaimable(accounts, reclaimer, (ours, theirs), Triple::ZERO, self.multiplier)?;
+                let (_, ours, theirs) = self.diverging_ancestors[queue.index()];
+                let most = reclaim_rules::max_reclaimable(
+                    accounts,
+                    reclaimer,
+                    (ours, theirs),
+                    ResourceQuantities::ZERO,
+                    self.multiplier,
+                )?;
                 Some(most.get(QueueResource::Gpu).min(accounts.row(theirs).allocated.get(QueueResource::Gpu)))
             };
             let able = level.iter().filter_map(|(_, queues)| Some((could_lose(queues[0])?, queues)));
@@ -208,7 +220,7 @@ impl QueueShareBound {
         demand: PendingDemand,
         units: &[VictimLoss],
     ) -> LossEstimate {
-        let side = |index: usize| self.parting[units[index].queue.index()];
+        let side = |index: usize| self.diverging_ancestors[units[index].queue.index()];
         // From the bottom up: what is lost beside the reclaimer makes its own side less saturated.
         let mut order: Vec<usize> = (0..units.len()).collect();
         order.sort_unstable_by_key(|index| (Reverse(side(*index).0), side(*index).2));
@@ -234,19 +246,19 @@ impl QueueShareBound {
                 }
             }
             let rest: Vec<usize> = group.iter().copied().filter(|index| !estimate.scheduled_first[*index]).collect();
-            late.sum += rest.iter().fold(Triple::ZERO, |sum, index| sum + units[*index].max);
+            late.sum += rest.iter().fold(ResourceQuantities::ZERO, |sum, index| sum + units[*index].max);
             let Some(most) =
                 reclaim_rules::max_reclaimable(accounts, reclaimer, (ours, theirs), lost_beside, self.multiplier)
             else {
                 continue;
             };
-            let mut sum = Triple::ZERO;
+            let mut sum = ResourceQuantities::ZERO;
             for index in rest.into_iter().filter(|index| units[*index].min.fits_in(most)) {
                 estimate.evictable[index] = true;
                 sum += units[index].max;
             }
             let bound = |resource| most.get(resource).min(sum.get(resource)).max(0);
-            lost.sum += Triple(QueueResource::ALL.map(bound));
+            lost.sum += ResourceQuantities(QueueResource::ALL.map(bound));
         }
         estimate.gpus = lost.sum.get(QueueResource::Gpu);
         estimate
@@ -260,23 +272,23 @@ fn would_be_scheduled_first(
     tree: &JobTree,
     demand: PendingDemand,
     (ours, theirs): (QueueId, QueueId),
-    beside: Triple,
+    beside: ResourceQuantities,
     units: impl Iterator<Item = VictimLoss>,
 ) -> bool {
     let (our_row, their_row) = (accounts.row(ours), accounts.row(theirs));
-    let (mut least, mut growth) = (Triple([i64::MAX; 3]), Triple([i64::MIN; 3]));
+    let (mut least, mut growth) = (ResourceQuantities([i64::MAX; 3]), ResourceQuantities([i64::MIN; 3]));
     for unit in units {
         let Some(turn) = unit.max_request else { return false };
         if !accounts.path(unit.queue).map(|queue| accounts.row(queue)).all(|row| row.allocated.within(row.limit)) {
             // It would not get its place back, whenever its turn comes.
             return false;
         }
-        least = least.smallest(unit.min);
-        growth = growth.largest(turn - unit.min);
+        least = least.min_each(unit.min);
+        growth = growth.max_each(turn - unit.min);
     }
-    let judged = |row: &QueueRow, allocated: Triple, required: Triple| {
+    let judged = |row: &QueueRow, allocated: ResourceQuantities, required: ResourceQuantities| {
         let row = QueueRow { allocated, ..row.clone() };
-        Entitlement::of(Contender { row: &row, required, victims: Triple::ZERO }, accounts.total)
+        QueueOrderKey::of(QueueOrderInput { row: &row, required, victims: ResourceQuantities::ZERO }, accounts.total)
     };
     let last_of_theirs = judged(their_row, their_row.allocated - least, growth + least);
     let mut wishes = [Some(demand.required), demand.before].into_iter().flatten();
@@ -290,21 +302,21 @@ fn would_be_scheduled_first(
 #[derive(Debug)]
 struct LossByDepth {
     /// Of all levels so far.
-    sum: Triple,
+    sum: ResourceQuantities,
     /// Of levels below the current one.
-    below: Triple,
+    below: ResourceQuantities,
     depth: usize,
 }
 
 impl Default for LossByDepth {
     fn default() -> Self {
-        Self { sum: Triple::ZERO, below: Triple::ZERO, depth: usize::MAX }
+        Self { sum: ResourceQuantities::ZERO, below: ResourceQuantities::ZERO, depth: usize::MAX }
     }
 }
 
 impl LossByDepth {
     /// What is below this level.
-    fn at(&mut self, depth: usize) -> Triple {
+    fn at(&mut self, depth: usize) -> ResourceQuantities {
         if depth < self.depth {
             (self.below, self.depth) = (self.sum, depth);
         }

@@ -9,10 +9,10 @@ use super::scenario::{Scenario, VictimPool};
 use super::search::Search;
 use super::simulate::sizes;
 use super::victims::{VictimBatch, VictimScope, all_victims};
-use crate::gang::{Gang, Need};
+use crate::gang::{Gang, GangStatus};
 use crate::ids::{JobId, TaskId};
 use crate::session::Session;
-use crate::units::Triple;
+use crate::units::ResourceQuantities;
 
 impl Search<'_> {
     /// Queues that could lose what these pods lack, see [`LossBound::closest_sufficient`].
@@ -31,7 +31,7 @@ impl Search<'_> {
     }
 
     /// Whether all victims would have to be moved.
-    pub(super) fn nobody_loses(&self, session: &Session<'_>, required: Triple) -> bool {
+    pub(super) fn nobody_loses(&self, session: &Session<'_>, required: ResourceQuantities) -> bool {
         self.problem.loss_bound.none_possible(&session.ledger.queues, required, &self.problem.eligible.queues)
     }
 
@@ -70,7 +70,7 @@ impl Search<'_> {
     }
 
     /// How complete the job would be with these pods.
-    pub(super) fn need(&self, session: &Session<'_>, pending: &[TaskId]) -> Need {
+    pub(super) fn need(&self, session: &Session<'_>, pending: &[TaskId]) -> GangStatus {
         Gang::new(&session.ledger, self.problem.job).only(&sizes(session, pending)).state()
     }
 

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 
 use crate::ids::{JobId, QueueId};
 use crate::queues::job_index::JobIndex;
-use crate::queues::job_info::JobFacts;
-use crate::queues::job_order::{JobKey, Jobs};
+use crate::queues::job_info::JobInfoCache;
+use crate::queues::job_order::{JobInfo, JobKey};
 use crate::session::Session;
-use crate::units::Triple;
+use crate::units::ResourceQuantities;
 
 /// Lines of waiting jobs, made when asked for. The ledger must be as it was when the first was made.
 #[derive(Debug, Default)]
 pub(super) struct QueueBacklog {
     lines: BTreeMap<QueueId, Vec<(JobKey, BacklogPrefix)>>,
-    max_requests: BTreeMap<JobId, Option<Triple>>,
+    max_requests: BTreeMap<JobId, Option<ResourceQuantities>>,
 }
 
 /// What a job and all before it in its line ask for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BacklogPrefix {
     /// Of each resource the most.
-    pub most: Triple,
+    pub most: ResourceQuantities,
     /// The request with most GPUs.
-    pub largest: Triple,
+    pub largest: ResourceQuantities,
     /// Whose request that is.
     pub job: JobId,
 }
@@ -34,7 +34,7 @@ impl QueueBacklog {
         &mut self,
         session: &Session<'_>,
         index: &JobIndex,
-        facts: &mut JobFacts,
+        facts: &mut JobInfoCache,
         queue: QueueId,
         place: JobKey,
     ) -> Option<BacklogPrefix> {
@@ -45,7 +45,7 @@ impl QueueBacklog {
                 let own = BacklogPrefix { most: asks, largest: asks, job: key.3 };
                 let front = line.last().map_or(own, |(_, before)| {
                     let largest = if asks.0[2] > before.largest.0[2] { own } else { *before };
-                    BacklogPrefix { most: before.most.largest(asks), ..largest }
+                    BacklogPrefix { most: before.most.max_each(asks), ..largest }
                 });
                 line.push((*key, front));
             }
@@ -61,9 +61,9 @@ impl QueueBacklog {
         &mut self,
         session: &Session<'_>,
         index: &JobIndex,
-        facts: &mut JobFacts,
+        facts: &mut JobInfoCache,
         job: JobId,
-    ) -> Option<Triple> {
+    ) -> Option<ResourceQuantities> {
         if let Some(max_request) = self.max_requests.get(&job) {
             return *max_request;
         }
@@ -71,7 +71,7 @@ impl QueueBacklog {
         let max_request = queue.zip(index.place(job)).map(|(queue, place)| {
             let tasks: Vec<_> = session.snapshot.job_tasks(job).collect();
             let own = facts.requested(&session.ledger, &tasks);
-            self.before(session, index, facts, queue, place).map_or(own, |front| front.most.largest(own))
+            self.before(session, index, facts, queue, place).map_or(own, |front| front.most.max_each(own))
         });
         self.max_requests.insert(job, max_request);
         max_request

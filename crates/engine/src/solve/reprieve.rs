@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 
 use super::victims::VictimBatch;
-use crate::gang::{Gang, Need};
+use crate::gang::{Gang, GangStatus};
 use crate::ids::{JobId, NodeSet, TaskId};
 use crate::ledger::TaskState;
 use crate::session::Session;
@@ -153,7 +153,7 @@ fn is_out(session: &Session<'_>, task: TaskId) -> bool {
 
 /// Whether the job has what it needs, or all that it had before.
 fn is_whole(session: &Session<'_>, job: JobId) -> bool {
-    Gang::new(&session.ledger, job).state() != Need::Below
+    Gang::new(&session.ledger, job).state() != GangStatus::BelowMin
         || !session.snapshot.job_tasks(job).any(|task| is_out(session, task))
 }
 

@@ -19,7 +19,7 @@ use crate::ledger::Ledger;
 use crate::outcome::{ScenarioRejections, SearchStop};
 use crate::policy::Generator;
 use crate::queues::job_index::{JobIndex, Scratch};
-use crate::queues::job_info::JobFacts;
+use crate::queues::job_info::JobInfoCache;
 use crate::queues::job_order::JobTree;
 use crate::session::Session;
 use crate::snapshot::Task;
@@ -89,7 +89,7 @@ pub struct SearchReport {
     /// Steps used.
     pub steps: u64,
     /// Victims of the solution.
-    pub batch: u32,
+    pub victims: u32,
     /// Why scenarios were refused.
     pub refused: ScenarioRejections,
 }
@@ -155,7 +155,7 @@ pub(super) struct Search<'p> {
     /// Everyone who may be asked to make room; `None` until somebody wants to know.
     pub(super) all_victims: Option<Vec<VictimBatch>>,
     pub(super) index: &'p JobIndex,
-    pub(super) facts: &'p mut JobFacts,
+    pub(super) facts: &'p mut JobInfoCache,
     pub(super) tree: &'p mut JobTree,
     pub(super) order: VictimOrder<'p>,
     pub(super) feasible: FixedBitSet,

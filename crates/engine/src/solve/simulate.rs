@@ -57,7 +57,7 @@ impl Search<'_> {
                 self.report.refused.unstable += 1;
             } else {
                 let lost = lost_or_moved(session, &victims);
-                self.report.batch = victims.len() as u32;
+                self.report.victims = victims.len() as u32;
                 let victims = remember(generator, &trial.batches, &lost);
                 let is_all = victims.len() == trial.batches.len();
                 return Ok(Some(Solution { victims, is_all }));

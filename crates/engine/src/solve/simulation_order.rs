@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::gang::Need;
+use crate::gang::GangStatus;
 use crate::ids::{JobId, QueueId};
 use crate::ledger::Ledger;
 use crate::queues::job_index::JobIndex;
-use crate::queues::job_info::JobFacts;
-use crate::queues::job_order::{JobKey, JobTree, Jobs};
+use crate::queues::job_info::JobInfoCache;
+use crate::queues::job_order::{JobInfo, JobKey, JobTree};
 use crate::session::Session;
-use crate::units::Triple;
+use crate::units::ResourceQuantities;
 
 /// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
 pub(super) fn fill_job_order(
@@ -41,15 +41,15 @@ pub(super) struct PartialJobInfo<'f> {
     /// The job.
     pub job: JobId,
     /// How complete it would be.
-    pub need: Need,
+    pub need: GangStatus,
     /// What the prefix asks for.
-    pub required: Triple,
+    pub required: ResourceQuantities,
     /// Facts about all others.
-    pub facts: &'f mut JobFacts,
+    pub facts: &'f mut JobInfoCache,
 }
 
-impl Jobs for PartialJobInfo<'_> {
-    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> Triple {
+impl JobInfo for PartialJobInfo<'_> {
+    fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> ResourceQuantities {
         if job == self.job { self.required } else { self.facts.required(ledger, job) }
     }
 

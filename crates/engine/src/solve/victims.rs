@@ -13,10 +13,10 @@ use crate::outcome::Protection;
 use crate::queues::job_index::JobIndex;
 use crate::queues::job_info::key_with;
 use crate::queues::job_order::JobKey;
-use crate::queues::order::{Contender, Entitlement};
+use crate::queues::order::{QueueOrderInput, QueueOrderKey};
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Queue};
-use crate::units::{Span, Timestamp, Triple};
+use crate::units::{ResourceQuantities, Span, Timestamp};
 
 /// Which jobs may lose pods for a job.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ pub struct VictimBatch {
     /// Its pods.
     pub tasks: Vec<TaskId>,
     /// What each of them costs the queue; afterwards nobody knows of those that were placed in this very cycle.
-    pub costs: Vec<Triple>,
+    pub costs: Vec<ResourceQuantities>,
     /// Pods that an earlier search of this cycle moves for the job. What they move for falls away with the batch, so
     /// they play again: they stay where they are after all, or move for whoever takes the place.
     pub dependent_moves: Vec<TaskId>,
@@ -307,7 +307,7 @@ pub(crate) struct VictimTree<'p> {
     top: Vec<QueueId>,
     taken: BTreeMap<JobId, BTreeSet<TaskId>>,
     /// How entitled each queue is, and the leaf that its next victim comes from.
-    judged: Vec<Option<(Entitlement, QueueId)>>,
+    judged: Vec<Option<(QueueOrderKey, QueueId)>>,
     by_age: bool,
 }
 
@@ -320,7 +320,7 @@ struct Leaf {
     /// Jobs that lost a part and go on with the rest.
     returned: BTreeMap<JobKey, EvictionMode>,
     /// What pods taken from here asked for.
-    lost: Triple,
+    lost: ResourceQuantities,
 }
 
 impl<'p> VictimTree<'p> {
@@ -462,7 +462,7 @@ impl<'p> VictimTree<'p> {
         worst
     }
 
-    fn judgement(&self, queue: QueueId) -> &(Entitlement, QueueId) {
+    fn judgement(&self, queue: QueueId) -> &(QueueOrderKey, QueueId) {
         self.judged[queue.index()].as_ref().expect("judged before")
     }
 
@@ -486,8 +486,8 @@ impl<'p> VictimTree<'p> {
         let taken = self.taken.get(&next).unwrap_or(&nothing);
         let rest = held_requests(ledger, ledger.snapshot.job_tasks(next).filter(|task| !taken.contains(task)));
         let victims = self.leaves[leaf.index()].lost + rest;
-        let contender = Contender { row: ledger.queues.row(queue), required: Triple::ZERO, victims };
-        self.judged[queue.index()] = Some((Entitlement::of(contender, ledger.queues.total), leaf));
+        let input = QueueOrderInput { row: ledger.queues.row(queue), required: ResourceQuantities::ZERO, victims };
+        self.judged[queue.index()] = Some((QueueOrderKey::of(input, ledger.queues.total), leaf));
     }
 }
 
@@ -502,7 +502,9 @@ fn dependent_moves(session: &Session<'_>, job: JobId, tasks: &[TaskId]) -> Vec<T
 }
 
 /// What pods that hold a place ask for by their specification: a memory request asks for no GPUs, whatever it occupies.
-fn held_requests(ledger: &Ledger<'_>, tasks: impl Iterator<Item = TaskId>) -> Triple {
+fn held_requests(ledger: &Ledger<'_>, tasks: impl Iterator<Item = TaskId>) -> ResourceQuantities {
     let held = tasks.filter(|task| matches!(ledger.state(*task), TaskState::Allocated(_)));
-    held.fold(Triple::ZERO, |sum, task| sum + ledger.snapshot.shape(ledger.snapshot.task(task).shape).requested())
+    held.fold(ResourceQuantities::ZERO, |sum, task| {
+        sum + ledger.snapshot.shape(ledger.snapshot.task(task).shape).requested()
+    })
 }

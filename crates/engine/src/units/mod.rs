@@ -99,9 +99,9 @@ impl QueueResource {
 
 /// An amount of each queue resource: milli-cores, bytes, millionths of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Triple(pub [i64; 3]);
+pub struct ResourceQuantities(pub [i64; 3]);
 
-impl Triple {
+impl ResourceQuantities {
     /// Nothing of anything.
     pub const ZERO: Self = Self([0; 3]);
 
@@ -127,13 +127,13 @@ impl Triple {
 
     /// Of each part the larger one.
     #[must_use]
-    pub fn largest(self, other: Self) -> Self {
+    pub fn max_each(self, other: Self) -> Self {
         Self(std::array::from_fn(|part| self.0[part].max(other.0[part])))
     }
 
     /// Of each part the smaller one.
     #[must_use]
-    pub fn smallest(self, other: Self) -> Self {
+    pub fn min_each(self, other: Self) -> Self {
         Self(std::array::from_fn(|part| self.0[part].min(other.0[part])))
     }
 
@@ -143,27 +143,27 @@ impl Triple {
     }
 }
 
-impl Add for Triple {
+impl Add for ResourceQuantities {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self([self.0[0] + other.0[0], self.0[1] + other.0[1], self.0[2] + other.0[2]])
     }
 }
 
-impl Sub for Triple {
+impl Sub for ResourceQuantities {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         Self([self.0[0] - other.0[0], self.0[1] - other.0[1], self.0[2] - other.0[2]])
     }
 }
 
-impl AddAssign for Triple {
+impl AddAssign for ResourceQuantities {
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
 }
 
-impl SubAssign for Triple {
+impl SubAssign for ResourceQuantities {
     fn sub_assign(&mut self, other: Self) {
         *self = *self - other;
     }

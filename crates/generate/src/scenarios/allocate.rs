@@ -1,6 +1,6 @@
 //! An empty cluster and pods enough for most of it.
 
-use crate::cluster::{Ask, Cluster, Draft};
+use crate::cluster::{Cluster, JobSpec, PodRequest};
 
 const PODS_PER_NODE: usize = 10;
 
@@ -11,9 +11,9 @@ pub(super) fn fill(cluster: &mut Cluster) {
     let singles = nodes * 16 / 10;
     let pods = cluster.size.pending.unwrap_or(PODS_PER_NODE * nodes);
     let halves = pods.saturating_sub(gangs * 8 + singles);
-    let mut jobs = vec![Draft::pending(8, Ask::whole(8)); gangs];
-    jobs.extend(vec![Draft::pending(1, Ask::whole(1)); singles]);
-    jobs.extend(vec![Draft::pending(1, Ask::half()); halves]);
+    let mut jobs = vec![JobSpec::pending(8, PodRequest::whole(8)); gangs];
+    jobs.extend(vec![JobSpec::pending(1, PodRequest::whole(1)); singles]);
+    jobs.extend(vec![JobSpec::pending(1, PodRequest::half()); halves]);
     cluster.shuffle(&mut jobs);
     for (index, job) in jobs.into_iter().enumerate() {
         cluster.job(index, job);

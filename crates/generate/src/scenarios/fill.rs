@@ -1,6 +1,6 @@
 //! Running jobs that take every GPU.
 
-use crate::cluster::{Ask, Cluster, Draft, GPUS_PER_NODE};
+use crate::cluster::{Cluster, GPUS_PER_NODE, JobSpec, PodRequest};
 
 /// Fills `singles_percent` of the nodes with one-GPU jobs, the others with gangs of 4 pods of 8 GPUs.
 ///
@@ -13,10 +13,10 @@ pub(super) fn all_nodes(cluster: &mut Cluster, queues: usize, singles_percent: u
     let mut next = || turn.next().expect("a cluster has queues");
     for node in singles {
         for _ in 0..GPUS_PER_NODE {
-            cluster.job(next(), Draft::running(Ask::whole(1), &[*node]));
+            cluster.job(next(), JobSpec::running(PodRequest::whole(1), &[*node]));
         }
     }
     for nodes in gangs.chunks(4) {
-        cluster.job(next(), Draft::running(Ask::whole(8), nodes));
+        cluster.job(next(), JobSpec::running(PodRequest::whole(8), nodes));
     }
 }

@@ -1,6 +1,6 @@
 //! The morning rush: an empty cluster, 10 pods a node in gangs of every kind, about nine tenths of all GPUs.
 
-use crate::cluster::{Ask, BUILD, BUILD_PREEMPTIBLE, Cluster, Draft, Gpus, TRAIN};
+use crate::cluster::{BUILD, BUILD_PREEMPTIBLE, Cluster, Gpus, JobSpec, PodRequest, TRAIN};
 
 const PODS_PER_NODE: usize = 10;
 
@@ -36,8 +36,8 @@ pub(super) fn fill(cluster: &mut Cluster) {
         let gangs = if last { left } else { total * kind.permille / 1000 / kind.pods };
         left -= gangs * kind.pods;
         for _ in 0..gangs {
-            let draft = Draft::pending(kind.pods, ask(cluster, kind.gpus));
-            jobs.push(Draft { min: kind.min, priority: priority(cluster), ..draft });
+            let draft = JobSpec::pending(kind.pods, ask(cluster, kind.gpus));
+            jobs.push(JobSpec { min: kind.min, priority: priority(cluster), ..draft });
         }
     }
     cluster.shuffle(&mut jobs);
@@ -47,14 +47,14 @@ pub(super) fn fill(cluster: &mut Cluster) {
 }
 
 /// People ask for different amounts of CPU beside the same GPUs: three sizes of each.
-fn ask(cluster: &mut Cluster, gpus: Gpus) -> Ask {
+fn ask(cluster: &mut Cluster, gpus: Gpus) -> PodRequest {
     let size = cluster.below(3) as i64;
     let usual = match gpus {
-        Gpus::None => Ask::cpu_only(1 + size),
-        Gpus::Half => Ask::half(),
-        Gpus::Whole(count) => Ask::whole(count),
+        Gpus::None => PodRequest::cpu_only(1 + size),
+        Gpus::Half => PodRequest::half(),
+        Gpus::Whole(count) => PodRequest::whole(count),
     };
-    Ask { cpu_milli: usual.cpu_milli + size * usual.cpu_milli / 2, ..usual }
+    PodRequest { cpu_milli: usual.cpu_milli + size * usual.cpu_milli / 2, ..usual }
 }
 
 /// Mostly training; one in twenty must not be preempted and so must stay within quota.

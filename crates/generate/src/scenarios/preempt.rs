@@ -1,7 +1,7 @@
 //! Jobs of higher priority wait in queues that fill the cluster with jobs of lower priority.
 
 use super::fill;
-use crate::cluster::{Ask, BUILD_PREEMPTIBLE, Cluster, Draft};
+use crate::cluster::{BUILD_PREEMPTIBLE, Cluster, JobSpec, PodRequest};
 
 /// Single pods and gangs run, so that queues hold unequal parts and those with less may also reclaim.
 pub(super) fn uneven(cluster: &mut Cluster) {
@@ -18,10 +18,10 @@ fn preempt(cluster: &mut Cluster, singles_percent: usize) {
     let pending = cluster.size.pending.unwrap_or((cluster.size.nodes / 4).max(4));
     for index in 0..pending {
         let draft = match index % 8 {
-            0 => Draft::pending(4, Ask::whole(8)),
-            1 | 2 => Draft::pending(1, Ask::whole(8)),
-            _ => Draft::pending(1, Ask::whole(1)),
+            0 => JobSpec::pending(4, PodRequest::whole(8)),
+            1 | 2 => JobSpec::pending(1, PodRequest::whole(8)),
+            _ => JobSpec::pending(1, PodRequest::whole(1)),
         };
-        cluster.job(index, Draft { priority: BUILD_PREEMPTIBLE, ..draft });
+        cluster.job(index, JobSpec { priority: BUILD_PREEMPTIBLE, ..draft });
     }
 }

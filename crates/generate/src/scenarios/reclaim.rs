@@ -1,7 +1,7 @@
 //! Half of the queues hold the whole cluster; the other half wants its share back.
 
 use super::fill;
-use crate::cluster::{Ask, Cluster, Draft};
+use crate::cluster::{Cluster, JobSpec, PodRequest};
 use crate::size::Size;
 
 /// Few queues, so that the quota of each is at least two gangs of 64 GPUs.
@@ -23,6 +23,6 @@ fn reclaim(cluster: &mut Cluster, pods: usize) {
     fill::all_nodes(cluster, holders, 50);
     let pending = cluster.size.pending.unwrap_or((cluster.size.nodes / 25).max(2));
     for index in 0..pending {
-        cluster.job(holders + index % claimants, Draft::pending(pods, Ask::whole(8)));
+        cluster.job(holders + index % claimants, JobSpec::pending(pods, PodRequest::whole(8)));
     }
 }

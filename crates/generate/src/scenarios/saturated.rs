@@ -1,7 +1,7 @@
 //! Every GPU taken by queues that are exactly at their share: a cycle has nothing to do and must notice quickly.
 
 use super::fill;
-use crate::cluster::{Ask, Cluster, Draft};
+use crate::cluster::{Cluster, JobSpec, PodRequest};
 
 const MIB: i64 = 1 << 20;
 
@@ -12,18 +12,22 @@ pub(super) fn alike(cluster: &mut Cluster) {
 
 /// Each pending job asks for its own CPU and memory, so that nothing learnt about one shape helps with the next.
 pub(super) fn distinct(cluster: &mut Cluster) {
-    saturate(cluster, |index, ask| Ask { cpu_milli: 2000 + index as i64, memory: (8192 + index as i64) * MIB, ..ask });
+    saturate(cluster, |index, ask| PodRequest {
+        cpu_milli: 2000 + index as i64,
+        memory: (8192 + index as i64) * MIB,
+        ..ask
+    });
 }
 
-fn saturate(cluster: &mut Cluster, vary: impl Fn(usize, Ask) -> Ask) {
+fn saturate(cluster: &mut Cluster, vary: impl Fn(usize, PodRequest) -> PodRequest) {
     fill::all_nodes(cluster, cluster.size.queues, 100);
     let pending = cluster.size.pending.unwrap_or(2 * cluster.size.nodes);
     for index in 0..pending {
         let (pods, ask) = match index % 10 {
-            0 => (8, Ask::whole(8)),
-            1..7 => (1, Ask::whole(1)),
-            _ => (1, Ask::half()),
+            0 => (8, PodRequest::whole(8)),
+            1..7 => (1, PodRequest::whole(1)),
+            _ => (1, PodRequest::half()),
         };
-        cluster.job(index, Draft::pending(pods, vary(index, ask)));
+        cluster.job(index, JobSpec::pending(pods, vary(index, ask)));
     }
 }

@@ -1,6 +1,6 @@
 //! Gangs of 64 one-GPU pods that must stay together, in a cluster with scattered load.
 
-use crate::cluster::{Ask, Cluster, Draft, GPUS_PER_NODE, Level, Together};
+use crate::cluster::{Cluster, GPUS_PER_NODE, JobSpec, Level, PodRequest, Together};
 
 const GANG: usize = 64;
 
@@ -17,11 +17,11 @@ fn gangs(cluster: &mut Cluster, together: Together) {
     let mut slots: Vec<usize> = (0..nodes * GPUS_PER_NODE).map(|slot| slot / GPUS_PER_NODE).collect();
     cluster.shuffle(&mut slots);
     for (index, node) in slots[..slots.len() * 3 / 10].iter().enumerate() {
-        cluster.job(index, Draft::running(Ask::whole(1), &[*node]));
+        cluster.job(index, JobSpec::running(PodRequest::whole(1), &[*node]));
     }
     // Half of the cluster.
     let pending = cluster.size.pending.unwrap_or((nodes * GPUS_PER_NODE / (2 * GANG)).max(2));
     for index in 0..pending {
-        cluster.job(index, Draft { together: Some(together), ..Draft::pending(GANG, Ask::whole(1)) });
+        cluster.job(index, JobSpec { together: Some(together), ..JobSpec::pending(GANG, PodRequest::whole(1)) });
     }
 }

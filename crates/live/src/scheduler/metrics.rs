@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kai_control::key::GroupKey;
 use kai_control::scheduler::{CycleResult, Effect, QueueView, Settings, Usage, action_name};
 use kai_control::world::World;
-use kai_engine::Moment;
+use kai_engine::CycleProgress;
 use kai_engine::units::{GPU, Timestamp};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -59,7 +59,7 @@ const QUEUES: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub(super) struct Stopwatch {
     started: Instant,
-    passed: Vec<(Moment, Duration)>,
+    passed: Vec<(CycleProgress, Duration)>,
 }
 
 impl Stopwatch {
@@ -67,7 +67,7 @@ impl Stopwatch {
         Self { started: Instant::now(), passed: Vec::new() }
     }
 
-    pub(super) fn pass(&mut self, moment: Moment) {
+    pub(super) fn pass(&mut self, moment: CycleProgress) {
         self.passed.push((moment, self.started.elapsed()));
     }
 
@@ -152,14 +152,14 @@ impl Metrics {
         for (moment, at) in &watch.passed {
             let took = milliseconds(at.saturating_sub(before));
             match moment {
-                Moment::Opened => {
+                CycleProgress::SessionOpened => {
                     self.open_session.set(took);
                 }
-                Moment::Acted(action, effort) => {
+                CycleProgress::ActionDone(action, effort) => {
                     let labels = of_action(action_name(*action));
                     self.actions.get_or_create(&labels).set(took);
                     for (family, count) in [
-                        (&self.podgroups_considered, effort.turns),
+                        (&self.podgroups_considered, effort.job_attempts),
                         (&self.scenarios_simulated, effort.simulated),
                         (&self.scenarios_filtered, effort.filtered),
                     ] {

@@ -1,6 +1,6 @@
 //! No queue, at any level, holds more than its limit once something was placed in it.
 
-use kai_engine::units::{QueueResource, Triple};
+use kai_engine::units::{QueueResource, ResourceQuantities};
 
 use super::CycleObservation;
 
@@ -22,6 +22,6 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     wrong
 }
 
-pub(super) fn over(bound: &str, queue: &str, resource: QueueResource, held: Triple) -> String {
+pub(super) fn over(bound: &str, queue: &str, resource: QueueResource, held: ResourceQuantities) -> String {
     format!("queue {queue} holds {} of {resource:?}, above its {bound}", held.get(resource))
 }

@@ -27,7 +27,7 @@ use kai_control::key::{GroupKey, PodKey};
 use kai_control::objects::{Pod, PodGroup};
 use kai_control::scheduler::{CycleResult, Effect, Settings};
 use kai_engine::policy::Action;
-use kai_engine::units::{Span, Timestamp, Triple};
+use kai_engine::units::{ResourceQuantities, Span, Timestamp};
 use thiserror::Error;
 
 use crate::amounts::{charged, is_allocated};
@@ -155,8 +155,8 @@ impl<'a> CycleObservation<'a> {
     }
 
     /// What each queue holds, its children included, over the pods of groups that `count`.
-    pub(crate) fn allocated(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, Triple> {
-        let mut sums: BTreeMap<&str, Triple> = BTreeMap::new();
+    pub(crate) fn allocated(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, ResourceQuantities> {
+        let mut sums: BTreeMap<&str, ResourceQuantities> = BTreeMap::new();
         for pod in self.world.pods.values().filter(|pod| self.counts(pod)) {
             let Some(group) = self.group_of(pod).filter(|group| count(group)) else { continue };
             for queue in self.chain(&group.queue) {
@@ -180,8 +180,8 @@ impl<'a> CycleObservation<'a> {
     }
 
     /// Queues with a newly bound pod below them, and what those pods ask for.
-    fn newly_charged(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, Triple> {
-        let mut sums: BTreeMap<&str, Triple> = BTreeMap::new();
+    fn newly_charged(&self, count: impl Fn(&PodGroup) -> bool) -> BTreeMap<&'a str, ResourceQuantities> {
+        let mut sums: BTreeMap<&str, ResourceQuantities> = BTreeMap::new();
         for pod in self.bound_pods() {
             let Some(group) = self.group_of(pod).filter(|group| count(group)) else { continue };
             for queue in self.chain(&group.queue) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_control::scheduler::Effect;
-use kai_engine::units::Triple;
+use kai_engine::units::ResourceQuantities;
 
 use super::CycleObservation;
 use crate::amounts::{charged_on, claimed_gpus};
@@ -12,7 +12,7 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     if observation.cycle.queues.is_empty() {
         return Vec::new();
     }
-    let mut expected: BTreeMap<&str, Triple> = observation.allocated(|_| true);
+    let mut expected: BTreeMap<&str, ResourceQuantities> = observation.allocated(|_| true);
     for effect in &observation.cycle.effects {
         // A promise counts for the queue until the end of its cycle, though nothing is written down.
         let Effect::Pipeline { pod, job, node, .. } = effect else { continue };
@@ -20,7 +20,7 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
             continue;
         };
         for queue in observation.chain(&group.queue) {
-            let claimed = Triple::new(0, 0, claimed_gpus(pod, observation.world));
+            let claimed = ResourceQuantities::new(0, 0, claimed_gpus(pod, observation.world));
             *expected.entry(queue).or_default() +=
                 charged_on(&pod.request, observation.world.nodes.get(node)) + claimed;
         }

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use kai_control::Object;
 use kai_control::key::PodKey;
 use kai_control::scheduler::{PendingJob, QueueView};
-use kai_engine::units::{Ceiling, Triple};
+use kai_engine::units::{Ceiling, ResourceQuantities};
 use serde_json::{Value, json};
 
 use super::*;
@@ -91,7 +91,7 @@ impl Case {
     /// The last cycle did nothing, and somebody waits.
     fn did_nothing(&mut self) {
         self.performed = Performed::default();
-        self.cycle.queues.push(view("nobody", Triple::ZERO));
+        self.cycle.queues.push(view("nobody", ResourceQuantities::ZERO));
         let job = GroupKey::new("t", "g");
         let (name, queue, reasons) = (job.to_string(), "team".to_owned(), Vec::new());
         self.cycle.pending.push(PendingJob { job, name, queue, reasons, blocked: None }.into());
@@ -136,7 +136,7 @@ pub(super) fn promise(name: &str, group: &str) -> Effect {
     }
 }
 
-fn view(name: &str, allocated: Triple) -> QueueView {
+fn view(name: &str, allocated: ResourceQuantities) -> QueueView {
     QueueView {
         name: name.to_owned(),
         display_name: name.to_owned(),
@@ -145,10 +145,10 @@ fn view(name: &str, allocated: Triple) -> QueueView {
         quota: [Ceiling::Unlimited; 3],
         limit: [Ceiling::Unlimited; 3],
         weight: [0; 3],
-        fair_share: Triple::ZERO,
+        fair_share: ResourceQuantities::ZERO,
         allocated,
-        allocated_non_preemptible: Triple::ZERO,
-        request: Triple::ZERO,
+        allocated_non_preemptible: ResourceQuantities::ZERO,
+        request: ResourceQuantities::ZERO,
     }
 }
 
@@ -282,7 +282,7 @@ fn fixed_work_above_a_quota() {
 fn books_that_do_not_add_up() {
     let mut case = case(1);
     case.whole("a", "g", 1);
-    case.cycle.queues.push(view("team", Triple::new(0, 0, 2_000_000)));
+    case.cycle.queues.push(view("team", ResourceQuantities::new(0, 0, 2_000_000)));
     case.check(&expect![
         "queue totals agree with the pods: queue team is said to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
     ]);

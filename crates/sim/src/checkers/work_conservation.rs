@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use kai_control::key::GroupKey;
 use kai_control::objects::{Node, Phase, Pod, PodGroup};
-use kai_engine::units::{QueueResource, Triple};
+use kai_engine::units::{QueueResource, ResourceQuantities};
 
 use super::CycleObservation;
 use crate::amounts::{charged_on, holds_node};
@@ -47,7 +47,7 @@ pub(crate) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
             continue;
         }
         let asked = charged_on(&pod.request, None);
-        let together = (0..missing).fold(Triple::ZERO, |sum, _| sum + asked);
+        let together = (0..missing).fold(ResourceQuantities::ZERO, |sum, _| sum + asked);
         if !within_bounds(observation, group, together, &all, &fixed) {
             continue;
         }
@@ -95,13 +95,13 @@ fn simple(observation: &CycleObservation<'_>, group: &PodGroup) -> bool {
 fn within_bounds(
     observation: &CycleObservation<'_>,
     group: &PodGroup,
-    asked: Triple,
-    all: &BTreeMap<&str, Triple>,
-    fixed: &BTreeMap<&str, Triple>,
+    asked: ResourceQuantities,
+    all: &BTreeMap<&str, ResourceQuantities>,
+    fixed: &BTreeMap<&str, ResourceQuantities>,
 ) -> bool {
     let chain = observation.chain(&group.queue);
     let preemptible = observation.preemptible(group);
-    let sum = |sums: &BTreeMap<&str, Triple>, name: &str, resource| {
+    let sum = |sums: &BTreeMap<&str, ResourceQuantities>, name: &str, resource| {
         sums.get(name).copied().unwrap_or_default().get(resource) + asked.get(resource)
     };
     !chain.is_empty()

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use kai_engine::outcome::{Assignment, Decision, DeviceRef};
-use kai_engine::units::Triple;
+use kai_engine::units::ResourceQuantities;
 
 use super::session::Session;
 
@@ -18,8 +18,8 @@ pub(super) fn round(text: &mut String, session: &Session<'_>) {
             Decision::Pipeline { assignment, .. } => place(text, "pipeline", task, assignment),
             Decision::Evict { cause, .. } => {
                 let preemptor = cause.preemptor.map(|job| job.index());
-                let _ = write!(text, "evict {task} for {preemptor:?} in {}", cause.batch);
-                if let Some((ours, theirs)) = &cause.sides {
+                let _ = write!(text, "evict {task} for {preemptor:?} in {}", cause.gang_size);
+                if let Some((ours, theirs)) = &cause.reclaim_sides {
                     for side in [ours, theirs] {
                         let _ = write!(text, " queue {}", side.queue.index());
                         amounts(text, side.allocated);
@@ -33,7 +33,7 @@ pub(super) fn round(text: &mut String, session: &Session<'_>) {
     for verdict in &outcome.verdicts {
         let _ = writeln!(text, "waits {} {}", verdict.job.index(), verdict.reasons.len());
     }
-    for state in &outcome.shares {
+    for state in &outcome.queue_states {
         text.push_str("queue");
         for triple in [state.fair_share, state.allocated, state.allocated_non_preemptible, state.request] {
             amounts(text, triple);
@@ -53,7 +53,7 @@ fn place(text: &mut String, what: &str, task: usize, place: &Assignment) {
     let _ = writeln!(text, " zones {} claims {}", place.zones.len(), place.grants.len());
 }
 
-fn amounts(text: &mut String, amounts: Triple) {
+fn amounts(text: &mut String, amounts: ResourceQuantities) {
     for amount in amounts.0 {
         let _ = write!(text, " {amount}");
     }

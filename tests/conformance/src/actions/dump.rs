@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use kai_engine::units::{GPU, Triple};
+use kai_engine::units::{GPU, ResourceQuantities};
 
 use super::case::{Case, Grant, Job, Kind, PodSet, Queue, Request, SubGroups, Task, TopologyConstraint};
 use super::held;
@@ -28,7 +28,7 @@ pub(super) fn round(log: &mut String, case: &Case, session: &Session<'_>, index:
     for verdict in &session.outcome.verdicts {
         let _ = writeln!(log, "  why {}: {:?}", session.lowered.jobs[verdict.job.index()].uid, verdict.reasons);
     }
-    for (state, name) in session.outcome.shares.iter().zip(&session.lowered.queues) {
+    for (state, name) in session.outcome.queue_states.iter().zip(&session.lowered.queues) {
         let _ = writeln!(
             log,
             "  share {name}: fair {}, held {} (non-preemptible {}), asked {}",
@@ -260,7 +260,7 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn triple(amount: Triple) -> String {
+fn triple(amount: ResourceQuantities) -> String {
     let [cpu, memory, gpu] = amount.0;
     format!("{cpu}m/{memory}B/{}gpu", gpu as f64 / GPU as f64)
 }

@@ -110,7 +110,7 @@ impl Judge<'_> {
             claimed.map_or(0, |claimed| i64::from(claimed.quota_gpus) * GPU)
         };
         let asked = |shape: &Shape| {
-            if matches!(shape.gpu, GpuAsk::Whole | GpuAsk::Share { .. }) { shape.quota_gpu } else { 0 }
+            if matches!(shape.gpu, GpuAsk::Whole | GpuAsk::Fraction { .. }) { shape.quota_gpu } else { 0 }
         };
         let requested: i64 = shapes().map(asked).sum::<i64>() - ids.iter().map(claimed).sum::<i64>();
         let accepted: i64 = ids.iter().map(|id| self.accepted(*id)).sum();
@@ -144,7 +144,7 @@ impl Judge<'_> {
             GpuAsk::Memory { devices, mib } => {
                 i64::from(devices) * memory_to_share(mib, lowered.snapshot.nodes.device_memory[node])
             }
-            GpuAsk::Whole | GpuAsk::Share { .. } => shape.quota_gpu,
+            GpuAsk::Whole | GpuAsk::Fraction { .. } => shape.quota_gpu,
             GpuAsk::None | GpuAsk::Mig => 0,
         }
     }

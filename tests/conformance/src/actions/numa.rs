@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use kai_engine::builder::Builder;
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{
-    Alignment, CPU, GPUS, MEMORY, NumaAsk, NumaNode, NumaScope, NumaUnit, NumaZone, Shape, ZoneShare,
+    CPU, GPUS, MEMORY, NumaAsk, NumaNode, NumaUnit, NumaZone, Shape, TopologyManagerPolicy, TopologyManagerScope,
+    ZoneAllocation,
 };
 use kai_engine::units::GPU;
 
@@ -29,15 +30,15 @@ fn column(name: &str) -> Option<(usize, i64)> {
 pub(super) fn add(builder: &mut Builder, node: &Node, id: NodeId) -> Result<(), Fault> {
     let Some(numa) = &node.numa else { return Ok(()) };
     let policy = match numa.policy.as_str() {
-        "none" => Alignment::None,
-        "best-effort" => Alignment::BestEffort,
-        "restricted" => Alignment::Restricted,
-        "single-numa-node" => Alignment::SingleZone,
+        "none" => TopologyManagerPolicy::None,
+        "best-effort" => TopologyManagerPolicy::BestEffort,
+        "restricted" => TopologyManagerPolicy::Restricted,
+        "single-numa-node" => TopologyManagerPolicy::SingleZone,
         other => return Err(Fault(format!("NUMA policy {other} is not known"))),
     };
     let scope = match numa.scope.as_str() {
-        "container" => NumaScope::Container,
-        "pod" => NumaScope::Pod,
+        "container" => TopologyManagerScope::Container,
+        "pod" => TopologyManagerScope::Pod,
         other => return Err(Fault(format!("NUMA scope {other} is not known"))),
     };
     let nothing = vec![0; builder.width()];
@@ -69,13 +70,13 @@ pub(super) fn ask(task: &Task, shape: &Shape) -> NumaAsk {
 }
 
 /// A recorded placement as the engine has it.
-pub(super) fn shares(node: &Node, placement: &Placement) -> Vec<ZoneShare> {
+pub(super) fn shares(node: &Node, placement: &Placement) -> Vec<ZoneAllocation> {
     let zones = node.numa.as_ref().map_or(&[][..], |numa: &Numa| &numa.zones);
     let mut shares = Vec::new();
     for (index, zone) in zones.iter().enumerate() {
         for (name, amount) in placement.get(&zone.id).into_iter().flatten() {
             if let Some((column, unit)) = column(name) {
-                shares.push(ZoneShare { zone: index as u32, column: column as u32, amount: amount * unit });
+                shares.push(ZoneAllocation { zone: index as u32, column: column as u32, amount: amount * unit });
             }
         }
     }
@@ -84,7 +85,7 @@ pub(super) fn shares(node: &Node, placement: &Placement) -> Vec<ZoneShare> {
 }
 
 /// The same back to recorded names.
-pub(super) fn placement(node: &Node, shares: &[ZoneShare]) -> Placement {
+pub(super) fn placement(node: &Node, shares: &[ZoneAllocation]) -> Placement {
     let zones = node.numa.as_ref().map_or(&[][..], |numa| &numa.zones);
     let mut placement = Placement::new();
     for share in shares {

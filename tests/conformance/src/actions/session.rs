@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
 
     /// When the job last went from nothing running to something running.
     pub(super) fn last_start(&self, job: JobId) -> Option<Timestamp> {
-        let noted = self.outcome.notes.iter().find(|note| note.job == job).and_then(|note| note.last_start);
+        let noted = self.outcome.job_timestamps.iter().find(|note| note.job == job).and_then(|note| note.last_start);
         noted.or(self.lowered.snapshot.job(job).last_start)
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use kai_api::keys::reason;
 use kai_engine::ids::{ShapeId, TaskId};
-use kai_engine::outcome::{DomainFit, ObstacleCounts, PodSetShortage, QueueBlock, Reason};
+use kai_engine::outcome::{CapacityExceeded, DomainFit, ObstacleCounts, PodSetShortage, Reason};
 use kai_engine::units::QueueResource;
 
 use self::amounts::{amount, called, count, number};
@@ -113,7 +113,7 @@ impl<'a, 'w> Explainer<'a, 'w> {
                     write_time(*until)
                 ),
             ),
-            Reason::GaveWay => explanation(
+            Reason::PlacementRevoked => explanation(
                 reason::POD_SCHEDULING_ERRORS,
                 "Its placement of this cycle was given to a job with precedence.".to_owned(),
             ),
@@ -197,10 +197,10 @@ impl<'a, 'w> Explainer<'a, 'w> {
         format!("Not all pods that must start together are there: {}.", parts.join("; "))
     }
 
-    fn over_limit(&self, block: &QueueBlock) -> Explanation {
+    fn over_limit(&self, block: &CapacityExceeded) -> Explanation {
         let queue = self.lowered.names.queues[block.queue.index()].shown();
-        let QueueBlock { resource, .. } = *block;
-        let message = if block.bound == 0 {
+        let CapacityExceeded { resource, .. } = *block;
+        let message = if block.cap == 0 {
             format!(
                 "Queue {queue} may use no {} at all, and the job asks for {}. A limit that is not set is 0: set \
                  spec.resources.{}.limit of the queue, -1 for none.",
@@ -212,7 +212,7 @@ impl<'a, 'w> Explainer<'a, 'w> {
             format!(
                 "Queue {queue} may use at most {}, it holds {} and the job asks for {} more. Wait for jobs of the queue \
                  to end, or raise its limit.",
-                amount(resource, block.bound),
+                amount(resource, block.cap),
                 number(resource, block.allocated),
                 number(resource, block.requested())
             )
@@ -220,14 +220,14 @@ impl<'a, 'w> Explainer<'a, 'w> {
         explanation(reason::OVER_LIMIT, message)
     }
 
-    fn over_quota(&self, block: &QueueBlock) -> Explanation {
+    fn over_quota(&self, block: &CapacityExceeded) -> Explanation {
         let queue = self.lowered.names.queues[block.queue.index()].shown();
-        let QueueBlock { resource, .. } = *block;
+        let CapacityExceeded { resource, .. } = *block;
         let message = format!(
             "Work that cannot be preempted must stay within the quota of its queue. Queue {queue} has a quota of {}, \
              {} are held by such work and the job asks for {} more. A preemptible job may exceed the quota: label the \
              workload kai.scheduler/preemptibility=preemptible, or raise the quota.",
-            amount(resource, block.bound),
+            amount(resource, block.cap),
             number(resource, block.allocated),
             number(resource, block.requested())
         );

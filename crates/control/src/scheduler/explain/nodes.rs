@@ -65,7 +65,7 @@ fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: 
                 GpuAsk::Memory { devices, mib } => {
                     format!("{} with {mib} MiB free", count(devices, "GPU", "GPUs"))
                 }
-                GpuAsk::Share { devices, portion } => format!(
+                GpuAsk::Fraction { devices, portion } => format!(
                     "{} with a free share of {}",
                     count(devices, "GPU", "GPUs"),
                     crate::quantity::decimal(portion, kai_engine::units::GPU)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kai_api::keys::resource;
 use kai_api::{QueueDetails, UnschedulableDetails};
-use kai_engine::units::{Ceiling, Triple};
+use kai_engine::units::{Ceiling, ResourceQuantities};
 
 use crate::scheduler::effect::{Blocked, QueueView};
 use crate::status::resource_sum::ResourceSum;
@@ -14,7 +14,7 @@ use crate::status::resource_sum::ResourceSum;
 pub(in crate::scheduler) fn of(queues: &[QueueView], blocked: &Blocked) -> Option<UnschedulableDetails> {
     let at = queues.binary_search_by(|queue| queue.name.cmp(&blocked.queue)).ok()?;
     let queue = &queues[at];
-    let non_preemptible = if blocked.preemptible { Triple::ZERO } else { blocked.request };
+    let non_preemptible = if blocked.preemptible { ResourceQuantities::ZERO } else { blocked.request };
     let details = QueueDetails {
         name: queue.name.clone(),
         queue_requested_resources: amounts(queue.request),
@@ -28,7 +28,7 @@ pub(in crate::scheduler) fn of(queues: &[QueueView], blocked: &Blocked) -> Optio
     Some(UnschedulableDetails { queue_details: Some(details) })
 }
 
-fn amounts(Triple(parts): Triple) -> BTreeMap<String, Quantity> {
+fn amounts(ResourceQuantities(parts): ResourceQuantities) -> BTreeMap<String, Quantity> {
     bounds(parts.map(Ceiling::At))
 }
 

@@ -1,7 +1,7 @@
 //! Why consolidation, reclaim and preemption could not free capacity for a job.
 
 use kai_engine::ids::JobId;
-use kai_engine::outcome::{Ineligibility, Protection, QueueBlock, Reason, ScenarioRejections, SearchStop};
+use kai_engine::outcome::{CapacityExceeded, Ineligibility, Protection, Reason, ScenarioRejections, SearchStop};
 use kai_engine::policy::Action;
 use kai_engine::units::QueueResource;
 
@@ -139,7 +139,7 @@ impl Search {
 
 /// The bound that keeps a search from starting.
 fn ineligibility_phrase(lowered: &Lowered<'_>, why: Ineligibility) -> String {
-    let queue = |block: &QueueBlock| lowered.names.queues[block.queue.index()].shown();
+    let queue = |block: &CapacityExceeded| lowered.names.queues[block.queue.index()].shown();
     match why {
         Ineligibility::FreeGpus { asked, free } => {
             let (asked, free) = (amount(QueueResource::Gpu, asked), number(QueueResource::Gpu, free));
@@ -153,13 +153,13 @@ fn ineligibility_phrase(lowered: &Lowered<'_>, why: Ineligibility) -> String {
             "queue {} may not reclaim, it holds {} of a fair share of {} and the job requests {} more",
             queue(&block),
             amount(block.resource, block.allocated),
-            number(block.resource, block.bound),
+            number(block.resource, block.cap),
             number(block.resource, block.requested())
         ),
         Ineligibility::Quota(block) => format!(
             "queue {} has a quota of {}, non-preemptible jobs hold {} and the job requests {} more",
             queue(&block),
-            amount(block.resource, block.bound),
+            amount(block.resource, block.cap),
             number(block.resource, block.allocated),
             number(block.resource, block.requested())
         ),

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 use kai_engine::builder::Builder;
-use kai_engine::ids::ClassId;
-use kai_engine::snapshot::{Class, NodeRule};
+use kai_engine::ids::NodeFilterId;
+use kai_engine::snapshot::{NodeFilter, NodeRule};
 
 use super::nodes::{Facts, Mig, Selected};
 use super::volumes::{Needs, Refusals};
@@ -66,7 +66,7 @@ pub(super) struct ClaimRule {
 pub(super) struct ClassTable {
     /// In order of keys.
     known: Vec<(OwnKey, u32)>,
-    pub(super) rows: Vec<Class>,
+    pub(super) rows: Vec<NodeFilter>,
 }
 
 /// A [`ClassKey`] that outlives its pod.
@@ -108,9 +108,9 @@ impl OwnKey {
 pub(super) struct Classes<'t, 'w> {
     table: &'t mut ClassTable,
     /// The last one, since those who follow each other are often alike.
-    last: Option<(ClassKey<'w>, ClassId)>,
+    last: Option<(ClassKey<'w>, NodeFilterId)>,
     /// Ids by number in the table.
-    ids: Vec<Option<ClassId>>,
+    ids: Vec<Option<NodeFilterId>>,
     /// Numbers in the table by id.
     pub(super) numbers: Vec<u32>,
     /// Nodes that still hold pods of the retired MIG mechanism.
@@ -131,7 +131,7 @@ impl<'t, 'w> Classes<'t, 'w> {
         volumes: &Needs,
         nodes: &Selected<'_>,
         builder: &mut Builder,
-    ) -> ClassId {
+    ) -> NodeFilterId {
         let key = ClassKey {
             kind: Kind::of(&pod.request, claim),
             selector: &pod.node_selector,
@@ -159,27 +159,27 @@ impl<'t, 'w> Classes<'t, 'w> {
         self.ids.resize(self.ids.len().max(index + 1), None);
         let id = *self.ids[index].get_or_insert_with(|| {
             self.numbers.push(number);
-            builder.class(self.table.rows[index].clone())
+            builder.add_node_filter(self.table.rows[index].clone())
         });
         self.last = Some((key, id));
         id
     }
 
     /// Sorts all nodes by the first rule they fail.
-    fn sort(&self, key: &ClassKey<'_>, volumes: &Refusals, nodes: &Selected<'_>) -> Class {
+    fn sort(&self, key: &ClassKey<'_>, volumes: &Refusals, nodes: &Selected<'_>) -> NodeFilter {
         let count = nodes.list.len();
-        let mut admitted = FixedBitSet::with_capacity(count);
+        let mut feasible = FixedBitSet::with_capacity(count);
         let mut excluded: BTreeMap<NodeRule, FixedBitSet> = BTreeMap::new();
         for (index, facts) in nodes.list.iter().enumerate() {
             let volume_rule = volumes.iter().find(|(_, refused)| refused.contains(index)).map(|(rule, _)| *rule);
             match self.first_failed(key, volume_rule, facts, self.legacy_mig_nodes.contains(index)) {
-                None => admitted.insert(index),
+                None => feasible.insert(index),
                 Some(rule) => {
                     excluded.entry(rule).or_insert_with(|| FixedBitSet::with_capacity(count)).insert(index);
                 }
             }
         }
-        Class { admitted, excluded: excluded.into_iter().collect() }
+        NodeFilter { feasible, excluded: excluded.into_iter().collect() }
     }
 
     fn first_failed(
@@ -295,7 +295,7 @@ mod tests {
         let list = |set: &FixedBitSet| -> String {
             set.ones().map(|index| nodes.list[index].node.name.as_str()).collect::<Vec<_>>().join(" ")
         };
-        let mut lines = vec![format!("admitted: {}", list(&class.admitted))];
+        let mut lines = vec![format!("feasible: {}", list(&class.feasible))];
         lines.extend(class.excluded.iter().map(|(rule, set)| format!("{rule:?}: {}", list(set))));
         want.assert_eq(&lines.join("\n"));
     }
@@ -307,7 +307,7 @@ mod tests {
             &json!({}),
             false,
             &expect![[r"
-                admitted: cpu-only gpu mig-mixed mig-single warned
+                feasible: cpu-only gpu mig-mixed mig-single warned
                 Cordoned: cordoned
                 NotReady: down
                 DiskPressure: full-disk
@@ -322,7 +322,7 @@ mod tests {
             &json!({"nodeSelector": {"zone": "a"}, "tolerations": [{"operator": "Exists"}]}),
             false,
             &expect![[r"
-                admitted: gpu
+                feasible: gpu
                 Cordoned: cordoned
                 NotReady: down
                 DiskPressure: full-disk
@@ -338,7 +338,7 @@ mod tests {
             &json!({"affinity": affinity, "nodeSelector": {"zone": "a"}}),
             false,
             &expect![[r"
-                admitted: gpu
+                feasible: gpu
                 Cordoned: cordoned
                 NotReady: down
                 DiskPressure: full-disk
@@ -354,7 +354,7 @@ mod tests {
             &json!({}),
             false,
             &expect![[r"
-                admitted: gpu
+                feasible: gpu
                 MigSingle: mig-single
                 MigMixed: mig-mixed
                 DeviceMemoryUnknown: cordoned cpu-only down full-disk tainted warned"]],
@@ -369,7 +369,7 @@ mod tests {
             &json!({"containers": containers}),
             false,
             &expect![[r"
-                admitted: mig-mixed
+                feasible: mig-mixed
                 MigOnly: cordoned cpu-only down full-disk gpu tainted warned
                 MigSingle: mig-single"]],
         );
@@ -382,7 +382,7 @@ mod tests {
             &json!({"tolerations": [{"operator": "Exists"}]}),
             true,
             &expect![[r"
-                admitted: cpu-only
+                feasible: cpu-only
                 Cordoned: cordoned
                 NotReady: down
                 DiskPressure: full-disk

@@ -292,7 +292,7 @@ impl<'w> Maker<'_, 'w> {
         let needs_gpu = claimed.is_some_and(|claimed| claimed.needs_gpu);
         let row = TaskRow {
             shape: self.shapes.id(&pod.request, self.columns, &self.zones, claimed, self.builder),
-            class: self.classes.id(pod, ClaimRule { needs_gpu, fault }, &volumes, self.nodes, self.builder),
+            node_filter: self.classes.id(pod, ClaimRule { needs_gpu, fault }, &volumes, self.nodes, self.builder),
             status: if held_back && *status == Status::Pending { Status::Gated } else { *status },
             node: *node,
             devices,

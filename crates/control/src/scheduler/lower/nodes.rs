@@ -4,7 +4,7 @@ use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS};
 use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
-use kai_engine::units::{GPU, Triple};
+use kai_engine::units::{GPU, ResourceQuantities};
 
 use super::in_shard;
 use super::lookup::Lookup;
@@ -163,7 +163,7 @@ pub(super) fn add(
         }
         if settings.restrict_node_scheduling && !facts.gpu_worker {
             // GPUs that no pod may use are nobody's to share: they are taken out of the capacity again.
-            row.other_schedulers_requested += Triple::new(0, 0, capacity_gpus(&row.allocatable, columns));
+            row.other_schedulers_requested += ResourceQuantities::new(0, 0, capacity_gpus(&row.allocatable, columns));
         }
         builder.node(row);
     }
@@ -179,7 +179,8 @@ fn hold(row: &mut NodeRow, loose: &Loose<'_>, columns: &[ExtraColumn<'_>], build
     let request = &loose.pod.request;
     if loose.foreign {
         let resources = &request.resources;
-        row.other_schedulers_requested += Triple::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
+        row.other_schedulers_requested +=
+            ResourceQuantities::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
     }
     if loose.charge == Charge::Elsewhere {
         return;

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use kai_api::keys::{annotation, resource};
 use kai_engine::builder::Builder;
 use kai_engine::ids::NodeId;
-use kai_engine::snapshot::{Alignment, CPU, GPUS, MEMORY, NumaAsk, NumaNode, NumaScope, NumaUnit, NumaZone, ZoneShare};
+use kai_engine::snapshot::{
+    CPU, GPUS, MEMORY, NumaAsk, NumaNode, NumaUnit, NumaZone, TopologyManagerPolicy, TopologyManagerScope,
+    ZoneAllocation,
+};
 
 use super::nodes::Selected;
 use super::pod_partition::{Member, Roster};
@@ -42,14 +45,14 @@ pub(super) fn add<'w>(
         zones.names.insert(node, topology.zones.iter().map(|zone| zone.name.as_str()).collect());
         let mut row = NumaNode {
             policy: match topology.policy {
-                NumaPolicy::None => Alignment::None,
-                NumaPolicy::BestEffort => Alignment::BestEffort,
-                NumaPolicy::Restricted => Alignment::Restricted,
-                NumaPolicy::SingleNumaNode => Alignment::SingleZone,
+                NumaPolicy::None => TopologyManagerPolicy::None,
+                NumaPolicy::BestEffort => TopologyManagerPolicy::BestEffort,
+                NumaPolicy::Restricted => TopologyManagerPolicy::Restricted,
+                NumaPolicy::SingleNumaNode => TopologyManagerPolicy::SingleZone,
             },
             scope: match topology.scope {
-                Scope::Container => NumaScope::Container,
-                Scope::Pod => NumaScope::Pod,
+                Scope::Container => TopologyManagerScope::Container,
+                Scope::Pod => TopologyManagerScope::Pod,
             },
             zones: topology
                 .zones
@@ -81,7 +84,7 @@ fn trust(
     row: &mut NumaNode,
     topology: &crate::objects::NodeResourceTopology,
     columns: &[ExtraColumn<'_>],
-    held: Vec<ZoneShare>,
+    held: Vec<ZoneAllocation>,
 ) {
     for (zone, said) in row.zones.iter_mut().zip(&topology.zones) {
         let available = vector(&said.available, columns);
@@ -96,7 +99,7 @@ fn trust(
 }
 
 /// What members of jobs hold of a node's zones.
-fn held(zones: &Zones<'_>, node: NodeId, roster: &Roster<'_>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneShare> {
+fn held(zones: &Zones<'_>, node: NodeId, roster: &Roster<'_>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneAllocation> {
     let members = roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten());
     let here = members.filter(|member| member.node == Some(node) && status::holds_room(member.status));
     here.flat_map(|member| zones.held_by(member, columns)).collect()
@@ -119,7 +122,7 @@ impl<'w> Zones<'w> {
     }
 
     /// What a member of a job holds of its node's zones.
-    pub(super) fn held_by(&self, member: &Member<'_>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneShare> {
+    pub(super) fn held_by(&self, member: &Member<'_>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneAllocation> {
         match member.node {
             Some(node) if self.names.contains_key(&node) && status::holds_room(member.status) => {
                 self.shares(node, known(member.pod, member.request), columns)
@@ -128,13 +131,13 @@ impl<'w> Zones<'w> {
         }
     }
 
-    fn shares(&self, node: NodeId, amounts: Vec<ZoneAmount>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneShare> {
+    fn shares(&self, node: NodeId, amounts: Vec<ZoneAmount>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneAllocation> {
         let Some(names) = self.names.get(&node) else { return Vec::new() };
         let mut shares = Vec::new();
         for ZoneAmount { zone, amount } in amounts {
             let Some(zone) = names.iter().position(|name| *name == zone) else { continue };
             let taken = vector(&amount, columns).into_iter().enumerate().filter(|(_, amount)| *amount > 0);
-            let share = |(column, amount)| ZoneShare { zone: zone as u32, column: column as u32, amount };
+            let share = |(column, amount)| ZoneAllocation { zone: zone as u32, column: column as u32, amount };
             shares.extend(taken.map(share));
         }
         shares.sort_unstable();

@@ -121,7 +121,7 @@ impl<'w> Shapes<'w> {
 
 fn shape(request: &Request, columns: &[ExtraColumn<'_>]) -> Shape {
     let gpu = match request.sharing {
-        Some(GpuSharing::Fraction { devices, portion }) => GpuAsk::Share { devices, portion },
+        Some(GpuSharing::Fraction { devices, portion }) => GpuAsk::Fraction { devices, portion },
         Some(GpuSharing::Memory { devices, mib }) => GpuAsk::Memory { devices, mib },
         None if request.is_mig() => GpuAsk::Mig,
         None if request.resources.gpus > 0 => GpuAsk::Whole,

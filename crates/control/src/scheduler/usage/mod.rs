@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use kai_engine::units::{ONE, Span, Timestamp, Triple};
+use kai_engine::units::{ONE, ResourceQuantities, Span, Timestamp};
 
 use super::settings::Usage;
 
@@ -82,9 +82,9 @@ impl Window {
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub at: Timestamp,
-    pub capacity: Triple,
+    pub capacity: ResourceQuantities,
     /// What each queue holds, those below it included.
-    pub allocated: BTreeMap<String, Triple>,
+    pub allocated: BTreeMap<String, ResourceQuantities>,
 }
 
 /// Samples in order of time.
@@ -133,7 +133,7 @@ pub fn shares(allocated: [i128; 3], capacity: [i128; 3]) -> [i64; 3] {
     })
 }
 
-fn add_weighted(sums: &mut [i128; 3], amounts: Triple, weight: i64) {
+fn add_weighted(sums: &mut [i128; 3], amounts: ResourceQuantities, weight: i64) {
     for (sum, amount) in sums.iter_mut().zip(amounts.0) {
         *sum += i128::from(amount) * i128::from(weight);
     }
@@ -186,8 +186,8 @@ mod tests {
     fn history(held: &[i64]) -> History {
         let mut history = History::default();
         for (hour, gpus) in (1..).zip(held) {
-            let capacity = Triple::new(0, 0, 10 * ONE);
-            let allocated = BTreeMap::from([("q".to_owned(), Triple::new(5, 0, gpus * ONE))]);
+            let capacity = ResourceQuantities::new(0, 0, 10 * ONE);
+            let allocated = BTreeMap::from([("q".to_owned(), ResourceQuantities::new(5, 0, gpus * ONE))]);
             history.add(Sample { at: hours(hour), capacity, allocated });
         }
         history

@@ -15,7 +15,7 @@ use crate::units::{Ceiling, ONE, Timestamp};
 
 /// One queue's side of a division. Siblings are given in name order, the last tie-break.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct QueueDemand {
     /// Guaranteed amount; unlimited guarantees everything there is.
     pub quota: Ceiling,
     /// Amount never to be exceeded.
@@ -34,7 +34,7 @@ pub struct Claim {
     pub share: i64,
 }
 
-impl Claim {
+impl QueueDemand {
     fn requestable(&self) -> i64 {
         self.limit.cap(self.request)
     }
@@ -55,7 +55,7 @@ impl Claim {
 /// Divides `total` of one resource, in pieces of `unit`, and returns what nobody got.
 ///
 /// `k_value` is the influence of past usage, in millionths.
-pub fn divide(total: i64, unit: i64, k_value: i64, claims: &mut [Claim]) -> i64 {
+pub fn divide(total: i64, unit: i64, k_value: i64, claims: &mut [QueueDemand]) -> i64 {
     let mut rest = total;
     // The guaranteed part ignores scarcity: over-subscribed quotas stay what they are.
     for claim in claims.iter_mut() {
@@ -102,7 +102,7 @@ struct Band {
     leftovers: BTreeMap<usize, i64>,
 }
 
-fn over_quota(mut rest: i64, unit: i64, k_value: i64, claims: &mut [Claim], band: &mut Band) -> i64 {
+fn over_quota(mut rest: i64, unit: i64, k_value: i64, claims: &mut [QueueDemand], band: &mut Band) -> i64 {
     loop {
         let budget = rest;
         let parts = parts(claims, &band.members, k_value);
@@ -148,13 +148,13 @@ fn over_quota(mut rest: i64, unit: i64, k_value: i64, claims: &mut [Claim], band
 }
 
 /// Relative part of each member in this round: its weight, corrected by how far past usage is from it.
-fn parts(claims: &[Claim], members: &[usize], k_value: i64) -> Vec<i128> {
+fn parts(claims: &[QueueDemand], members: &[usize], k_value: i64) -> Vec<i128> {
     let weights: i128 = members.iter().filter(|i| claims[**i].need() > 0).map(|i| i128::from(claims[*i].weight)).sum();
     if weights == 0 {
         return vec![0; members.len()];
     }
     // weight/weights + k·(weight/weights − usage), multiplied out by `weights` and the two millions.
-    let part = |claim: &Claim| {
+    let part = |claim: &QueueDemand| {
         let by_weight = i128::from(claim.weight) * i128::from(ONE + k_value) * i128::from(ONE);
         let by_usage = i128::from(k_value) * i128::from(claim.usage) * weights;
         (by_weight - by_usage) * weights.signum()

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::units::GPU;
 
-fn claim(quota: i64, weight: i64, request: i64) -> Claim {
-    Claim {
+fn claim(quota: i64, weight: i64, request: i64) -> QueueDemand {
+    QueueDemand {
         quota: Ceiling::At(quota * GPU),
         limit: Ceiling::Unlimited,
         weight: weight * ONE,
@@ -16,7 +16,7 @@ fn claim(quota: i64, weight: i64, request: i64) -> Claim {
     }
 }
 
-fn check(total: i64, k_value: i64, mut claims: Vec<Claim>, shares: &[f64], rest: f64) {
+fn check(total: i64, k_value: i64, mut claims: Vec<QueueDemand>, shares: &[f64], rest: f64) {
     let left = divide(total * GPU, GPU, k_value, &mut claims);
     let got: Vec<f64> = claims.iter().map(|claim| claim.share as f64 / GPU as f64).collect();
     assert_eq!((got.as_slice(), left as f64 / GPU as f64), (shares, rest));
@@ -29,36 +29,36 @@ fn larger_fraction_gets_the_last_unit() {
 
 #[test]
 fn limit_forces_a_second_round() {
-    let limited = Claim { limit: Ceiling::At(400 * GPU), ..claim(150, 2, 5000) };
+    let limited = QueueDemand { limit: Ceiling::At(400 * GPU), ..claim(150, 2, 5000) };
     check(1000, 0, vec![claim(250, 1, 5000), limited], &[600.0, 400.0], 0.0);
 }
 
 #[test]
 fn fractional_requests_are_given_exactly() {
-    let micro = |claim: Claim, request: i64| Claim { request, ..claim };
+    let micro = |claim: QueueDemand, request: i64| QueueDemand { request, ..claim };
     let claims = vec![
         micro(claim(12, 12, 0), 32_550_000),
         micro(claim(7, 7, 0), 9_500_000),
-        Claim { limit: Ceiling::At(2 * GPU), ..micro(claim(2, 2, 0), 1_650_000) },
+        QueueDemand { limit: Ceiling::At(2 * GPU), ..micro(claim(2, 2, 0), 1_650_000) },
     ];
     check(45, 0, claims, &[32.55, 9.5, 1.65], 1.3);
 }
 
 #[test]
 fn rounding_remainder_goes_to_lower_priority_first() {
-    let with = |priority: i32| Claim { priority, ..claim(0, 1, 5) };
+    let with = |priority: i32| QueueDemand { priority, ..claim(0, 1, 5) };
     check(3, 0, vec![with(2), with(2), with(1)], &[1.0, 1.0, 1.0], 0.0);
 }
 
 #[test]
 fn last_unit_may_exceed_the_request() {
-    let older = Claim { request: 2_600_000, created: Timestamp(-1), ..claim(0, 1, 0) };
+    let older = QueueDemand { request: 2_600_000, created: Timestamp(-1), ..claim(0, 1, 0) };
     check(5, 0, vec![older, claim(0, 1, 9)], &[3.0, 2.0], 0.0);
 }
 
 #[test]
 fn past_usage_lowers_the_share() {
-    let used = Claim { usage: 500_000, ..claim(0, 1, 10) };
+    let used = QueueDemand { usage: 500_000, ..claim(0, 1, 10) };
     check(10, ONE, vec![used, claim(0, 1, 10)], &[3.0, 7.0], 0.0);
 }
 
@@ -67,10 +67,10 @@ fn oversubscribed_quotas_stay_guaranteed() {
     check(10, 0, vec![claim(5, 1, 5), claim(5, 1, 5), claim(5, 1, 5)], &[5.0, 5.0, 5.0], -5.0);
 }
 
-fn any_claim() -> impl Strategy<Value = Claim> {
+fn any_claim() -> impl Strategy<Value = QueueDemand> {
     let ceiling = || prop_oneof![Just(Ceiling::Unlimited), (0..20i64).prop_map(|n| Ceiling::At(n * GPU / 2))];
     (ceiling(), ceiling(), 0..5i64, 0..ONE, 0..40i64, 0..3i32, 0..3i64).prop_map(
-        |(quota, limit, weight, usage, request, priority, created)| Claim {
+        |(quota, limit, weight, usage, request, priority, created)| QueueDemand {
             quota,
             limit,
             weight: weight * ONE,
@@ -112,7 +112,7 @@ proptest! {
         divide(total * GPU, GPU, k * ONE, &mut claims);
         divide(total * GPU, GPU, k * ONE, &mut turned);
         turned.sort_by_key(|claim| claim.created);
-        let shares = |claims: &[Claim]| claims.iter().map(|claim| claim.share).collect::<Vec<_>>();
+        let shares = |claims: &[QueueDemand]| claims.iter().map(|claim| claim.share).collect::<Vec<_>>();
         prop_assert_eq!(shares(&claims), shares(&turned));
     }
 }

@@ -1,6 +1,6 @@
 //! Walks the queue tree: children divide what their parent got, each resource on its own.
 
-use super::{Claim, divide};
+use super::{QueueDemand, divide};
 use crate::ids::QueueId;
 use crate::ledger::QueueAccounts;
 use crate::units::QueueResource;
@@ -32,11 +32,11 @@ pub fn divide_tree(accounts: &mut QueueAccounts, k_value: i64) {
 
 fn divide_family(accounts: &mut QueueAccounts, family: &[QueueId], resource: QueueResource, amount: i64, k_value: i64) {
     let index = resource as usize;
-    let mut claims: Vec<Claim> = family
+    let mut claims: Vec<QueueDemand> = family
         .iter()
         .map(|queue| {
             let row = accounts.row(*queue);
-            Claim {
+            QueueDemand {
                 quota: row.quota[index],
                 limit: row.limit[index],
                 weight: row.weight[index],

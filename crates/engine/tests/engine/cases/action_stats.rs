@@ -20,11 +20,11 @@ fn turns_and_scenarios_are_counted_by_action() {
          job next queue=A gpu=2
          job late queue=A gpu=2",
         expect![["
-            allocate: 2 turns, 0 simulated, 0 filtered
-            consolidate: 2 turns, 0 simulated, 0 filtered
-            reclaim: 2 turns, 1 simulated, 0 filtered
-            preempt: 1 turns, 0 simulated, 0 filtered
-            stale: 0 turns, 0 simulated, 0 filtered"]],
+            allocate: 2 attempts, 0 simulated, 0 filtered
+            consolidate: 2 attempts, 0 simulated, 0 filtered
+            reclaim: 2 attempts, 1 simulated, 0 filtered
+            preempt: 1 attempts, 0 simulated, 0 filtered
+            stale: 0 attempts, 0 simulated, 0 filtered"]],
     );
 }
 
@@ -41,7 +41,7 @@ fn scenarios_that_cannot_work_are_counted_as_well() {
          job a2 queue=A gpu=2 running=n2
          job a3 queue=A gpu=2 running=n3
          job next queue=A gpu=3",
-        expect!["consolidate: 1 turns, 5 simulated, 1 filtered"],
+        expect!["consolidate: 1 attempts, 5 simulated, 1 filtered"],
     );
 }
 
@@ -52,11 +52,11 @@ fn a_job_that_fits_has_one_turn() {
          queue A
          job fits queue=A gpu=1",
         expect![["
-            allocate: 1 turns, 0 simulated, 0 filtered
-            consolidate: 0 turns, 0 simulated, 0 filtered
-            reclaim: 0 turns, 0 simulated, 0 filtered
-            preempt: 0 turns, 0 simulated, 0 filtered
-            stale: 0 turns, 0 simulated, 0 filtered"]],
+            allocate: 1 attempts, 0 simulated, 0 filtered
+            consolidate: 0 attempts, 0 simulated, 0 filtered
+            reclaim: 0 attempts, 0 simulated, 0 filtered
+            preempt: 0 attempts, 0 simulated, 0 filtered
+            stale: 0 attempts, 0 simulated, 0 filtered"]],
     );
 }
 
@@ -67,10 +67,10 @@ fn a_stale_gang_has_its_turn() {
          queue A
          job half queue=A gpu=1 pods=2 running=a",
         expect![["
-            allocate: 1 turns, 0 simulated, 0 filtered
-            consolidate: 1 turns, 0 simulated, 0 filtered
-            reclaim: 1 turns, 0 simulated, 0 filtered
-            preempt: 1 turns, 0 simulated, 0 filtered
-            stale: 1 turns, 0 simulated, 0 filtered"]],
+            allocate: 1 attempts, 0 simulated, 0 filtered
+            consolidate: 1 attempts, 0 simulated, 0 filtered
+            reclaim: 1 attempts, 0 simulated, 0 filtered
+            preempt: 1 attempts, 0 simulated, 0 filtered
+            stale: 1 attempts, 0 simulated, 0 filtered"]],
     );
 }

@@ -7,22 +7,23 @@ use kai_engine::ledger::{Ledger, Placement, TaskState};
 use kai_engine::nodes::numa::{self, Zones};
 use kai_engine::outcome::{Decision, NodeObstacle, Reason};
 use kai_engine::snapshot::{
-    Alignment, CPU, Extras, GPUS, GpuAsk, NumaAsk, NumaNode, NumaScope, NumaUnit, NumaZone, Queue, Shape, ZoneShare,
+    CPU, Extras, GPUS, GpuAsk, NumaAsk, NumaNode, NumaUnit, NumaZone, Queue, Shape, TopologyManagerPolicy,
+    TopologyManagerScope, ZoneAllocation,
 };
 use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
 use kai_engine::{Policy, Snapshot};
 
 /// One node with these zones of CPUs and GPUs, and a job per request, in order of age.
 struct Picture {
-    policy: Alignment,
-    scope: NumaScope,
+    policy: TopologyManagerPolicy,
+    scope: TopologyManagerScope,
     zones: Vec<(i64, i64)>,
     /// Requests of containers: CPUs, GPUs, and whether the container stays.
     pods: Vec<Vec<(i64, i64, bool)>>,
 }
 
-fn zones(policy: Alignment, zones: &[(i64, i64)]) -> Picture {
-    Picture { policy, scope: NumaScope::Pod, zones: zones.to_vec(), pods: Vec::new() }
+fn zones(policy: TopologyManagerPolicy, zones: &[(i64, i64)]) -> Picture {
+    Picture { policy, scope: TopologyManagerScope::Pod, zones: zones.to_vec(), pods: Vec::new() }
 }
 
 impl Picture {
@@ -53,7 +54,7 @@ impl Picture {
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
         });
-        let class = builder.class_of_all_nodes();
+        let class = builder.add_node_filter_of_all();
         for (age, containers) in self.pods.iter().enumerate() {
             let need = |cpus: i64, gpus: i64| {
                 let all = [(CPU as u32, cpus * 1000), (GPUS as u32, gpus * GPU)];
@@ -95,15 +96,15 @@ fn policy() -> Policy {
 
 #[test]
 fn a_single_zone_holds_everything() {
-    let picture = zones(Alignment::SingleZone, &[(4, 1), (4, 1)]);
+    let picture = zones(TopologyManagerPolicy::SingleZone, &[(4, 1), (4, 1)]);
     // CPUs fill zone 0; the next pod with a GPU goes where both are left.
     assert_eq!(picture.pod(3, 0).pod(2, 1).pod(2, 1).bound(), [Some(vec![0]), Some(vec![1]), None]);
-    assert_eq!(zones(Alignment::SingleZone, &[(4, 1), (4, 1)]).pod(6, 0).bound(), [None]);
+    assert_eq!(zones(TopologyManagerPolicy::SingleZone, &[(4, 1), (4, 1)]).pod(6, 0).bound(), [None]);
 }
 
 #[test]
 fn restricted_spans_as_few_zones_as_an_empty_node_would() {
-    let two = || zones(Alignment::Restricted, &[(4, 1), (4, 1)]);
+    let two = || zones(TopologyManagerPolicy::Restricted, &[(4, 1), (4, 1)]);
     assert_eq!(two().pod(6, 0).bound(), [Some(vec![0, 1])]);
     // Two CPUs fit in one zone of an empty node, so they may not be split although only split they fit.
     assert_eq!(two().pod(3, 0).pod(3, 0).pod(2, 0).bound(), [Some(vec![0]), Some(vec![1]), None]);
@@ -114,24 +115,24 @@ fn restricted_spans_as_few_zones_as_an_empty_node_would() {
 
 #[test]
 fn best_effort_and_none_refuse_nobody() {
-    let crowded = |policy: Alignment| zones(policy, &[(4, 0), (4, 0)]).pod(3, 0).pod(4, 0).pod(2, 0);
-    assert_eq!(crowded(Alignment::BestEffort).bound(), [Some(vec![0]), Some(vec![1]), Some(vec![])]);
-    assert_eq!(crowded(Alignment::None).bound(), [Some(vec![]), Some(vec![]), Some(vec![])]);
+    let crowded = |policy: TopologyManagerPolicy| zones(policy, &[(4, 0), (4, 0)]).pod(3, 0).pod(4, 0).pod(2, 0);
+    assert_eq!(crowded(TopologyManagerPolicy::BestEffort).bound(), [Some(vec![0]), Some(vec![1]), Some(vec![])]);
+    assert_eq!(crowded(TopologyManagerPolicy::None).bound(), [Some(vec![]), Some(vec![]), Some(vec![])]);
 }
 
 #[test]
 fn containers_are_aligned_one_after_the_other() {
-    let mut picture = zones(Alignment::SingleZone, &[(4, 0), (4, 0)]);
+    let mut picture = zones(TopologyManagerPolicy::SingleZone, &[(4, 0), (4, 0)]);
     picture.pods.push(vec![(4, 0, false), (3, 0, true), (3, 0, true)]);
-    picture.scope = NumaScope::Container;
+    picture.scope = TopologyManagerScope::Container;
     assert_eq!(picture.bound(), [Some(vec![0, 1])]);
-    picture.scope = NumaScope::Pod;
+    picture.scope = TopologyManagerScope::Pod;
     assert_eq!(picture.bound(), [None]);
 }
 
 #[test]
 fn who_waits_is_told_of_the_zones() {
-    let snapshot = zones(Alignment::SingleZone, &[(4, 0), (4, 0)]).pod(6, 0).snapshot();
+    let snapshot = zones(TopologyManagerPolicy::SingleZone, &[(4, 0), (4, 0)]).pod(6, 0).snapshot();
     let outcome = kai_engine::cycle(&snapshot, &policy(), Timestamp(1_000_000_000));
     let Reason::NoRoom { nodes, .. } = &outcome.verdicts[0].reasons[0] else { panic!("{:?}", outcome.verdicts) };
     assert_eq!(nodes.counts, [(NodeObstacle::Numa, 1)]);
@@ -139,10 +140,10 @@ fn who_waits_is_told_of_the_zones() {
 
 #[test]
 fn zones_being_left_are_free_later_and_undo_restores_them() {
-    let snapshot = zones(Alignment::SingleZone, &[(4, 0)]).pod(3, 0).pod(3, 0).snapshot();
+    let snapshot = zones(TopologyManagerPolicy::SingleZone, &[(4, 0)]).pod(3, 0).pod(3, 0).snapshot();
     let mut ledger = Ledger::open(&snapshot, &policy());
     let shape = snapshot.shape(snapshot.tasks[0].shape);
-    let shares = vec![ZoneShare { zone: 0, column: CPU as u32, amount: 3000 }];
+    let shares = vec![ZoneAllocation { zone: 0, column: CPU as u32, amount: 3000 }];
     let mark = ledger.mark();
     let extras = ledger.keep(Extras { zones: shares.clone(), ..Extras::default() });
     let assignment = Placement { node: NodeId(0), devices: None, extras };

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use kai_engine::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
-use kai_engine::outcome::{Assignment, Cause, Decision, DeviceRef, Outcome};
+use kai_engine::outcome::{Assignment, Decision, DeviceRef, EvictionCause, Outcome};
 use kai_engine::snapshot::{GpuAsk, Member, Snapshot, Status};
-use kai_engine::units::{GPU, Triple};
+use kai_engine::units::{GPU, ResourceQuantities};
 
 use crate::support::World;
 
@@ -14,7 +14,7 @@ pub(super) struct After<'w> {
     pub(super) world: &'w World,
     pub(super) snapshot: &'w Snapshot,
     pub(super) outcome: &'w Outcome,
-    evicted: BTreeMap<TaskId, &'w Cause>,
+    evicted: BTreeMap<TaskId, &'w EvictionCause>,
     bound: BTreeMap<TaskId, &'w Assignment>,
     pipelined: BTreeMap<TaskId, &'w Assignment>,
 }
@@ -71,7 +71,7 @@ impl<'w> After<'w> {
     }
 
     /// Evicted pods, with the cause.
-    pub(super) fn evictions(&self) -> impl Iterator<Item = (TaskId, &'w Cause)> {
+    pub(super) fn evictions(&self) -> impl Iterator<Item = (TaskId, &'w EvictionCause)> {
         self.evicted.iter().map(|(task, cause)| (*task, *cause))
     }
 
@@ -125,7 +125,7 @@ impl<'w> After<'w> {
     }
 
     /// What the pod costs its queue on a node.
-    pub(super) fn cost(&self, task: TaskId, node: NodeId) -> Triple {
+    pub(super) fn cost(&self, task: TaskId, node: NodeId) -> ResourceQuantities {
         let shape = self.snapshot.shape(self.snapshot.task(task).shape);
         let gpus = match shape.gpu {
             GpuAsk::Memory { devices, mib } => {
@@ -134,7 +134,7 @@ impl<'w> After<'w> {
             }
             _ => shape.quota_gpu,
         };
-        Triple::new(shape.need[0], shape.need[1], gpus)
+        ResourceQuantities::new(shape.need[0], shape.need[1], gpus)
     }
 
     pub(super) fn device_memory(&self, node: NodeId) -> i64 {
@@ -143,8 +143,8 @@ impl<'w> After<'w> {
 
     /// What a queue and all below it hold: before, or once everything has happened; all pods, or those that cannot be
     /// preempted.
-    pub(super) fn held(&self, queue: QueueId, after: bool, only_fixed: bool) -> Triple {
-        let mut sum = Triple::ZERO;
+    pub(super) fn held(&self, queue: QueueId, after: bool, only_fixed: bool) -> ResourceQuantities {
+        let mut sum = ResourceQuantities::ZERO;
         for task in self.tasks() {
             let job = self.snapshot.job(self.snapshot.task(task).job);
             let concerned = job.queue.is_some_and(|own| self.path(own).contains(&queue));

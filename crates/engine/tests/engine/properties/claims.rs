@@ -10,7 +10,7 @@ use kai_engine::nodes::claims;
 use kai_engine::outcome::ClaimObstacle;
 use kai_engine::policy::Policy;
 use kai_engine::snapshot::{
-    Agreement, Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Extras, GpuAsk, Grant,
+    Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Extras, GpuAsk, Grant, MatchAttribute,
     Pick, Selection, Shape, Wanted,
 };
 use kai_engine::units::Timestamp;
@@ -99,7 +99,7 @@ impl Drawing {
                 .collect(),
             agreements: ask
                 .agreement
-                .map(|(attribute, first)| Agreement {
+                .map(|(attribute, first)| MatchAttribute {
                     attribute,
                     requests: if first { vec![(0, None)] } else { Vec::new() },
                 })
@@ -148,7 +148,7 @@ impl Drawing {
     fn snapshot(&self) -> Snapshot {
         let mut builder = idle_cluster(NODES);
         builder.claims(self.claims());
-        let class = builder.class_of_all_nodes();
+        let class = builder.add_node_filter_of_all();
         let shape = builder.shape(Shape { need: vec![1, 0, 0, 1], gpu: GpuAsk::None, quota_gpu: 0, numa: None });
         for index in 0..self.pods.len() {
             let task = TaskRow { claims: Some(index as u32), ..TaskRow::pending(shape, class) };

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use kai_engine::ids::{JobId, NodeId, QueueId, TaskId};
-use kai_engine::outcome::{Cause, Decision, Side};
+use kai_engine::outcome::{Decision, EvictionCause, ReclaimSide};
 use kai_engine::policy::{Action, ReclaimMethod};
 use kai_engine::snapshot::{GpuAsk, Status};
-use kai_engine::units::{Ceiling, QueueResource, Span, Triple};
+use kai_engine::units::{Ceiling, QueueResource, ResourceQuantities, Span};
 
 use super::after::{After, Found, ensure};
 use crate::support::NOW;
 
 /// Evictions in favour of a job: the victim pod, the cause and the job.
-fn in_favour<'a>(after: &'a After<'_>) -> impl Iterator<Item = (TaskId, &'a Cause, JobId)> {
+fn in_favour<'a>(after: &'a After<'_>) -> impl Iterator<Item = (TaskId, &'a EvictionCause, JobId)> {
     after.evictions().filter_map(|(task, cause)| Some((task, cause, cause.preemptor?)))
 }
 
@@ -154,10 +154,10 @@ fn reclaim_span(after: &After<'_>, preemptor: JobId, victim: JobId) -> Span {
 pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
     let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
     // What each side has lost so far to each job.
-    let mut lost: BTreeMap<(JobId, QueueId), Triple> = BTreeMap::new();
+    let mut lost: BTreeMap<(JobId, QueueId), ResourceQuantities> = BTreeMap::new();
     for (winner, loser, (theirs, ours), amount) in losses(after) {
         // The outcome tells how parents of the leaves stood; the rules compare where the paths part.
-        if parting(after, queue_of(winner), queue_of(loser)) != (ours.queue, theirs.queue) {
+        if diverging_ancestors(after, queue_of(winner), queue_of(loser)) != (ours.queue, theirs.queue) {
             continue;
         }
         let gets = gains(after, winner);
@@ -167,7 +167,7 @@ pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
         if gets.iter().any(|(task, _)| by_memory(*task)) {
             continue;
         }
-        let required = gets.iter().fold(Triple::ZERO, |sum, (task, node)| sum + after.cost(*task, *node));
+        let required = gets.iter().fold(ResourceQuantities::ZERO, |sum, (task, node)| sum + after.cost(*task, *node));
         let before = lost.entry((winner, theirs.queue)).or_default();
         let holds = theirs.allocated - *before;
         *before += amount;
@@ -197,15 +197,15 @@ fn gains(after: &After<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
 }
 
 /// Who takes what from whom by reclaim, job by job, in the order in which that was decided.
-fn losses(after: &After<'_>) -> Vec<(JobId, JobId, (Side, Side), Triple)> {
-    let mut losses: Vec<(JobId, JobId, (Side, Side), Triple)> = Vec::new();
+fn losses(after: &After<'_>) -> Vec<(JobId, JobId, (ReclaimSide, ReclaimSide), ResourceQuantities)> {
+    let mut losses: Vec<(JobId, JobId, (ReclaimSide, ReclaimSide), ResourceQuantities)> = Vec::new();
     for decision in &after.outcome.decisions {
         let Decision::Evict { task, cause } = decision else { continue };
-        let (Some(winner), Some(sides), None) = (cause.preemptor, cause.sides, after.pipelined(*task)) else {
+        let (Some(winner), Some(sides), None) = (cause.preemptor, cause.reclaim_sides, after.pipelined(*task)) else {
             continue;
         };
         let loser = victim(after, *task);
-        let cost = after.place_before(*task).map_or(Triple::ZERO, |place| after.cost(*task, place.node));
+        let cost = after.place_before(*task).map_or(ResourceQuantities::ZERO, |place| after.cost(*task, place.node));
         match losses.last_mut() {
             Some((last, same, _, sum)) if (*last, *same) == (winner, loser) => *sum += cost,
             _ => losses.push((winner, loser, sides, cost)),
@@ -216,7 +216,7 @@ fn losses(after: &After<'_>) -> Vec<(JobId, JobId, (Side, Side), Triple)> {
 
 /// What a queue may hold before others may take from it.
 fn may_hold(after: &After<'_>, queue: QueueId) -> [Ceiling; 3] {
-    let (row, state) = (&after.snapshot.queues[queue.index()], &after.outcome.shares[queue.index()]);
+    let (row, state) = (&after.snapshot.queues[queue.index()], &after.outcome.queue_states[queue.index()]);
     QueueResource::ALL.map(|resource| {
         let index = resource as usize;
         match row.quota[index] {
@@ -226,7 +226,7 @@ fn may_hold(after: &After<'_>, queue: QueueId) -> [Ceiling; 3] {
     })
 }
 
-fn parting(after: &After<'_>, ours: QueueId, theirs: QueueId) -> (QueueId, QueueId) {
+fn diverging_ancestors(after: &After<'_>, ours: QueueId, theirs: QueueId) -> (QueueId, QueueId) {
     let (ours, theirs) = (after.path(ours), after.path(theirs));
     let pairs = || ours.iter().rev().copied().zip(theirs.iter().rev().copied());
     pairs().find(|(left, right)| left != right).or(pairs().next_back()).expect("paths are not empty")

@@ -79,7 +79,7 @@ fn fits(after: &After<'_>, when: &str, others_left: bool, place: &dyn Fn(TaskId)
 
 fn device_memory(after: &After<'_>, shape: &Shape, node: NodeId) -> i64 {
     match shape.gpu {
-        GpuAsk::Share { portion, .. } => (portion as f64 / GPU as f64 * after.device_memory(node) as f64) as i64,
+        GpuAsk::Fraction { portion, .. } => (portion as f64 / GPU as f64 * after.device_memory(node) as f64) as i64,
         GpuAsk::Memory { mib, .. } => mib,
         GpuAsk::None | GpuAsk::Whole | GpuAsk::Mig => 0,
     }
@@ -94,9 +94,9 @@ pub(super) fn rules_and_ports_are_obeyed(after: &After<'_>) -> Found {
         before || after.placed(task).is_some_and(|place| place.node == node)
     };
     for (task, place) in after.tasks().filter_map(|task| Some((task, after.placed(task)?))) {
-        let class = &snapshot.classes[snapshot.task(task).class.index()];
+        let class = &snapshot.node_filters[snapshot.task(task).node_filter.index()];
         let (name, node) = (after.name(task), &after.world.names.nodes[place.node.index()]);
-        ensure!(class.admitted.contains(place.node.index()), "{name} may not run on {node}");
+        ensure!(class.feasible.contains(place.node.index()), "{name} may not run on {node}");
         for other in after.tasks().filter(|other| *other != task && is_there(*other, place.node)) {
             let collide = ports(task)
                 .iter()
@@ -170,7 +170,7 @@ pub(super) fn required_domains_hold(after: &After<'_>) -> Found {
 pub(super) fn starts_are_noted(after: &After<'_>) -> Found {
     for job in after.snapshot.job_ids() {
         let row = after.snapshot.job(job);
-        let note = after.outcome.notes.iter().find(|note| note.job == job);
+        let note = after.outcome.job_timestamps.iter().find(|note| note.job == job);
         let tasks = || after.snapshot.job_tasks(job);
         let ran = tasks().any(|task| after.ran(task) && after.snapshot.task(task).node.is_some());
         let starts = !ran && tasks().any(|task| after.bound(task).is_some());
@@ -228,7 +228,7 @@ fn single_waiting_pod(after: &After<'_>, job: JobId) -> Option<TaskId> {
 fn could_take(after: &After<'_>, job: JobId, task: TaskId, node: NodeId) -> bool {
     let snapshot = after.snapshot;
     let row = snapshot.task(task);
-    if !snapshot.classes[row.class.index()].admitted.contains(node.index()) {
+    if !snapshot.node_filters[row.node_filter.index()].feasible.contains(node.index()) {
         return false;
     }
     // As if it were promised the place.

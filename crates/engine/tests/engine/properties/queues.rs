@@ -1,7 +1,7 @@
 //! Truths about queues: limits, quotas and totals at every level.
 
 use kai_engine::ids::{JobId, QueueId};
-use kai_engine::units::{Ceiling, QueueResource, Triple};
+use kai_engine::units::{Ceiling, QueueResource, ResourceQuantities};
 
 use super::after::{After, Found, ensure};
 
@@ -43,7 +43,7 @@ fn bounds_hold(
 /// What the outcome says that queues hold is what their pods add up to.
 pub(super) fn totals_add_up(after: &After<'_>) -> Found {
     for queue in queues(after) {
-        let state = &after.outcome.shares[queue.index()];
+        let state = &after.outcome.queue_states[queue.index()];
         let (all, fixed) = (after.held(queue, true, false), after.held(queue, true, true));
         let name = &after.world.names.queues[queue.index()];
         ensure!(state.allocated == all, "{name} says {:?} and holds {all:?}", state.allocated);
@@ -57,7 +57,7 @@ pub(super) fn totals_add_up(after: &After<'_>) -> Found {
 pub(super) fn quotas_are_guaranteed(after: &After<'_>) -> Found {
     for queue in queues(after) {
         let row = &after.snapshot.queues[queue.index()];
-        let state = &after.outcome.shares[queue.index()];
+        let state = &after.outcome.queue_states[queue.index()];
         for resource in QueueResource::ALL {
             let index = resource as usize;
             let Ceiling::At(quota) = row.quota[index] else { continue };
@@ -71,12 +71,12 @@ pub(super) fn quotas_are_guaranteed(after: &After<'_>) -> Found {
 }
 
 /// Whether the job's queue and all above it could take on this much more once everything has happened.
-pub(super) fn may_grow(after: &After<'_>, job: JobId, cost: Triple) -> bool {
+pub(super) fn may_grow(after: &After<'_>, job: JobId, cost: ResourceQuantities) -> bool {
     let row = after.snapshot.job(job);
     let Some(own) = row.queue else { return false };
     after.path(own).into_iter().all(|queue| {
         let bounds = &after.snapshot.queues[queue.index()];
-        let within = |ceilings: [Ceiling; 3], held: Triple| {
+        let within = |ceilings: [Ceiling; 3], held: ResourceQuantities| {
             QueueResource::ALL.into_iter().all(|resource| {
                 cost.get(resource) == 0 || ceilings[resource as usize].allows((held + cost).get(resource))
             })

@@ -83,7 +83,7 @@ impl Drawing {
                 releasing: *leaving,
             });
         }
-        let class = builder.class_of_all_nodes();
+        let class = builder.add_node_filter_of_all();
         let shape = builder.shape(Shape { need: vec![1, 0, 0, 1], gpu: GpuAsk::None, quota_gpu: 0, numa: None });
         for (index, (attached, stored, node)) in self.pods.iter().enumerate() {
             let volumes = builder.volume_need(VolumeNeed { attached: attached.clone(), stored: stored.clone() });

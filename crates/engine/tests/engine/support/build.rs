@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 use kai_engine::builder::{Builder, GroupRow, HostPort, JobRow, MemberRow, NodeRow, PodSetRow, Protocol, TaskRow};
-use kai_engine::ids::{ClassId, DeviceId, NodeId, QueueId, TopologyId};
+use kai_engine::ids::{DeviceId, NodeFilterId, NodeId, QueueId, TopologyId};
 use kai_engine::outcome::Outcome;
 use kai_engine::snapshot::{
-    Class, Column, Constraint, GpuAsk, LevelRef, NodeRule, Queue as QueueRow, Shape, Snapshot, Topology,
+    Column, Constraint, GpuAsk, LevelRef, NodeFilter, NodeRule, Queue as QueueRow, Shape, Snapshot, Topology,
 };
 use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, share_of_gpu};
-use kai_engine::units::{GPU, Span, Timestamp, Triple};
+use kai_engine::units::{GPU, ResourceQuantities, Span, Timestamp};
 use kai_engine::{Policy, cycle};
 
 use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Queue, Set};
@@ -96,7 +96,7 @@ struct Build<'c> {
     cluster: &'c Cluster,
     builder: Builder,
     names: Names,
-    classes: BTreeMap<ClassKey, ClassId>,
+    classes: BTreeMap<ClassKey, NodeFilterId>,
     signatures: BTreeMap<String, u32>,
     neighbours: Neighbours,
 }
@@ -140,7 +140,7 @@ impl<'c> Build<'c> {
             self.builder.node(NodeRow {
                 unmanaged_used: taken,
                 unmanaged_releasing: leaving,
-                other_schedulers_requested: Triple::new(0, 0, node.taken * GPU),
+                other_schedulers_requested: ResourceQuantities::new(0, 0, node.taken * GPU),
                 ready: !node.flags.iter().any(unready),
                 device_memory: node.gpu_memory.unwrap_or(DEVICE_MEMORY_DEFAULT),
                 ..NodeRow::idle(allocatable)
@@ -315,23 +315,23 @@ impl<'c> Build<'c> {
         need
     }
 
-    fn class(&mut self, job: &Job, ask: &Ask) -> ClassId {
+    fn class(&mut self, job: &Job, ask: &Ask) -> NodeFilterId {
         let key = ClassKey { only: job.only.clone(), tolerates: job.tolerates, kind: AskKind::of(ask) };
         if let Some(id) = self.classes.get(&key) {
             return *id;
         }
         let count = self.names.nodes.len();
-        let mut admitted = FixedBitSet::with_capacity(count);
+        let mut feasible = FixedBitSet::with_capacity(count);
         let mut excluded: BTreeMap<NodeRule, FixedBitSet> = BTreeMap::new();
         for (index, name) in self.names.nodes.iter().enumerate() {
             match rule(self.cluster.node(name), &key) {
-                None => admitted.insert(index),
+                None => feasible.insert(index),
                 Some(rule) => {
                     excluded.entry(rule).or_insert_with(|| FixedBitSet::with_capacity(count)).insert(index);
                 }
             }
         }
-        let id = self.builder.class(Class { admitted, excluded: excluded.into_iter().collect() });
+        let id = self.builder.add_node_filter(NodeFilter { feasible, excluded: excluded.into_iter().collect() });
         self.classes.insert(key, id);
         id
     }
@@ -360,7 +360,7 @@ fn gpu_ask(ask: &Ask) -> GpuAsk {
         _ if ask.is_mig() => GpuAsk::Mig,
         Gpu::None => GpuAsk::None,
         Gpu::Whole(_) => GpuAsk::Whole,
-        Gpu::Share { devices, portion } => GpuAsk::Share { devices, portion },
+        Gpu::Share { devices, portion } => GpuAsk::Fraction { devices, portion },
         Gpu::Memory { devices, mib } => GpuAsk::Memory { devices, mib },
     }
 }

@@ -31,7 +31,7 @@ pub(crate) use cluster::{
 pub(crate) use parse::parse;
 
 use expect_test::Expect;
-use kai_engine::{Effort, Moment, watched_cycle};
+use kai_engine::{ActionStats, CycleProgress, cycle_with_progress};
 
 /// Decisions of one cycle, and why jobs wait.
 pub(crate) fn decide(text: &str) -> String {
@@ -90,10 +90,10 @@ pub(crate) fn next_change(text: &str) -> Option<i64> {
 pub(crate) fn check_efforts(text: &str, expected: Expect) {
     let world = World::of(&parse(text));
     let mut lines = Vec::new();
-    watched_cycle(&world.snapshot, &world.policy, NOW, |moment| {
-        if let Moment::Acted(action, Effort { turns, simulated, filtered }) = moment {
+    cycle_with_progress(&world.snapshot, &world.policy, NOW, |moment| {
+        if let CycleProgress::ActionDone(action, ActionStats { job_attempts, simulated, filtered }) = moment {
             lines.push(format!(
-                "{}: {turns} turns, {simulated} simulated, {filtered} filtered",
+                "{}: {job_attempts} attempts, {simulated} simulated, {filtered} filtered",
                 settings::action_word(action)
             ));
         }

@@ -6,10 +6,10 @@ use std::fmt::{Display, Write};
 use kai_engine::ids::{NodeId, QueueId, TaskId};
 use kai_engine::outcome::InterPodObstacle;
 use kai_engine::outcome::{
-    Assignment, Decision, DeviceRef, JobNote, NodeObstacle, Nomination, ObstacleCounts, Outcome, PodSetShortage,
-    QueueBlock, Reason, SearchStop, Side,
+    Assignment, CapacityExceeded, Decision, DeviceRef, JobTimestamps, NodeObstacle, Nomination, ObstacleCounts,
+    Outcome, PodSetShortage, Reason, ReclaimSide, SearchStop,
 };
-use kai_engine::units::{QueueResource, Timestamp, Triple};
+use kai_engine::units::{QueueResource, ResourceQuantities, Timestamp};
 
 use super::build::{NOW, Names, World};
 use super::settings::action_word;
@@ -32,15 +32,15 @@ pub(crate) fn outcome(world: &World, outcome: &Outcome) -> String {
 
 /// Why pods are evicted: how many together, and for reclaim what both sides held of their shares, in GPUs.
 pub(crate) fn causes(world: &World, outcome: &Outcome) -> String {
-    let side = |side: &Side| {
-        let gpus = |amount: Triple| decimal(amount.get(QueueResource::Gpu));
+    let side = |side: &ReclaimSide| {
+        let gpus = |amount: ResourceQuantities| decimal(amount.get(QueueResource::Gpu));
         let queue = queue_name(&world.names, side.queue);
         format!("{queue} holds {} of {}", gpus(side.allocated), gpus(side.fair_share))
     };
     let cause = |decision: &Decision| {
         let Decision::Evict { task, cause } = decision else { return None };
-        let sides = cause.sides.map(|(theirs, ours)| format!(", {}, {}", side(&theirs), side(&ours)));
-        Some(format!("{}: {} together{}", world.names.pods[task.index()], cause.batch, sides.unwrap_or_default()))
+        let sides = cause.reclaim_sides.map(|(theirs, ours)| format!(", {}, {}", side(&theirs), side(&ours)));
+        Some(format!("{}: {} together{}", world.names.pods[task.index()], cause.gang_size, sides.unwrap_or_default()))
     };
     outcome.decisions.iter().filter_map(cause).collect::<Vec<_>>().join("\n")
 }
@@ -50,18 +50,18 @@ pub(crate) fn shares(world: &World, outcome: &Outcome) -> String {
     let share = |(name, row): (&String, &kai_engine::outcome::QueueState)| {
         format!("{name} {}", decimal(row.fair_share.get(QueueResource::Gpu)))
     };
-    world.names.queues.iter().zip(&outcome.shares).map(share).collect::<Vec<_>>().join("\n")
+    world.names.queues.iter().zip(&outcome.queue_states).map(share).collect::<Vec<_>>().join("\n")
 }
 
 /// Times that the outside must remember.
 pub(crate) fn notes(world: &World, outcome: &Outcome) -> String {
-    let note = |note: &JobNote| {
+    let note = |note: &JobTimestamps| {
         let time = |time: Option<Timestamp>| time.map_or("-".to_owned(), ago);
-        let JobNote { job, last_start, stale_since, last_eviction } = note;
+        let JobTimestamps { job, last_start, stale_since, last_eviction } = note;
         let name = &world.names.jobs[job.index()];
         format!("{name} started {} stale {} evicted {}", time(*last_start), time(*stale_since), time(*last_eviction))
     };
-    outcome.notes.iter().map(note).collect::<Vec<_>>().join("\n")
+    outcome.job_timestamps.iter().map(note).collect::<Vec<_>>().join("\n")
 }
 
 /// Claims that the outside must remember.
@@ -131,7 +131,7 @@ fn decision(world: &World, devices: &mut Devices, decision: &Decision) -> String
 fn reason(world: &World, reason: &Reason) -> String {
     let names = &world.names;
     match reason {
-        Reason::GaveWay => "gave way".to_owned(),
+        Reason::PlacementRevoked => "gave way".to_owned(),
         Reason::NotReached => "not reached".to_owned(),
         Reason::QueueMissing => "no such queue".to_owned(),
         Reason::QueueNotLeaf { queue } => format!("{} has children", queue_name(names, *queue)),
@@ -188,10 +188,10 @@ fn shortage(names: &Names, short: &PodSetShortage) -> String {
     format!("{} has {existing} of {required} pods, {gated} gated", names.pod_sets[pod_set.index()])
 }
 
-fn block(names: &Names, at: &QueueBlock) -> String {
+fn block(names: &Names, at: &CapacityExceeded) -> String {
     let amount = |amount: i64| amount_of(at.resource, amount);
-    let (QueueBlock { queue, bound, allocated, .. }, requested) = (at, at.requested());
-    let (held, bound, asked) = (amount(*allocated), amount(*bound), amount(requested));
+    let (CapacityExceeded { queue, cap, allocated, .. }, requested) = (at, at.requested());
+    let (held, bound, asked) = (amount(*allocated), amount(*cap), amount(requested));
     format!("{} holds {held} of {bound} {}, asked {asked}", queue_name(names, *queue), unit(at.resource))
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use kai_control::devices::Consumed;
 use kai_engine::builder::Builder;
-use kai_engine::ids::ClassId;
-use kai_engine::snapshot::{Class, NodeRule};
+use kai_engine::ids::NodeFilterId;
+use kai_engine::snapshot::{NodeFilter, NodeRule};
 
 use super::super::case::{Case, Kind, LabelRule, Node, Task};
 use super::super::state::State;
@@ -37,7 +37,7 @@ pub(super) struct Classes<'a> {
     nodes: Vec<Facts<'a>>,
     /// Whether placement rules are on at all.
     filters: bool,
-    known: BTreeMap<Key, ClassId>,
+    known: BTreeMap<Key, NodeFilterId>,
 }
 
 impl<'a> Classes<'a> {
@@ -66,7 +66,7 @@ impl<'a> Classes<'a> {
         builder: &mut Builder,
         task: &Task,
         claimed: Option<&Consumed>,
-    ) -> Result<ClassId, Fault> {
+    ) -> Result<NodeFilterId, Fault> {
         let key = Key {
             kind: task.request.kind,
             legacy_mig: task.legacy_mig,
@@ -76,24 +76,25 @@ impl<'a> Classes<'a> {
         if let Some(id) = self.known.get(&key) {
             return Ok(*id);
         }
-        let id = if self.filters { builder.class(self.class(&key)?) } else { builder.class_of_all_nodes() };
+        let id =
+            if self.filters { builder.add_node_filter(self.class(&key)?) } else { builder.add_node_filter_of_all() };
         self.known.insert(key, id);
         Ok(id)
     }
 
-    fn class(&self, key: &Key) -> Result<Class, Fault> {
-        let mut admitted = FixedBitSet::with_capacity(self.nodes.len());
+    fn class(&self, key: &Key) -> Result<NodeFilter, Fault> {
+        let mut feasible = FixedBitSet::with_capacity(self.nodes.len());
         let mut excluded: BTreeMap<NodeRule, FixedBitSet> = BTreeMap::new();
         for (index, facts) in self.nodes.iter().enumerate() {
             match first_refusal(key, facts)? {
-                None => admitted.insert(index),
+                None => feasible.insert(index),
                 Some(rule) => {
                     let set = excluded.entry(rule).or_insert_with(|| FixedBitSet::with_capacity(self.nodes.len()));
                     set.insert(index);
                 }
             }
         }
-        Ok(Class { admitted, excluded: excluded.into_iter().collect() })
+        Ok(NodeFilter { feasible, excluded: excluded.into_iter().collect() })
     }
 }
 

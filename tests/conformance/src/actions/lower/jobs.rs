@@ -166,7 +166,7 @@ impl<'a> Lowering<'a, '_> {
             Kind::Fraction => {
                 let portion = millionths(request.fraction);
                 quota_gpu = share_of_gpu(portion, devices);
-                GpuAsk::Share { devices, portion }
+                GpuAsk::Fraction { devices, portion }
             }
             Kind::GpuMemory => GpuAsk::Memory { devices, mib: request.gpu_memory_mib },
         };

@@ -401,7 +401,8 @@ impl Memory {
             list.into_iter().map(|(shape, _)| shape).collect()
         };
         out.shapes = used_shapes.order.iter().map(|number| by_number[*number as usize].clone()).collect();
-        out.classes = classes.order.iter().map(|number| self.tables.classes.rows[*number as usize].clone()).collect();
+        out.node_filters =
+            classes.order.iter().map(|number| self.tables.classes.rows[*number as usize].clone()).collect();
         // Everything that jobs are not part of; whatever is added here, jobs must not be part of it either.
         let Snapshot {
             columns,
@@ -413,7 +414,7 @@ impl Memory {
             pod_sets: _,
             tasks: _,
             shapes: _,
-            classes: _,
+            node_filters: _,
             devices,
             device_lists,
             port_sets,

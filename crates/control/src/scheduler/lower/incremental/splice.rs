@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kai_engine::Snapshot;
-use kai_engine::ids::{ClassId, GroupId, JobId, PodSetId, ShapeId, Span32};
+use kai_engine::ids::{GroupId, IdRange, JobId, NodeFilterId, PodSetId, ShapeId};
 use kai_engine::snapshot::{Group, Job, Member, PodSet, Task};
 
 use crate::key::{GroupKey, PodKey};
@@ -84,8 +84,8 @@ impl Blocks {
 }
 
 /// From the first to the last of spans that lie side by side, in whatever order.
-fn block(spans: impl Iterator<Item = Span32>) -> Range<usize> {
-    spans.map(Span32::indices).reduce(|all, next| all.start.min(next.start)..all.end.max(next.end)).unwrap_or(0..0)
+fn block(spans: impl Iterator<Item = IdRange>) -> Range<usize> {
+    spans.map(IdRange::indices).reduce(|all, next| all.start.min(next.start)..all.end.max(next.end)).unwrap_or(0..0)
 }
 
 /// Rows to copy, and what their ids stand for.
@@ -155,7 +155,7 @@ impl Splicer {
         let member_shift = shift(self.out.members.len(), blocks.members.start);
         let set_shift = shift(self.out.pod_sets.len(), blocks.pod_sets.start);
         let task_shift = shift(self.out.tasks.len(), blocks.tasks.start);
-        let moved = |span: Span32, shift: u32| Span32 {
+        let moved = |span: IdRange, shift: u32| IdRange {
             start: span.start.wrapping_add(shift),
             end: span.end.wrapping_add(shift),
         };
@@ -187,7 +187,7 @@ impl Splicer {
                 job: job_moved(task.job),
                 pod_set: PodSetId(task.pod_set.0.wrapping_add(set_shift)),
                 shape: ShapeId(self.shapes.id(source.shapes[task.shape.index()])),
-                class: ClassId(self.classes.id(source.classes[task.class.index()])),
+                node_filter: NodeFilterId(self.classes.id(source.classes[task.node_filter.index()])),
                 // Without devices and ports there are no other tables that a pod points into.
                 ..task.clone()
             });

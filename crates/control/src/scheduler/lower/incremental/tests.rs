@@ -1,5 +1,5 @@
 use fixedbitset::FixedBitSet;
-use kai_engine::snapshot::Class;
+use kai_engine::snapshot::NodeFilter;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -147,11 +147,11 @@ fn world() -> World {
 fn show(lowered: &Lowered<'_>) -> String {
     // Node sets print where they are, not what is in them.
     let set = |set: &FixedBitSet| set.ones().collect::<Vec<_>>();
-    let class = |class: &Class| {
+    let class = |class: &NodeFilter| {
         let excluded: Vec<_> = class.excluded.iter().map(|(rule, nodes)| (*rule, set(nodes))).collect();
-        format!("{:?} {excluded:?}", set(&class.admitted))
+        format!("{:?} {excluded:?}", set(&class.feasible))
     };
-    let classes: Vec<String> = lowered.snapshot.classes.iter().map(class).collect();
+    let classes: Vec<String> = lowered.snapshot.node_filters.iter().map(class).collect();
     let rest = format!("{lowered:#?}");
     let rest: Vec<&str> = rest.lines().filter(|line| !line.contains("data: 0x")).collect();
     format!("{classes:#?}\n{}", rest.join("\n"))
