@@ -20,6 +20,9 @@ pub struct CycleResult {
     pub queues: Vec<QueueView>,
     /// Objects that could not be used as written.
     pub problems: Vec<Problem>,
+    /// When the next cycle may decide otherwise though nothing has changed in the cluster: a delay, a grace period, a
+    /// minimum runtime or a cooldown ends.
+    pub next_change_at: Option<Timestamp>,
 }
 
 /// One thing to do.

@@ -57,7 +57,8 @@ pub(super) fn decode<'w>(
     });
     let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).chain(nominated).collect();
     let ((pending, explained), queues) = (decoder.pending(last), decoder.queues());
-    (CycleResult { effects, pending, queues, problems: lowered.problems.clone() }, explained)
+    let next_change_at = outcome.next_change_at;
+    (CycleResult { effects, pending, queues, problems: lowered.problems.clone(), next_change_at }, explained)
 }
 
 struct OutcomeDecoder<'a, 'w> {
