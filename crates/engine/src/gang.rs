@@ -43,7 +43,7 @@ pub struct Gang<'a> {
 }
 
 impl<'a> Gang<'a> {
-    /// The job as it stands.
+    /// The job in its present state.
     pub fn new(ledger: &'a Ledger<'a>, job: JobId) -> Self {
         Self { ledger, job, without: None, only: None }
     }
@@ -250,7 +250,7 @@ impl<'a> Gang<'a> {
         }
     }
 
-    /// Whether nothing may be bound yet because part of what must start together was only promised its place.
+    /// Whether binding must wait because part of what must start together is only pipelined.
     pub fn must_wait(&self, chunk: &[TaskId]) -> bool {
         let snapshot = self.ledger.snapshot;
         let held = |pod_set: PodSetId| self.counts(pod_set).allocated;

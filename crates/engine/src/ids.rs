@@ -50,7 +50,7 @@ ids! {
     TopologyId,
     /// A node label whose values are domains.
     TopologyKeyId,
-    /// Pods that some rule counts, by domain of one topology_key.
+    /// Pods that a selector matches, counted by domain of one topology key.
     PodMatcherId,
     /// A resource claim.
     ClaimId,

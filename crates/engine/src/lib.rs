@@ -62,7 +62,7 @@ pub enum CycleProgress {
     ActionDone(policy::Action, ActionStats),
 }
 
-/// Runs one scheduling cycle and says how far it is: whoever has a clock can tell what each part takes.
+/// Runs one scheduling cycle and reports its progress, so that a caller with a clock can measure its parts.
 pub fn cycle_with_progress(
     snapshot: &Snapshot,
     policy: &Policy,

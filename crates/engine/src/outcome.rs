@@ -16,9 +16,9 @@ pub struct Outcome {
     pub verdicts: Vec<Verdict>,
     /// What each queue is entitled to and holds, by queue.
     pub queue_states: Vec<QueueState>,
-    /// Times that changed and must be remembered, by job.
+    /// Times that changed and must be persisted, by job.
     pub job_timestamps: Vec<JobTimestamps>,
-    /// Claims that changed and must be remembered, by pod.
+    /// Nominations that changed and must be persisted, by pod.
     pub nominations: Vec<Nomination>,
     /// The earliest time at which the next cycle may decide otherwise though nothing has happened: a delay, a grace
     /// period, a minimum runtime or a cooldown ends. `None`: only an event can change anything.
@@ -35,7 +35,7 @@ pub enum Decision {
         /// Its place.
         assignment: Assignment,
     },
-    /// The pod will get this place once it is free. Beyond the cycle only a [`Nomination`] keeps it.
+    /// The pod is pipelined: it gets this place once it is free. Beyond the cycle only a [`Nomination`] keeps it.
     Pipeline {
         /// The pod.
         task: TaskId,
@@ -87,7 +87,7 @@ pub enum DeviceRef {
 pub struct EvictionCause {
     /// The action.
     pub action: Action,
-    /// The job that gets the room, unless the gang was stale.
+    /// The job for which it is evicted, unless the gang was stale.
     pub preemptor: Option<JobId>,
     /// Pods evicted or moved together with this one, itself included.
     pub gang_size: u32,
@@ -111,7 +111,7 @@ pub struct ReclaimSide {
 pub struct Verdict {
     /// The job.
     pub job: JobId,
-    /// What stood in the way, in the order in which it was met.
+    /// The obstacles, in the order in which they were found.
     pub reasons: Vec<Reason>,
 }
 
@@ -132,7 +132,7 @@ pub enum Reason {
     },
     /// It was given a place in this cycle, which then went to a job that comes first.
     PlacementRevoked,
-    /// Its turn did not come: the action looks at a few jobs of each queue only.
+    /// It was not tried: the action looks at a few jobs of each queue only.
     NotReached,
     /// A queue limit would be exceeded.
     OverLimit(CapacityExceeded),
@@ -184,7 +184,7 @@ pub enum Reason {
         wanted: u32,
         /// Why scenarios were refused.
         refused: ScenarioRejections,
-        /// Young jobs that had to be left alone.
+        /// Jobs protected by their minimum runtime.
         protected: Option<Protection>,
     },
 }
@@ -192,15 +192,15 @@ pub enum Reason {
 /// Why scenarios of a search were refused, and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScenarioRejections {
-    /// The job found no room, even without the victims.
+    /// The job did not fit, even without the victims.
     pub unplaced: u32,
     /// The action's rules: a victim would lose what it may not lose.
     pub by_rules: u32,
-    /// In the next cycle others would have the place, or a victim would have none.
+    /// Unstable: in the next cycle another job would have the place, or a victim would have none.
     pub unstable: u32,
 }
 
-/// Jobs that are spared because they have not run for their minimum time.
+/// Jobs that may not be evicted because they have not run for their minimum time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// How many.
@@ -229,13 +229,13 @@ pub struct DomainFit {
 /// How a search for victims ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchStop {
-    /// A bound that no victim can change.
+    /// The job may not search at all.
     Ineligible(Ineligibility),
     /// No job may be evicted for this one.
     NoCandidates,
     /// Evicting all that may be evicted is not enough, or the rules refuse it.
     Exhausted,
-    /// This job waits before it in its queue and asks for so much that everyone who could give way has an earlier turn.
+    /// This job is ahead of it in its queue and asks for so much that every possible victim would be scheduled first.
     HeadOfLineBlocked(JobId),
     /// The step budget was used up.
     Budget,
@@ -281,7 +281,7 @@ pub struct PodSetShortage {
     pub gated: u32,
 }
 
-/// A queue bound that stands in the way.
+/// A limit, quota or fair share of a queue that would be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityExceeded {
     /// The queue whose bound it is.
@@ -347,16 +347,16 @@ pub enum NodeObstacle {
     OutsideDomain,
 }
 
-/// Why a node will not do, as far as other pods are concerned.
+/// Why inter-pod rules refuse a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InterPodObstacle {
-    /// None of those it must be near is there.
+    /// No matching pod is there.
     NoMatchingPod(PodMatcherId),
-    /// One of those it must stay apart from is there.
+    /// A pod that its anti-affinity matches is there.
     AntiAffinity(PodMatcherId),
-    /// One that wants none like it nearby is there.
+    /// A pod whose anti-affinity matches it is there.
     ExistingAntiAffinity(PodMatcherId),
-    /// The domain has too many already.
+    /// The domain has too many matching pods already.
     Skew(PodMatcherId),
     /// The node is in no domain.
     NoDomain(PodMatcherId),
@@ -389,7 +389,7 @@ pub enum VolumeObstacle {
 pub struct QueueState {
     /// Its fair share.
     pub fair_share: ResourceQuantities,
-    /// What it holds, promises included.
+    /// What it holds, pipelined pods included.
     pub allocated: ResourceQuantities,
     /// The part that cannot be preempted.
     pub allocated_non_preemptible: ResourceQuantities,
@@ -410,11 +410,12 @@ pub struct JobTimestamps {
     pub last_eviction: Option<Timestamp>,
 }
 
-/// A waiting pod's claim to a node on which room was made for it: in the next cycle it comes first there.
+/// The nomination of a waiting pod for a node on which pods were evicted for it: in the next cycle it comes first
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nomination {
     /// The pod.
     pub task: TaskId,
-    /// The node; `None` ends a claim.
+    /// The node; `None` ends the nomination.
     pub node: Option<NodeId>,
 }

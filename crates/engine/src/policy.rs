@@ -44,7 +44,7 @@ pub struct Policy {
     pub keep_nodes_whole: bool,
     /// Bounds on the victim search.
     pub budget: SearchBudget,
-    /// Which of KAI's accidents are repaired.
+    /// Which unintended behaviours of KAI are repaired.
     pub repairs: Repairs,
 }
 
@@ -60,13 +60,13 @@ pub struct Repairs {
     pub drop_placements: bool,
     /// Only pods that share GPUs are drawn to nodes with partly used GPUs, and a used GPU needs no second pod slot.
     pub gpu_sharing: bool,
-    /// Pods are evicted for a job only if the job would still get its place when everyone concerned starts anew, as they
-    /// do in the next cycle. Otherwise the same pods could be moved again and again.
+    /// Pods are evicted for a job only if the job would still get its place when the job and its victims are scheduled
+    /// anew, as in the next cycle. Otherwise the same pods could be moved again and again.
     pub stable_moves: bool,
-    /// A victim that turns out to have room where it is, is not evicted.
+    /// A victim whose place turns out to be free is not evicted.
     pub reprieve_victims: bool,
-    /// A pod that leaves keeps others away only until it has left, and one that was promised a place is nobody's
-    /// neighbour yet.
+    /// A pod that is being released counts for anti-affinity only until it is gone, and a pipelined one does not
+    /// satisfy affinity yet.
     pub ignore_releasing_neighbours: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Places waiting jobs on what is free, or about to be: the most entitled first, each gang as a whole.
 //!
-//! Before everyone else come jobs with a claim: pods were evicted for them in an earlier cycle, and the room that these
-//! leave is theirs. Otherwise whoever comes before them in order takes it, and the evictions were in vain.
+//! Jobs with nominated pods come first, on their nominated nodes only: pods were evicted for them in an earlier cycle,
+//! and a job ahead of them would otherwise take the room.
 //!
 //! With `keep_nodes_whole`, a gang of pods smaller than a node goes to nodes in use; if it does not fit there, pods are
 //! moved among these nodes; only then is an empty node opened.
@@ -50,7 +50,7 @@ pub fn run(session: &mut Session<'_>) {
     }
 }
 
-/// Places jobs whose waiting pods are nominated, on those nodes only. A claim without room is forgotten.
+/// Places jobs whose waiting pods are nominated, on those nodes only. Without room, a nomination is dropped.
 fn place_nominated(session: &mut Session<'_>) {
     let snapshot = session.snapshot;
     let claims = |task: &TaskId| {
@@ -80,7 +80,7 @@ fn place_nominated(session: &mut Session<'_>) {
         {
             continue;
         }
-        // Nor is it taken from them later in the cycle.
+        // Later actions must not choose the job as a victim.
         session.preemptors.evicted_for.insert(job);
         tree.push(&session.ledger, &mut facts, job, None);
     }
@@ -97,7 +97,7 @@ fn start(session: &mut Session<'_>, job: JobId, place: impl FnOnce(&mut Session<
     placed
 }
 
-/// If nobody who is left can be placed, then nothing changes any more and the order of turns does not matter.
+/// Whether no remaining job can be placed: then nothing changes any more, and the order of jobs does not matter.
 fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
     if session.policy.keep_nodes_whole {
         return false;
@@ -159,7 +159,7 @@ fn leaves_part_of_a_node(session: &Session<'_>, job: JobId) -> bool {
     })
 }
 
-/// Nodes on which some job has, leaves or was promised a place.
+/// Nodes on which a job holds, releases or was assigned resources.
 fn nodes_in_use(session: &Session<'_>) -> FixedBitSet {
     let (snapshot, ledger) = (session.snapshot, &session.ledger);
     let mut used = FixedBitSet::with_capacity(snapshot.nodes.len());

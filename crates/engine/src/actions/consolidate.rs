@@ -1,4 +1,4 @@
-//! Makes room by moving pods: everyone who has a place keeps one.
+//! Makes room by moving pods: every pod that has a place keeps one.
 
 use fixedbitset::FixedBitSet;
 

@@ -1,18 +1,18 @@
-//! When to ask whether an action can still do anything.
+//! When to check whether an action can still change anything.
 
-/// Counts turns that changed nothing. Asking everybody who is left costs as much as many turns, so that each vain
-/// question is followed by twice as many turns before the next.
+/// Exponential backoff of the early-exit check, which visits every remaining job: after each failed check twice as many
+/// fruitless attempts must pass.
 #[derive(Debug, Default)]
 pub(super) struct EarlyExitBackoff {
     idle_turns: usize,
     next_check: usize,
 }
 
-/// The first question is free; if it was in vain, these turns come before the next.
+/// The first check is free; after it failed, this many attempts come before the next.
 const TURNS_MIN: usize = 32;
 
 impl EarlyExitBackoff {
-    /// Whether to ask now; at first, yes.
+    /// Whether to check now; at first, yes.
     pub(super) fn should_check(&mut self) -> bool {
         let over = self.idle_turns >= self.next_check;
         if over {
@@ -21,12 +21,12 @@ impl EarlyExitBackoff {
         over
     }
 
-    /// A turn changed nothing.
+    /// A job was tried and nothing changed.
     pub(super) fn record_idle_turn(&mut self) {
         self.idle_turns += 1;
     }
 
-    /// A turn changed something.
+    /// A job was tried and something changed.
     pub(super) fn reset_idle(&mut self) {
         self.idle_turns = 0;
     }

@@ -30,7 +30,7 @@ pub fn run(session: &mut Session<'_>) {
     run_victim_action(session, &action);
 }
 
-/// A job that cannot be preempted itself must stay within quota, whoever leaves.
+/// A job that cannot be preempted itself must stay within quota, whatever the victims.
 fn check_eligible(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<IneligibleJob> {
     let row = session.snapshot.job(job);
     session.policy.proportion?;

@@ -1,5 +1,5 @@
-//! What consolidation, reclaim and preemption have in common: they go through waiting jobs in order and search victims
-//! for each, until the action's step budget is used up.
+//! The common part of consolidation, reclaim and preemption: waiting jobs are tried in order, and for each a search
+//! looks for victims, until the action's step budget is used up.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub struct VictimAction {
     pub check_eligible: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<IneligibleJob>,
     /// Jobs that may lose pods for it.
     pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> VictimScope,
-    /// Who could lose a place for the job, rather than be moved.
+    /// Which jobs could lose a place for the job, rather than be moved.
     pub loss_bound: fn(&Session<'_>, JobId) -> LossBound,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
     pub accept: fn(&Session<'_>, JobId, &Trial<'_>, &crate::ledger::QueueAccounts) -> bool,
@@ -83,7 +83,8 @@ pub fn run(session: &mut Session<'_>, action: &VictimAction) {
     loop {
         if early_exit.should_check() && !session.finder.full_scan && no_job_can_search(session, &mut search, &mut tree)
         {
-            // Nothing changes any more, so that only the order inside a queue matters: who failed before whom.
+            // No remaining job can search, so the order of queues no longer matters; within a queue it does, because
+            // `NoEasierThan` names the job that failed first.
             for job in tree.drain() {
                 search.try_job(session, job);
             }
@@ -103,7 +104,7 @@ fn no_job_can_search(session: &mut Session<'_>, search: &mut VictimActionRun<'_>
     })
 }
 
-/// The turns of one action.
+/// One run of an action.
 struct VictimActionRun<'a> {
     action: &'a VictimAction,
     failures: FailedJobs,
@@ -112,12 +113,12 @@ struct VictimActionRun<'a> {
 }
 
 impl VictimActionRun<'_> {
-    /// Whether a search would find nobody to begin with.
+    /// Whether a search would find no victim to begin with.
     fn has_no_victims(&self, session: &Session<'_>, job: JobId) -> bool {
         self.below.as_ref().is_some_and(|below| !below.has(session, job))
     }
 
-    /// A job's turn; true if room was made for it.
+    /// Tries one job; true if room was made for it.
     fn try_job(&mut self, session: &mut Session<'_>, job: JobId) -> bool {
         let action = self.action;
         let chunk = Gang::new(&session.ledger, job).chunk(false);
@@ -235,7 +236,7 @@ pub fn solve(
                 .flatten(),
             ..cause.clone()
         });
-        // Moves can be made again; what somebody lost a place for must not be lost as well.
+        // A move can be repeated in a later cycle; what a pod was evicted for must not be lost.
         if action.action != Action::Consolidate {
             session.preemptors.evicted_for.insert(job);
         }

@@ -1,5 +1,5 @@
-//! Who uses which claim, and thereby which devices. A claim has one allocation at a time for those who stay; those who
-//! leave may still hold another.
+//! Which pods use which claim, and thereby which devices. A claim has one allocation at a time for pods that stay; pods
+//! that are being released may still hold another.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::units::GPU;
 /// Users of claims and loads of devices; sums over states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClaimUsage {
-    /// By claim: pods, how they stand, and where the ledger keeps what they have.
+    /// By claim: its pods, how they hold it, and the entry of the ledger with what they have.
     users: Vec<BTreeSet<(TaskId, HoldKind, u32)>>,
     /// By device: how many pods use it. Claims that are kept count as a pod.
     loads: Vec<DeviceUsage>,
@@ -20,9 +20,9 @@ pub(super) struct ClaimUsage {
 /// Which allocation a pod must or may use for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimState<'a> {
-    /// This one: somebody who stays uses it.
+    /// This one: a pod that stays uses it.
     InUse(AllocationRef<'a>),
-    /// Whoever uses this one leaves: it can be taken over, or given up for another once they have left.
+    /// All its users are being released: it can be taken over, or given up for another once they are gone.
     BeingReleased(AllocationRef<'a>),
     /// None yet.
     Unallocated,

@@ -3,7 +3,7 @@
 use crate::ids::NodeId;
 use crate::units::{GPU, compat};
 
-/// How a pod stands on a device.
+/// How a pod holds what it occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HoldKind {
     /// Holds it.
@@ -14,7 +14,7 @@ pub enum HoldKind {
     Releasing,
 }
 
-/// Memory taken on a shared GPU, in MiB.
+/// What is used of a device: MiB of a shared GPU, or pods of a device that claims are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceUsage {
     /// The node it is in.
@@ -28,22 +28,23 @@ pub struct DeviceUsage {
 }
 
 impl DeviceUsage {
-    /// A device that nobody uses.
+    /// An unused device.
     pub fn new(node: NodeId) -> Self {
         Self { node, allocated: 0, pipelined: 0, releasing: 0 }
     }
 
-    /// UsageTotals by anybody.
+    /// Used by any pod, pipelined ones included.
     pub fn used(&self) -> i64 {
         self.allocated + self.pipelined + self.releasing
     }
 
-    /// UsageTotals now.
+    /// Used now.
     pub fn taken(&self) -> i64 {
         self.allocated + self.releasing
     }
 
-    /// Whether `memory` more fits beside those that stay. A device that everybody leaves is offered as a whole one.
+    /// Whether `memory` more fits beside the pods that stay. A device whose pods are all being released is offered as a
+    /// whole one.
     pub fn fits(&self, memory: i64, device_memory: i64) -> bool {
         self.allocated + self.pipelined > 0 && self.allocated + self.pipelined + memory <= device_memory
     }
@@ -65,8 +66,8 @@ impl DeviceUsage {
         (after.0 - before.0, after.1 - before.1)
     }
 
-    /// What the device contributes to its node's whole GPUs, idle and releasing: a device in use is not idle, one
-    /// that everybody leaves is releasing, one that exists by promise alone takes a releasing one.
+    /// What the device contributes to its node's whole GPUs, idle and releasing: a device in use is not idle, one whose
+    /// pods are all being released is releasing, one with pipelined pods only takes a releasing one.
     fn whole(&self) -> (i64, i64) {
         let idle = if self.taken() > 0 { -GPU } else { 0 };
         let releasing = match (self.allocated > 0, self.releasing > 0, self.pipelined > 0) {

@@ -1,4 +1,4 @@
-//! The working state of a cycle: where every pod stands, and all sums that follow from it.
+//! The working state of a cycle: the state of every pod, and all sums that follow from it.
 //!
 //! State changes through one function, [`Ledger::shift`]; undo is that same function, backwards. What is free on
 //! nodes and devices, what queues hold and how complete gangs are: all are sums over states, and
@@ -25,7 +25,7 @@ use crate::policy::{Policy, Repairs};
 use crate::snapshot::{Extras, GPUS, GpuAsk, Snapshot, Status};
 use crate::units::{GPU, ResourceQuantities, compat};
 
-/// A place on a node.
+/// Where a pod is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The node.
@@ -36,25 +36,25 @@ pub struct Placement {
     pub extras: Option<u32>,
 }
 
-/// Where a pod stands.
+/// State of a pod during the cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskState {
-    /// Has no place and holds nothing.
+    /// Has no node and holds nothing.
     Unplaced,
-    /// Holds a place.
+    /// Holds its resources on a node.
     Allocated(Placement),
-    /// Will get a place once it is free.
+    /// Assigned to a node, waits for resources that are being released there.
     Pipelined(Placement),
-    /// Gives up its place.
+    /// Evicted or terminating: its resources will be free.
     Releasing(Placement),
-    /// Gives up one place and was promised another.
+    /// Evicted from one node and pipelined to another.
     Moving {
         /// Where it still is.
         from: Placement,
         /// Where it goes.
         to: Placement,
     },
-    /// Should have left long ago; holds a place that nobody can count on.
+    /// Terminating for far too long: its resources cannot be counted on.
     StuckReleasing(Placement),
     /// Holds a place outside this snapshot.
     OutsideSnapshot {
@@ -85,12 +85,12 @@ impl TaskState {
     }
 }
 
-/// How many pods of a pod set stand where.
+/// Pods of a pod set by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodSetCounts {
     /// Hold a place.
     pub allocated: u32,
-    /// Were promised a place, moving ones included.
+    /// Pipelined, moving ones included.
     pub pipelined: u32,
     /// Give up their place.
     pub releasing: u32,
@@ -115,7 +115,7 @@ impl PodSetCounts {
 pub enum When {
     /// Right now.
     Now,
-    /// Once everything that is leaving has left.
+    /// Once everything that is being released is free.
     Later,
 }
 
@@ -133,7 +133,7 @@ pub struct Mark {
 pub struct Ledger<'s> {
     /// The input.
     pub snapshot: &'s Snapshot,
-    /// Which of KAI's accidents are repaired.
+    /// Which unintended behaviours of KAI are repaired.
     pub repairs: Repairs,
     /// Queue counters.
     pub queues: QueueAccounts,
@@ -158,11 +158,11 @@ pub struct Ledger<'s> {
     volumes: volumes::VolumeUsage,
     job_versions: Vec<u32>,
     journal: Vec<(TaskId, TaskState)>,
-    /// Nodes whose sums changed lately, in order.
+    /// Nodes whose sums changed recently, in order.
     changed_nodes: Vec<NodeId>,
-    /// How many generation came before those.
+    /// Changes before those.
     log_start: usize,
-    /// The last touch of each node.
+    /// The last change of each node.
     last_change: Vec<usize>,
 }
 
@@ -250,7 +250,7 @@ impl<'s> Ledger<'s> {
         }
     }
 
-    /// Where the pod stands.
+    /// State of the pod.
     pub fn state(&self, task: TaskId) -> TaskState {
         self.states[task.index()]
     }
@@ -260,7 +260,7 @@ impl<'s> Ledger<'s> {
         self.snapshot.row(&self.idle, node)
     }
 
-    /// Free later, beyond what is free now; negative where promises exceed what is being released.
+    /// Free later, beyond what is free now; negative where more is pipelined than is being released.
     pub fn releasing(&self, node: NodeId) -> &[i64] {
         self.snapshot.row(&self.releasing, node)
     }
@@ -299,7 +299,7 @@ impl<'s> Ledger<'s> {
         Some(u32::try_from(self.extras.len() - 1).expect("fewer than 2³² placements"))
     }
 
-    /// How many pods hold the port, or one that conflicts with it, on the node.
+    /// Whether a pod holds the port, or one that conflicts with it, on the node.
     pub fn port_taken(&self, node: NodeId, port: PortId) -> bool {
         self.snapshot.port_conflicts[port.index()].iter().any(|other| self.ports.contains_key(&(node, *other)))
     }
@@ -319,12 +319,12 @@ impl<'s> Ledger<'s> {
         self.job_versions[job.index()]
     }
 
-    /// How often the sums of some node changed.
+    /// Generation of the nodes: how often the sums of any node changed.
     pub fn generation(&self) -> usize {
         self.log_start + self.changed_nodes.len()
     }
 
-    /// Nodes whose sums changed since there were so many generation, each once; `None` if that is not known any more.
+    /// Nodes whose sums changed since that generation, each once; `None` if that is not known any more.
     pub fn nodes_changed_since(&self, generation: usize) -> Option<impl Iterator<Item = NodeId> + '_> {
         let start = generation.checked_sub(self.log_start)?;
         let recent = self.changed_nodes.iter().enumerate().skip(start);
@@ -333,7 +333,7 @@ impl<'s> Ledger<'s> {
     }
 
     fn touch(&mut self, node: NodeId) {
-        // Who asks this late looks at all nodes just as well.
+        // A reader this far behind looks at all nodes just as well.
         if self.changed_nodes.len() > 1024 + 4 * self.last_change.len() {
             self.log_start += self.changed_nodes.len();
             self.changed_nodes.clear();
@@ -342,12 +342,12 @@ impl<'s> Ledger<'s> {
         self.changed_nodes.push(node);
     }
 
-    /// Whether the pod may be given a place: it waits, or, in a what-if, was evicted in the same what-if.
+    /// Whether the pod may be placed: it waits, or, in a what-if, was evicted in the same what-if.
     pub fn is_placeable(&self, task: TaskId, what_if: bool) -> bool {
         match self.states[task.index()] {
             TaskState::Unplaced => match self.snapshot.task(task).status {
                 Status::Pending => true,
-                // Evicted, and imagined to start anew.
+                // Evicted, and simulated anew.
                 Status::Running | Status::Bound | Status::Binding => what_if,
                 _ => false,
             },
@@ -404,7 +404,7 @@ impl<'s> Ledger<'s> {
         }
     }
 
-    /// Changes where a pod stands, and every sum with it.
+    /// Changes the state of a pod, and every sum with it.
     pub fn shift(&mut self, task: TaskId, to: TaskState) {
         self.journal.push((task, self.states[task.index()]));
         self.set(task, to);
@@ -435,7 +435,7 @@ impl<'s> Ledger<'s> {
         self.journal.iter().rev().find(|(shifted, _)| *shifted == task).map(|(_, old)| *old)
     }
 
-    /// Makes everything since the mark final: pods that leave are not placed again in this cycle.
+    /// Makes everything since the mark final: evicted pods are not placed again in this cycle.
     pub fn commit(&mut self, mark: Mark) {
         for index in mark.journal..self.journal.len() {
             let task = self.journal[index].0;

@@ -13,7 +13,7 @@ pub(super) struct PodMatchCounts {
 }
 
 impl PodMatchCounts {
-    /// Those who belong to no job here.
+    /// The counts of unmanaged pods.
     pub(super) fn of_unmanaged_pods(snapshot: &Snapshot) -> Self {
         let mut counts = Self::default();
         for unmanaged_pod in &snapshot.unmanaged_pods {
@@ -41,7 +41,7 @@ impl PodMatchCounts {
         self.counts.get(&(matcher, domain)).copied().unwrap_or_default()
     }
 
-    /// Domains of a matcher with anybody in them.
+    /// Domains with matching pods.
     pub(super) fn domains(&self, matcher: PodMatcherId) -> impl Iterator<Item = (u32, PodCounts)> + '_ {
         self.counts.range((matcher, 0)..=(matcher, u32::MAX)).map(|((_, domain), counts)| (*domain, *counts))
     }
@@ -59,7 +59,7 @@ pub struct PodCounts {
 }
 
 impl PodCounts {
-    /// Will be there when everything has come about.
+    /// Will be there once all pending changes are done.
     pub fn staying(self) -> u32 {
         self.allocated + self.pipelined
     }

@@ -10,9 +10,9 @@ use crate::snapshot::Snapshot;
 /// An amount that will be taken for good, and one that is given back. Wide, since people write down sizes of any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageTotals {
-    /// UsageTotals, now or as promised.
+    /// Used, now or as pipelined.
     pub staying: i128,
-    /// UsageTotals by those who leave, and by nobody else.
+    /// Used by pods that are being released only.
     pub releasing: i128,
 }
 

@@ -12,7 +12,7 @@ pub(super) struct ZoneUsage {
     loads: Vec<Load>,
 }
 
-/// Amounts by how pods stand.
+/// Amounts by hold kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     allocated: i64,

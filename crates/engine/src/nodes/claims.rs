@@ -20,7 +20,7 @@ pub const DEVICES_PER_CLAIM_MAX: usize = 32;
 pub struct ClaimChoice {
     /// One per claim, in the pod's order.
     pub grants: Vec<Grant>,
-    /// Whether nobody has to leave first.
+    /// Whether they are free now.
     pub now: bool,
 }
 
@@ -93,7 +93,7 @@ fn usable_from(claims: &Claims, held: AllocationRef<'_>, node: NodeId) -> bool {
     }
 }
 
-/// Whether devices that their users leave were promised to nobody else.
+/// Whether devices that are being released were not assigned to another pod.
 fn passes_on(ledger: &Ledger<'_>, held: AllocationRef<'_>) -> bool {
     picks(held).iter().all(|pick| pick.admin || is_free(ledger, pick.device, When::Later))
 }

@@ -1,8 +1,8 @@
-//! The lower and the upper that is free on any one node, by column: enough to tell that a request fits nowhere, and
-//! why, without looking at the nodes.
+//! Lower and upper bound of what is free on any one node, by resource: enough to tell that a request fits nowhere, and
+//! why, without a look at the nodes.
 //!
-//! Most requests differ in columns of which every node has plenty. Seen through [`FreeBounds::scarce_part`] they are equal,
-//! so that what was found out about one holds for the others.
+//! Many requests differ only in resources that every node has enough of. Without these they are equal, so a result
+//! cached for one (no node fits, and why) holds for the others.
 
 use crate::ids::NodeId;
 use crate::ledger::Ledger;
@@ -26,7 +26,7 @@ pub struct FreeBounds {
 pub struct ScarceRequest(Shape);
 
 impl FreeBounds {
-    /// The bounds as things stand.
+    /// The present bounds.
     pub fn new(ledger: &Ledger<'_>) -> Self {
         let width = ledger.snapshot.columns.len();
         let (lower, upper) = (vec![i64::MAX; width], vec![i64::MIN; width]);
@@ -54,7 +54,7 @@ impl FreeBounds {
         let free = ledger.idle(node).iter().zip(ledger.releasing(node)).map(|(idle, releasing)| idle + releasing);
         for (column, ((lower, upper), free)) in self.lower.iter_mut().zip(&mut self.upper).zip(free).enumerate() {
             *lower = free.min(*lower);
-            // Of what devices provide, nobody knows here how much there is.
+            // What devices of claims provide is not counted here.
             *upper = if resources::left_to_claims(ledger, node, column) { i64::MAX } else { free.max(*upper) };
         }
     }

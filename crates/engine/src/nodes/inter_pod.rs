@@ -8,7 +8,7 @@ use crate::outcome::InterPodObstacle;
 use crate::snapshot::{InterPodRules, SpreadConstraint};
 use crate::units::compat;
 
-/// One pod's inter_pod, looked at from where everybody stands right now.
+/// The inter-pod rules of one pod, against the present state of the ledger.
 #[derive(Debug)]
 pub struct InterPodFilter<'l, 's> {
     ledger: &'l Ledger<'s>,
@@ -16,7 +16,7 @@ pub struct InterPodFilter<'l, 's> {
     inter_pod: &'s InterPodRules,
     /// The pod's own place, if it gives that up: it need not mind itself.
     own: Option<NodeId>,
-    /// Nobody that it must be near is anywhere, and it may be the first.
+    /// No pod matches its affinity anywhere, and it matches that itself: it may be the first.
     is_first_match: bool,
     /// The min_counts in any domain, for each of `even`.
     min_counts: Vec<u32>,
@@ -38,7 +38,7 @@ impl<'l, 's> InterPodFilter<'l, 's> {
         Some(view)
     }
 
-    /// When the pod may be on the node, or what keeps it from there.
+    /// When the pod may be on the node, or its obstacle there.
     pub fn check(&self, node: NodeId) -> Result<When, InterPodObstacle> {
         let mut when = When::Now;
         for matcher in &self.inter_pod.affinity {
@@ -79,17 +79,17 @@ impl<'l, 's> InterPodFilter<'l, 's> {
         Ok(when)
     }
 
-    /// KAI takes a promise for a pod that is there.
+    /// KAI counts a pipelined pod as present.
     fn later(&self) -> When {
         if self.ledger.repairs.ignore_releasing_neighbours { When::Later } else { When::Now }
     }
 
-    /// Whether it has_preferences some nodes to others.
+    /// Whether it prefers some nodes to others.
     pub fn has_preferences(&self) -> bool {
         !self.inter_pod.preferences.is_empty() || !self.inter_pod.spread_preferred.is_empty()
     }
 
-    /// Sum of what it likes about the pods in the node's domains.
+    /// Sum of the preferred terms over the pods in the node's domains.
     pub fn affinity_score(&self, node: NodeId) -> i64 {
         let pods =
             |matcher: PodMatcherId| self.domain(matcher, node).map_or(0, |domain| self.pods(matcher, domain).all());

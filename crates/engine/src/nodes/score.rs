@@ -52,7 +52,8 @@ pub(crate) const NOMINATED: i64 = 10_000_000;
 /// Score of one point of what a pod likes about other pods.
 pub(crate) const LIKED: i64 = 1_000_000;
 
-/// Score of one percent of spread_scores, weighed as kube-scheduler does. All of it is less than room right now.
+/// Score of one percent of even spread, weighed as kube-scheduler does. All of it is less than the score of resources
+/// that are free now.
 pub(crate) const EVEN: i64 = 2;
 
 /// One step of score inside a preferred topology domain.

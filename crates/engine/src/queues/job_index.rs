@@ -15,12 +15,12 @@ use crate::queues::job_order::JobKey;
 pub struct JobIndex {
     waiting: Vec<BTreeSet<JobKey>>,
     evictable: Vec<BTreeSet<JobKey>>,
-    /// Where each job stands in the two lists.
+    /// The key of each job in the two lists.
     known: Vec<(Option<JobKey>, Option<JobKey>)>,
 }
 
 impl JobIndex {
-    /// All jobs as they stand.
+    /// All jobs in their present state.
     pub fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
         let queues = ledger.snapshot.queues.len();
         let mut index = Self {
@@ -77,7 +77,7 @@ pub struct Scratch {
     pub index: JobIndex,
     /// Facts about jobs in what-ifs.
     pub facts: JobInfoCache,
-    /// The order in which the players of a scenario are placed.
+    /// The order in which the jobs of a simulation are placed.
     pub tree: crate::queues::job_order::JobTree,
 }
 

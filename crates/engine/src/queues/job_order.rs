@@ -1,7 +1,7 @@
 //! The tree through which every action takes its next job: best top queue, best child, …, best job of the leaf.
 //!
-//! A queue is judged with the job that would come next from it. Judgements are kept until the queue's counters or
-//! its jobs change, and siblings play a tournament, so that a turn costs what changed since the last one.
+//! A queue is ranked by the job that comes next from it. Rankings are kept until the queue's counters or its jobs
+//! change, and siblings play a tournament, so that an attempt costs what changed since the last one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,17 +20,17 @@ pub type JobKey = (Reverse<i32>, GangStatus, Timestamp, JobId);
 pub trait JobInfo {
     /// What the job would take on next.
     fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> ResourceQuantities;
-    /// Where it stands in its queue.
+    /// Its key in its queue.
     fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey;
 }
 
-/// Jobs waiting for their turn.
+/// Waiting jobs, in the order in which an action tries them.
 #[derive(Debug)]
 pub struct JobTree {
     heaps: Vec<JobHeap>,
     /// The top queues, then the children of each queue.
     groups: Vec<SiblingGroup>,
-    /// Where each queue stands: its group, its number there, its distance from the top.
+    /// The position of each queue: its group, its number there, its distance from the top.
     positions: Vec<QueuePosition>,
     rankings: Vec<Option<QueueRanking>>,
     /// Queues with jobs, and all above them.
@@ -89,7 +89,7 @@ struct SiblingGroup {
     /// Winners by number, root at 1; number `i` enters at `width + i`.
     winners: Vec<u32>,
     width: usize,
-    /// Whether comparing is an order. Else who comes first depends on who meets whom, and all meet in name order.
+    /// Whether the order is transitive. If not, siblings are compared one after the other in name order.
     ordered: bool,
 }
 
@@ -195,7 +195,7 @@ impl JobTree {
         all
     }
 
-    /// Whether a queue with this key comes before its sibling with that, whoever else there is.
+    /// Whether a queue with this key comes before its sibling with that, whatever the other siblings.
     pub fn is_ahead(&self, left: (QueueId, &QueueOrderKey), right: (QueueId, &QueueOrderKey)) -> bool {
         let group = &self.groups[self.positions[left.0.index()].group];
         // Equal queues are told apart by name.
@@ -285,7 +285,7 @@ impl JobTree {
         }
     }
 
-    /// The first of a group; all its members must be judged.
+    /// The first of a group; all its members must be ranked.
     fn best(&self, ledger: &Ledger<'_>, group: usize) -> Option<QueueId> {
         let SiblingGroup { members, winners, ordered, .. } = &self.groups[group];
         if *ordered && !self.full_scan {

@@ -1,4 +1,4 @@
-//! Queues: what they may hold, which comes first, who may take from whom, and the order of jobs inside them.
+//! Queues: capacity, fair shares, reclaim rules, and the order of queues and of jobs inside them.
 
 pub mod capacity;
 pub mod fair_share;

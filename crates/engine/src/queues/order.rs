@@ -30,7 +30,7 @@ pub struct QueueOrderInput<'a> {
 }
 
 impl QueueOrderKey {
-    /// Where the input stands. `total` stands in for what an unlimited queue may hold.
+    /// The key of a queue. `total` stands in for what an unlimited queue may hold.
     pub fn of(input: QueueOrderInput<'_>, total: ResourceQuantities) -> Self {
         let QueueOrderInput { row, required, victims } = input;
         let allocatable = row.allocatable();
@@ -48,7 +48,7 @@ impl QueueOrderKey {
         }
     }
 
-    /// Whether this queue comes first, whoever else there is: by those criteria that put any number of queues in order.
+    /// Whether this queue comes first whatever its other siblings: by the transitive criteria only.
     pub fn is_ahead_of(&self, other: &Self) -> bool {
         self.cmp_by_share(other).is_lt()
     }
@@ -71,8 +71,9 @@ impl QueueOrderKey {
     }
 }
 
-/// Whether what these queues may hold can be lined up from least to most. Then comparing them is an order; else one
-/// may come before a second, the second before a third, and the third before the first.
+/// Whether the siblings' allocatable amounts form a chain under component-wise ≤. Only then is `compare` transitive;
+/// otherwise a < b < c < a is possible, and siblings are compared one after the other in name order instead of in a
+/// tournament.
 pub fn all_comparable<'a>(rows: impl Iterator<Item = &'a QueueRow>) -> bool {
     let mut held: Vec<_> = rows.map(QueueRow::allocatable).collect();
     let key = |ceilings: &[Ceiling; 3]| ceilings.map(|ceiling| ceiling.cap(i64::MAX));

@@ -1,4 +1,4 @@
-//! Who may take from whom, between queues.
+//! Reclaim: from which queues a queue may take.
 //!
 //! All functions compare counters; none looks at jobs or nodes.
 
@@ -9,7 +9,7 @@ use crate::ledger::QueueAccounts;
 use crate::outcome::{CapacityExceeded, Ineligibility};
 use crate::units::{Ceiling, ONE, QueueResource, ResourceQuantities};
 
-/// A job that wants room, as the rules see it.
+/// A pending job that reclaims, as the rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reclaimer {
     /// Its queue.
@@ -115,8 +115,8 @@ pub fn reclaimable(
         .all(|queue| stays_less_saturated(accounts, reclaimer, queue, &remaining, &taken, multiplier))
 }
 
-/// The most that a side could lose, if no more than `beside` is lost on the reclaimer's side: a necessary condition,
-/// known before anything is tried. `None`: nothing at all.
+/// Upper bound on what `theirs` may lose, if at most `beside` is reclaimed inside the reclaimer's own subtree; `None`:
+/// nothing. Follows from [`reclaimable`]: afterwards `theirs` must still be more saturated than `ours`.
 ///
 /// A side that becomes no more saturated than the reclaimer's never passes [`reclaimable`].
 pub fn max_reclaimable(

@@ -123,7 +123,7 @@ impl Session<'_> {
             Some(_) if !Gang::new(&self.ledger, job).is_ready() => {
                 vec![Reason::NotReady { short: self.shortages(job) }]
             }
-            // Pods behind a gate wait for whoever opens it.
+            // Gated pods wait until their gate is removed.
             Some(_) if !gang::has_pending(&self.ledger, job) => Vec::new(),
             Some(_) if self.log.reasons[job.index()].is_empty() => {
                 // It runs with what it needs; an optional sub-group may lack pods.

@@ -39,7 +39,7 @@ pub struct Session<'s> {
     pub policy: &'s Policy,
     /// The time, for the whole cycle.
     pub now: Timestamp,
-    /// Where every pod stands.
+    /// The state of every pod.
     pub ledger: Ledger<'s>,
     /// Finds nodes.
     pub finder: Finder,
@@ -150,14 +150,14 @@ impl<'s> Session<'s> {
         self.log.reasons[job.index()].push(reason);
     }
 
-    /// Notes why a job waits, unless that was said before.
+    /// Notes why a job waits, once.
     pub fn explain_once(&mut self, job: JobId, reason: Reason) {
         if !self.log.reasons[job.index()].contains(&reason) {
             self.explain(job, reason);
         }
     }
 
-    /// What the pod cost its queue when the cycle began, or would where it stands now.
+    /// What the pod cost its queue when the cycle began, or would cost in its present state.
     pub fn cost_before(&self, task: TaskId) -> ResourceQuantities {
         let row = self.snapshot.task(task);
         let node = row.node.or_else(|| self.ledger.state(task).placement().map(|placement| placement.node));

@@ -27,7 +27,7 @@ impl Session<'_> {
     pub(super) fn obstacles(&mut self, task: TaskId, nodes: NodeSet<'_>) -> Arc<ObstacleCounts> {
         let row = self.snapshot.task(task);
         let shape = self.snapshot.shape(row.shape);
-        // What memory costs depends on the node, so that on some the pod's own queue may be in the way.
+        // What memory costs depends on the node, so that on some the pod's own queue may be the obstacle.
         let alone = row.ports.is_some()
             || row.inter_pod.is_some()
             || row.volumes.is_some()

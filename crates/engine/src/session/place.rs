@@ -25,9 +25,9 @@ type Chunk = BTreeMap<PodSetId, Vec<TaskId>>;
 pub enum Attempt {
     /// Places are taken, and failures explained.
     Real,
-    /// Places are taken; a failure is not the last word, so it is not explained.
+    /// Places are taken; a failure is not final, so it is not explained.
     Quiet,
-    /// Places are only promised, evicted pods may come back, and nothing is explained.
+    /// Pods are only pipelined, evicted pods may come back, and nothing is explained.
     WhatIf,
 }
 
@@ -331,7 +331,7 @@ impl Session<'_> {
             }
             (Some(self.ledger.list(devices)), choice.now)
         };
-        // A what-if only promises, and what it evicted is as good as free.
+        // A what-if only pipelines, and what it evicted counts as free.
         let when = if now && attempt != Attempt::WhatIf { When::Now } else { When::Later };
         let mut extras = Extras::default();
         now &= self.choose_claims(task, node, when, &mut extras);

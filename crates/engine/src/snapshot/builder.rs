@@ -57,7 +57,7 @@ pub struct NodeRow {
 }
 
 impl NodeRow {
-    /// A ready node that nobody uses yet and of whose GPU memory nothing is known.
+    /// An idle ready node whose GPU memory is unknown.
     pub fn idle(allocatable: Vec<i64>) -> Self {
         let nothing = vec![0; allocatable.len()];
         Self {
@@ -86,7 +86,7 @@ pub struct HostPort {
 /// Protocol of a host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// TCP, also where nothing is said.
+    /// TCP, which is the default.
     #[default]
     Tcp,
     /// UDP.
@@ -188,7 +188,7 @@ pub struct TaskRow {
     pub shape: ShapeId,
     /// Where it may run.
     pub node_filter: NodeFilterId,
-    /// Where it stands when the cycle begins.
+    /// Its state when the cycle begins.
     pub status: Status,
     /// Its node, if that is part of this snapshot.
     pub node: Option<NodeId>,
@@ -200,7 +200,7 @@ pub struct TaskRow {
     pub inter_pod: Option<u32>,
     /// The matchers that it is part of, from [`Builder::matcher_list`].
     pub matchers: Option<u32>,
-    /// A node picked for it earlier by someone else.
+    /// A node nominated for it in an earlier cycle, mostly because pods were evicted for it there.
     pub nominated: Option<NodeId>,
     /// What it holds beyond amounts and shared GPUs.
     pub extras: Extras,
@@ -310,7 +310,7 @@ impl Builder {
         NodeFilterId::at(self.snapshot.node_filters.len() - 1)
     }
 
-    /// Adds a class that admits every node added so far.
+    /// Adds a filter that every node added so far passes.
     pub fn add_node_filter_of_all(&mut self) -> NodeFilterId {
         let mut feasible = FixedBitSet::with_capacity(self.node_count());
         feasible.insert_range(..);
@@ -372,7 +372,7 @@ impl Builder {
         TopologyKeyId::at(self.snapshot.topology_keys.len() - 1)
     }
 
-    /// Adds pods that a inter_pod counts. Callers know who they are, so they keep one row for each kind.
+    /// Adds a matcher. Callers know which pods it matches, so they keep one row for each.
     pub fn matcher(&mut self, topology_key: TopologyKeyId) -> PodMatcherId {
         self.snapshot.matchers.push(PodMatcher { topology_key });
         PodMatcherId::at(self.snapshot.matchers.len() - 1)

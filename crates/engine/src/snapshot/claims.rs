@@ -15,7 +15,7 @@ pub struct Claims {
     pub reach: Vec<Vec<u32>>,
     /// Distinct sets of nodes; devices, requests and allocations point at them.
     pub node_sets: Vec<FixedBitSet>,
-    /// Nodes that see a pool of which a part is not known: nobody can ask for all devices there.
+    /// Nodes that see a pool of which a part is unknown: a request for all devices cannot be met there.
     pub unsettled: FixedBitSet,
     /// Distinct sets of selectors.
     pub selections: Vec<Selection>,

@@ -20,14 +20,14 @@ impl TopologyKey {
     }
 }
 
-/// Pods that some rule counts.
+/// Pods that a selector matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodMatcher {
     /// Where they are counted together.
     pub topology_key: TopologyKeyId,
 }
 
-/// A pod that belongs to no job here, but that others mind.
+/// A pod of no job here, which others must respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnmanagedPod {
     /// Where it is.
@@ -36,33 +36,33 @@ pub struct UnmanagedPod {
     pub matchers: Option<u32>,
     /// What its volumes take, an index into [`crate::snapshot::Volumes::needs`].
     pub volumes: Option<u32>,
-    /// Whether it is about to leave.
+    /// Whether it is being released.
     pub releasing: bool,
 }
 
-/// Everything that a pod asks of others, and others of it.
+/// The inter-pod rules of a pod, and those of others that match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterPodRules {
-    /// One of each must be in the node's domain.
+    /// Required affinity: a matching pod must be in the node's domain.
     pub affinity: Vec<PodMatcherId>,
-    /// It is itself one of those it must be near, so that it may be the first.
+    /// It matches its own affinity, so that it may be the first.
     pub matches_own_affinity: bool,
-    /// None may be in the node's domain.
+    /// Required anti-affinity: no matching pod may be in the node's domain.
     pub anti_affinity: Vec<PodMatcherId>,
-    /// Pods that want none like it in their domain.
+    /// Pods whose own anti-affinity matches this pod.
     pub existing_anti_affinity: Vec<PodMatcherId>,
-    /// Each pod in the node's domain counts this much for the node, or against it.
+    /// Preferred affinity and anti-affinity: each matching pod in the node's domain adds this weight.
     pub preferences: Vec<(PodMatcherId, i64)>,
-    /// It must leave these evenly spread.
+    /// Spread constraints that must hold.
     pub spread_required: Vec<SpreadConstraint>,
-    /// It should leave these evenly spread.
+    /// Spread constraints that should hold.
     pub spread_preferred: Vec<SpreadConstraint>,
 }
 
-/// Pods that are to be spread evenly.
+/// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpreadConstraint {
-    /// The pods, in an topology_key without the nodes that do not count.
+    /// The pods, counted by a topology key without the nodes that do not count.
     pub matcher: PodMatcherId,
     /// By how many a domain may be ahead of the one with the min_counts.
     pub skew_max: u32,
@@ -78,7 +78,7 @@ impl InterPodRules {
         *self == Self { matches_own_affinity: self.matches_own_affinity, ..Self::default() }
     }
 
-    /// All matchers that it speaks of.
+    /// All matchers that it uses.
     pub fn matchers(&self) -> impl Iterator<Item = PodMatcherId> + '_ {
         let plain = self.affinity.iter().chain(&self.anti_affinity).chain(&self.existing_anti_affinity).copied();
         let liked = self.preferences.iter().map(|(matcher, _)| *matcher);

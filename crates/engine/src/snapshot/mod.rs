@@ -1,7 +1,7 @@
 //! What the engine sees of a cluster: numbers in columns, immutable for a whole cycle.
 //!
-//! Everything that can be said about a pod without knowing what else runs is said here already: requests are
-//! interned as [`Shape`]s, rules about nodes as [`NodeFilter`]es. Names stay outside; ids follow name order.
+//! Everything that is known of a pod whatever else runs is stated here: requests are interned as [`Shape`]s, rules
+//! about nodes as [`NodeFilter`]s. Names stay outside; ids follow name order.
 
 pub mod builder;
 mod claims;
@@ -59,21 +59,21 @@ pub struct Snapshot {
     pub device_lists: Vec<Vec<DeviceId>>,
     /// Distinct sets of host ports; a task points at one.
     pub port_sets: Vec<Vec<PortId>>,
-    /// For each host port, the ports it cannot stand beside, itself included.
+    /// For each host port, the ports it conflicts with, itself included.
     pub port_conflicts: Vec<Vec<PortId>>,
     /// Domain trees.
     pub topologies: Vec<Topology>,
     /// Distinct topology constraints of groups and pod sets.
     pub constraints: Vec<Constraint>,
-    /// Node labels that inter_pod speak of.
+    /// Node labels that inter-pod rules use.
     pub topology_keys: Vec<TopologyKey>,
-    /// Pods that inter_pod count.
+    /// Pods that inter-pod rules count.
     pub matchers: Vec<PodMatcher>,
     /// Distinct lists of matchers; a task points at one.
     pub matcher_lists: Vec<Vec<PodMatcherId>>,
     /// Distinct rules about other pods; a task points at one.
     pub inter_pod: Vec<InterPodRules>,
-    /// Pods that belong to no job here, but that others mind.
+    /// Pods of no job here, which others must respect.
     pub unmanaged_pods: Vec<UnmanagedPod>,
     /// NUMA zones of nodes, and what pods ask of them.
     pub numa: Numa,
@@ -250,7 +250,7 @@ pub struct Task {
     pub shape: ShapeId,
     /// Where it may run.
     pub node_filter: NodeFilterId,
-    /// Where it stands when the cycle begins.
+    /// Its state when the cycle begins.
     pub status: Status,
     /// Its node, if that is part of this snapshot.
     pub node: Option<NodeId>,
@@ -262,7 +262,7 @@ pub struct Task {
     pub inter_pod: Option<u32>,
     /// The matchers that it is part of: an index into [`Snapshot::matcher_lists`].
     pub matchers: Option<u32>,
-    /// A node picked for it earlier by someone else.
+    /// A node nominated for it in an earlier cycle, mostly because pods were evicted for it there.
     pub nominated: Option<NodeId>,
     /// What it holds beyond amounts and shared GPUs: an index into [`Snapshot::extras`].
     pub extras: Option<u32>,
@@ -272,7 +272,7 @@ pub struct Task {
     pub volumes: Option<u32>,
 }
 
-/// Where a pod stands when the cycle begins.
+/// State of a pod when the cycle begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Waits for a node.
@@ -285,11 +285,11 @@ pub enum Status {
     Bound,
     /// Runs.
     Running,
-    /// A place was promised to it; input only in tests.
+    /// Assigned to a node, waits for resources there; input only in tests.
     Pipelined,
-    /// Terminates; its room is about to be free.
+    /// Terminates; what it holds will be free.
     Releasing,
-    /// Terminates for far too long; its room cannot be counted on.
+    /// Terminates for far too long; what it holds cannot be counted on.
     StuckInReleasing,
     /// Ended well.
     Succeeded,
@@ -366,7 +366,7 @@ impl Shape {
     }
 }
 
-/// Rules about nodes that hold whatever else runs there.
+/// Rules about nodes that hold whatever else runs there: the nodes that pass all static filters.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFilter {
     /// Nodes that pass every rule.

@@ -1,6 +1,6 @@
 //! NUMA zones of nodes, and what pods ask of them.
 
-/// NUMA zones of nodes, and what pods ask of them. Nothing where the scheduler is not told of zones.
+/// NUMA zones of nodes, and what pods ask of them. Empty where the scheduler does not know zones.
 #[derive(Clone, Debug, Default)]
 pub struct Numa {
     /// By node, `None` where nothing is known; empty if nothing is known of any.

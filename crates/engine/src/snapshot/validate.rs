@@ -1,4 +1,4 @@
-//! The invariants of a snapshot, one function per column family. A broken one is a bug of whoever filled the builder.
+//! The invariants of a snapshot, one function per column family. A broken one is a bug of the caller of the builder.
 
 use std::collections::BTreeMap;
 

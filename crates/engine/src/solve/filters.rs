@@ -42,8 +42,8 @@ impl NodeGpuCheck {
         Self { free: free.to_vec(), sizes: sizes.into_iter().map(size).collect() }
     }
 
-    /// Adds what a batch would give back, or takes it away again. Of victims who must find another place, pods of the
-    /// same size take as much room as they make.
+    /// Adds (`sign` 1) or removes (−1) the GPUs that evicting the batch frees. With `stays` its pods need a place
+    /// again, so those of the pending pods' size are not counted: they take what they free.
     pub(crate) fn give_back(&mut self, batch: &VictimBatch, stays: bool, sign: i64) {
         if !stays {
             batch.all_places().for_each(|place| self.give(place.node, sign * place.gpus));
@@ -89,7 +89,7 @@ fn room(free: i64, gpus: i64) -> i64 {
     if free > 0 { free / gpus } else { 0 }
 }
 
-/// All GPUs that the pods, and victims who must keep a place, can count on together, wherever they are.
+/// Cluster-wide condition: free GPUs plus what may be lost cover the demand of the pending pods, on whatever nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TotalGpuCheck {
     demand: i64,
@@ -131,7 +131,7 @@ impl SharedGpuTotals {
         let part = |device: &DeviceId| {
             let device = ledger.device(*device);
             let used = device.allocated + device.pipelined;
-            // One that everybody leaves is a whole one.
+            // One whose pods are all being released is a whole one.
             if used > 0 { -in_gpus(used - memory, memory).min(0) } else { 0 }
         };
         let free = with_gpus().map(|node| whole(node) + ledger.devices_on(node).iter().map(part).sum::<i64>()).sum();
@@ -166,7 +166,7 @@ impl TotalGpuCheck {
         }
     }
 
-    /// Whether somebody must lose a place.
+    /// Whether a pod must lose its place.
     pub(crate) fn is_short(&self) -> bool {
         self.counted != Counted::Nothing && self.demand > self.free
     }
@@ -176,12 +176,12 @@ impl TotalGpuCheck {
         self.counted == Counted::Parts
     }
 
-    /// Whole GPUs that somebody must lose.
+    /// Whole GPUs that must be lost.
     pub(crate) fn missing(&self) -> i64 {
         if self.is_short() && !self.has_parts() { self.demand - self.free } else { 0 }
     }
 
-    /// Whether there could be room for everyone if so many GPUs are lost, as queues count them, of so many pods.
+    /// Whether all could fit if so many GPUs are lost, as queues count them, of so many pods.
     pub(crate) fn suffices(&self, lost: i64, pods: usize) -> bool {
         let rounding = if self.has_parts() { GPU / 100 * pods as i64 } else { 0 };
         !self.is_short() || self.demand <= self.free.saturating_add(lost).saturating_add(rounding)

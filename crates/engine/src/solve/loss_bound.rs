@@ -23,8 +23,8 @@ pub struct VictimLoss {
     pub max: ResourceQuantities,
     /// What is lost if any of them is.
     pub min: ResourceQuantities,
-    /// What the job, or one that waits before it in its queue, would ask for at most, when its turn comes; `None` if that
-    /// is not known, so that somebody else may come before it.
+    /// See [`super::queue_backlog::QueueBacklog::max_request_up_to`]. `None`: unknown, so the victim cannot be assumed
+    /// to be scheduled first.
     pub max_request: Option<ResourceQuantities>,
 }
 
@@ -64,10 +64,10 @@ fn is_all_or_none(ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) -> bool {
     row.tasks.len() == tasks.len() && row.min as usize >= tasks.len()
 }
 
-/// Who may lose what for a job.
+/// What may be lost for a job.
 #[derive(Debug)]
 pub enum LossBound {
-    /// Everybody keeps a place.
+    /// Every pod keeps a place.
     MoveOnly,
     /// All victims.
     Unlimited,
@@ -96,12 +96,12 @@ impl QueueShareBound {
     }
 }
 
-/// A job that wants room, or the first of its pods.
+/// A pending job, or the first of its pods.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingDemand {
     /// What the pods ask for.
     pub required: ResourceQuantities,
-    /// The largest request that must have its turn before them, in their queue.
+    /// Largest request of a job ahead of them in their own queue, if any: the queue may be ordered by that instead.
     pub before: Option<ResourceQuantities>,
 }
 
@@ -110,7 +110,7 @@ pub struct PendingDemand {
 pub struct LossEstimate {
     /// Whether each unit could be lost.
     pub evictable: Vec<bool>,
-    /// Whether each unit has its turn before those who want room, so that it must not be lost for them.
+    /// Whether each victim would be scheduled before the pending pods, so that it must not be lost for them.
     pub scheduled_first: Vec<bool>,
     /// GPUs that could be lost together.
     pub gpus: i64,
@@ -138,7 +138,7 @@ impl LossBound {
         }
     }
 
-    /// Whether nobody in these queues could lose anything, whatever they hold.
+    /// Whether no job of these queues could lose anything, whatever it holds.
     pub fn none_possible(&self, accounts: &QueueAccounts, required: ResourceQuantities, queues: &[QueueId]) -> bool {
         match self {
             Self::MoveOnly => true,
@@ -147,8 +147,9 @@ impl LossBound {
         }
     }
 
-    /// Of these queues, those closest to the job that together could lose so many GPUs, and nobody else: a job is helped
-    /// best by those who hold what belongs to it. `None` if closeness does not matter.
+    /// Searches the levels of the queue tree from the job's leaf upwards and returns the queues of the first level that
+    /// could lose `gpus` by itself. Nearby queues are the ones that borrow the job's share. `None` where distance does
+    /// not matter (no reclaim, or no GPU missing).
     pub fn closest_sufficient(
         &self,
         accounts: &QueueAccounts,
@@ -164,7 +165,7 @@ impl LossBound {
 }
 
 impl QueueShareBound {
-    /// If nobody below loses anything, nothing is lost beside the reclaimer on the levels above.
+    /// If nothing below is lost, nothing is lost beside the reclaimer on the levels above.
     fn none_possible(&self, accounts: &QueueAccounts, required: ResourceQuantities, queues: &[QueueId]) -> bool {
         let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required };
         queues.iter().all(|queue| {
@@ -227,7 +228,7 @@ impl QueueShareBound {
         let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required: demand.required };
         let mut estimate = LossEstimate::new(units.len(), false, 0);
         let mut lost = LossByDepth::default();
-        // Of those who have no place yet when the demand has its turn.
+        // Of victims that have no place yet when the pending pods are scheduled.
         let mut late = LossByDepth::default();
         let known = units.iter().all(|unit| unit.max_request.is_some());
         for group in order.chunk_by(|left, right| side(*left).2 == side(*right).2) {
@@ -237,7 +238,8 @@ impl QueueShareBound {
                 let these = these.iter().map(|index| units[*index]);
                 known && would_be_scheduled_first(accounts, tree, demand, (ours, theirs), late_beside, these)
             };
-            // Inside one queue each has its own turn; of several queues one may have to wait for the other.
+            // Victims of the compared queue itself are tested one by one. Victims from several leaf queues below it are
+            // tested together, because one leaf may delay another.
             let alone = group.iter().all(|index| units[*index].queue == theirs);
             for part in group.chunks(if alone { 1 } else { group.len() }) {
                 let first = first(part);
@@ -265,8 +267,9 @@ impl QueueShareBound {
     }
 }
 
-/// Whether everyone on the other side has its turn before the demand, however many of them are evicted together: then
-/// they take their places back. The more of a queue is evicted, the earlier its turn.
+/// Whether these victims, whichever of them are evicted, would be scheduled before the pending pods: evicting them is
+/// futile then, they take their places back. A queue that loses more is ordered earlier, so the smallest loss is the
+/// hardest case, and is tested.
 fn would_be_scheduled_first(
     accounts: &QueueAccounts,
     tree: &JobTree,
@@ -280,7 +283,7 @@ fn would_be_scheduled_first(
     for unit in units {
         let Some(turn) = unit.max_request else { return false };
         if !accounts.path(unit.queue).map(|queue| accounts.row(queue)).all(|row| row.allocated.within(row.limit)) {
-            // It would not get its place back, whenever its turn comes.
+            // It would not get its place back, whenever it is scheduled.
             return false;
         }
         least = least.min_each(unit.min);

@@ -1,4 +1,4 @@
-//! Young jobs are left alone for a while: how long, and whether a job is still protected.
+//! Minimum runtimes: how long jobs are protected after their start, and whether one still is.
 
 use crate::ids::{JobId, QueueId};
 use crate::policy::{MinRuntime, ReclaimMethod};

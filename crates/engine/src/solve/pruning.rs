@@ -1,5 +1,5 @@
-//! What cannot work, told before it is simulated: bounds on what victims could lose, and by that which scenarios are
-//! left out and which victims are asked first.
+//! Pruning: bounds on what victims could lose, and by that the scenarios that are left out and the victims that are
+//! tried first.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Search<'_> {
         let required = self.facts.requested(&session.ledger, pending);
         let mut demand = PendingDemand { required, before: None };
         let mut units: Vec<VictimLoss> = batches.iter().map(|batch| batch.unit).collect();
-        // Riders play as well, in whatever queue they are.
+        // Dependent moves are simulated as well, in whatever queue they are.
         if self.minds_turns(session) && batches.iter().all(|batch| batch.dependent_moves.is_empty()) {
             let queue = session.snapshot.job(self.problem.job).queue.expect("reclaimers have a queue");
             let place = self.facts.key_with(&session.ledger, self.problem.job, self.need(session, pending));
@@ -64,7 +64,7 @@ impl Search<'_> {
         self.problem.loss_bound.of(&session.ledger.queues, self.tree, demand, &units)
     }
 
-    /// Whether nobody may lose a place to somebody who comes after: the loser would be the first to want it back.
+    /// Whether no victim may be evicted that would be scheduled before the job: it would take its place back.
     pub(super) fn minds_turns(&self, session: &Session<'_>) -> bool {
         session.policy.repairs.stable_moves && matches!(self.problem.loss_bound, LossBound::ByQueueShares(_))
     }
@@ -74,8 +74,9 @@ impl Search<'_> {
         Gang::new(&session.ledger, self.problem.job).only(&sizes(session, pending)).state()
     }
 
-    /// Who of a scenario's victims has an earlier turn than the pods; `None` if those who may lose their place do not
-    /// hold enough, on nodes that the pods could use.
+    /// Prunes a scenario by its loss bound: `None` if the victims that may be lost cannot free enough GPUs on usable
+    /// nodes. Otherwise, for each batch, whether it would be scheduled before the pending pods and must therefore keep
+    /// a place.
     pub(super) fn weigh(
         &mut self,
         session: &Session<'_>,
@@ -121,8 +122,8 @@ impl Search<'_> {
         enough.then_some(losable.scheduled_first)
     }
 
-    /// Jobs that cannot lose anything for these pods; `None` if not even all victims together could make room, since
-    /// those who must find another place make none.
+    /// Bound over all victims: `None` if evicting everything that may be evicted would not be enough. Otherwise the
+    /// jobs that can only be moved, which frees nothing.
     pub(super) fn must_be_moved(
         &mut self,
         session: &Session<'_>,

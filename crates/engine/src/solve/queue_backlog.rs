@@ -1,5 +1,5 @@
-//! What waits ahead of a job in its queue: a queue is judged by the job that comes next from it, so that a small job
-//! behind a large one waits for the turn of the large one.
+//! Head-of-line requests. Queues are ordered by the request of their next job, so a small job behind a large one is
+//! served when the large one would be. Answers: what do the jobs ahead of this one ask for at most?
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::queues::job_order::{JobInfo, JobKey};
 use crate::session::Session;
 use crate::units::ResourceQuantities;
 
-/// Lines of waiting jobs, made when asked for. The ledger must be as it was when the first was made.
+/// Waiting jobs by queue, computed on demand. The ledger must be as it was when the first was computed.
 #[derive(Debug, Default)]
 pub(super) struct QueueBacklog {
     lines: BTreeMap<QueueId, Vec<(JobKey, BacklogPrefix)>>,
     max_requests: BTreeMap<JobId, Option<ResourceQuantities>>,
 }
 
-/// What a job and all before it in its line ask for.
+/// What a job and all jobs ahead of it in its queue ask for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BacklogPrefix {
     /// Of each resource the most.
     pub most: ResourceQuantities,
     /// The request with most GPUs.
     pub largest: ResourceQuantities,
-    /// Whose request that is.
+    /// The job with that request.
     pub job: JobId,
 }
 
@@ -55,8 +55,8 @@ impl QueueBacklog {
         Some(line[before.checked_sub(1)?].1)
     }
 
-    /// What a job that could be evicted, or one that waits before it in its queue, would ask for at most; `None` if nobody
-    /// knows.
+    /// Upper bound on the request by which the victim's queue would be ordered once the victim is pending again: its
+    /// own pods, or a job ahead of it. `None` if the job is not in the index of evictable jobs.
     pub(super) fn max_request_up_to(
         &mut self,
         session: &Session<'_>,

@@ -1,9 +1,8 @@
-//! Eviction counts as cost: of the victims of a scenario that works out, those stay who can.
+//! Reprieves victims of a successful scenario: as many as possible keep their place.
 //!
-//! An attempt places the job, then its victims in their normal order. A victim goes to the node that is best for it, as if
-//! it had never had a place, and of an elastic job only as much comes back as it needs to run. So pods may be lost or moved
-//! though there is room where they are. Here they get their old places back, as long as the job keeps its own and nobody
-//! else loses more: small pods first, since more of them can stay, then those who would lose most work.
+//! The simulation re-places victims in queue order on their best node, so pods may be evicted or moved although their
+//! old place is still free. Here they get it back, smallest pods first, then those with most work to lose, as long as
+//! the job keeps its place and no other pod loses more.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -41,7 +40,7 @@ pub(super) fn reprieve(
     rearrange(session, &units, nodes) || put_all_back(session, &units)
 }
 
-/// Gives up the new places of those who move, so that those who can stay do, and lets the others move again.
+/// Gives up the new places of moving pods, so that as many as possible stay, and lets the others move again.
 fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> bool {
     let (before, whole_before) = (EvictionCost::of(session, units), whole_jobs(session, units));
     let mark = session.ledger.mark();
@@ -75,7 +74,7 @@ fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> 
     false
 }
 
-/// Whether anybody is back.
+/// Whether any pod is back.
 fn put_all_back(session: &mut Session<'_>, units: &[Unit]) -> bool {
     let mut out: Vec<&Unit> = units.iter().collect();
     loop {
@@ -133,7 +132,7 @@ impl EvictionCost {
     }
 }
 
-/// Small pods first; then those who lose most work.
+/// Small pods first; then those with most work to lose.
 fn cost(session: &Session<'_>, unit: &Unit) -> (i64, Reverse<i128>) {
     let size = |task: &TaskId| session.cost_before(*task).0[2];
     let largest = unit.iter().map(size).max().unwrap_or(0);

@@ -12,7 +12,7 @@ use super::victims::VictimBatch;
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Ledger;
 
-/// Victims pool so far for one prefix of a pending job, with what the generators ask about them.
+/// Victims collected so far for one prefix of a pending job, with what the generators ask about them.
 #[derive(Debug)]
 pub(super) struct VictimPool {
     /// Victims of the last prefix that worked out.

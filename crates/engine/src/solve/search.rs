@@ -24,17 +24,17 @@ use crate::queues::job_order::JobTree;
 use crate::session::Session;
 use crate::snapshot::Task;
 
-/// Victims that a probe gathers before it asks whether all of them together could help, or whether some should be
-/// tried before the others: most probes need few, and asking means to look at all of them.
+/// Victims that a probe collects before it pays for the bound over all victims (`must_be_moved`). The bound visits
+/// every victim; most probes succeed earlier.
 const VICTIMS_BEFORE_FULL_BOUND: u32 = 64;
 
-/// Victims that a probe gathers before it asks what is known of queues alone, or of a single queue.
+/// Victims that a probe collects before it asks for the bound over queues, or over all victims of a single queue.
 const VICTIMS_BEFORE_QUEUE_BOUND: u32 = 4;
 
 /// Victims that are looked at, without being simulated, in the time of one step.
 const VICTIMS_A_STEP: u64 = 16;
 
-/// A job that needs room, and who may be asked to make it.
+/// A job that needs room, and its possible victims.
 pub(crate) struct Problem<'p> {
     /// The job.
     pub job: JobId,
@@ -44,7 +44,7 @@ pub(crate) struct Problem<'p> {
     pub eligible: &'p VictimScope,
     /// Nodes on which pods may be placed, besides those of victims; `None` is what the rules say.
     pub nodes: Option<&'p FixedBitSet>,
-    /// Who could lose a place for these pods.
+    /// Which jobs could lose a place for these pods.
     pub loss_bound: &'p LossBound,
     /// Whether the rules accept what a scenario did.
     pub accept: &'p dyn Fn(&Session<'_>, &Trial<'_>) -> bool,
@@ -58,9 +58,10 @@ pub struct Trial<'t> {
     pub pending: &'t [TaskId],
     /// The victims, in eviction order.
     pub batches: Vec<&'t Arc<VictimBatch>>,
-    /// Pods that must have a place afterwards, since their turn comes before the job's.
+    /// Pods that must have a place afterwards, since they would be scheduled before the job.
     pub(super) earlier: Vec<TaskId>,
-    /// Pods that start in this very cycle: to move others is no reason to let them wait, perhaps in every cycle.
+    /// Victims that were bound earlier in this cycle. Consolidation must not postpone their start: it could do so in
+    /// every cycle, and they would starve.
     pub(super) starting: Vec<TaskId>,
 }
 
@@ -94,7 +95,7 @@ pub struct SearchReport {
     pub refused: ScenarioRejections,
 }
 
-/// Looks for victims. On success the ledger holds the solution; otherwise it is as before.
+/// Searches for victims. On success the ledger holds the solution; otherwise it is as before.
 pub(crate) fn search<'p>(
     session: &mut Session<'_>,
     problem: &'p Problem<'p>,
@@ -125,7 +126,8 @@ pub(crate) fn search<'p>(
         blocking_job: None,
         only_earlier_victims: false,
         allowed: 0,
-        // Where other pods or their volumes stand in the way, GPUs alone do not tell what could work.
+        // For pods with inter-pod or volume rules, a victim that only moves may make room without freeing a GPU, so the
+        // loss bounds, which count GPUs, are off.
         use_loss_bounds: !session.no_loss_bounds
             && !problem.chunk.iter().map(|task| session.snapshot.task(*task)).any(minds_others),
     };
@@ -152,7 +154,7 @@ pub(super) struct Search<'p> {
     pub(super) report: SearchReport,
     /// Scenarios that failed: number of pods and a fingerprint of the victims.
     pub(super) failed: BTreeSet<(usize, u128)>,
-    /// Everyone who may be asked to make room; `None` until somebody wants to know.
+    /// All possible victims; `None` until the first bound over all of them.
     pub(super) all_victims: Option<Vec<VictimBatch>>,
     pub(super) index: &'p JobIndex,
     pub(super) facts: &'p mut JobInfoCache,
@@ -167,11 +169,11 @@ pub(super) struct Search<'p> {
     pub(super) parts: Option<SharedGpuTotals>,
     /// How many pods of a size fit on all nodes together, for the sizes that were asked about.
     pub(super) rooms: BTreeMap<i64, i64>,
-    /// What waits ahead of the job and of its victims.
+    /// Requests ahead of the job and of its victims in their queues.
     pub(super) backlog: QueueBacklog,
     /// The largest job ahead.
     pub(super) blocking_job: Option<JobId>,
-    /// Whether nobody could be lost who has not an earlier turn.
+    /// No victim may be lost, and for at least one the only reason is that it would be scheduled before this job.
     pub(super) only_earlier_victims: bool,
     /// Steps at which the current generator must stop.
     pub(super) allowed: u64,
@@ -191,7 +193,7 @@ pub(super) enum Probe {
 pub(super) struct Solution {
     /// Victims to start from when more pods are tried.
     pub(super) victims: Vec<Arc<VictimBatch>>,
-    /// Whether these are all who were evicted, so that trying them again would end in the same way.
+    /// Whether these are all evicted pods, so that trying them again would end in the same way.
     pub(super) is_all: bool,
 }
 
@@ -200,7 +202,7 @@ pub(super) struct Solution {
 struct ProbeScope<'s> {
     /// Victims of the last prefix that worked out.
     recorded: &'s [Arc<VictimBatch>],
-    /// Ask only these, not all who are eligible.
+    /// Only these victims, not all in scope.
     within: Option<&'s VictimScope>,
     /// Victims to gather at most.
     max_victims: u32,
@@ -274,8 +276,10 @@ impl Search<'_> {
         Ok(matches!(self.probe(session, generator, count, &recorded)?, Probe::Solved(_)))
     }
 
-    /// Whoever is to be found soon is found first. Else those are asked who together could lose as much and are closest to
-    /// the job, since who made room for fewer pods may be in the way of more; then everybody, however long that takes.
+    /// Probes in up to three passes. (1) The first `VICTIMS_BEFORE_FULL_BOUND` victims in eviction order: enough for
+    /// most probes. (2) Only victims of the closest queues that together could lose enough GPUs; victims recorded for a
+    /// smaller prefix are dropped if they are from other queues, since they may block a larger prefix. (3) All victims,
+    /// without a limit.
     fn probe(
         &mut self,
         session: &mut Session<'_>,

@@ -75,8 +75,8 @@ impl Search<'_> {
         victims.iter().copied().filter(|task| minds && starts(task)).collect()
     }
 
-    /// Whether the action's rules accept what a scenario did, and pods that were moved for a job that now gives way keep
-    /// a place: at home, or where consolidation may move them for the new one.
+    /// Validates a simulated scenario: the action's own rules accept it; dependent moves and victims scheduled earlier
+    /// keep a place; pods about to start still start; moves stay within the consolidation cap.
     pub(super) fn allows(&self, session: &Session<'_>, trial: &Trial<'_>, dependent_moves: &[TaskId]) -> bool {
         let moved = dependent_moves.len() - dependent_moves.iter().filter(|task| is_held(session, **task)).count();
         let most = session.policy.consolidation_moves_max.map_or(usize::MAX, |most| most as usize);
@@ -87,7 +87,7 @@ impl Search<'_> {
             && (moved == 0 || session.snapshot.job(self.problem.job).preemptible && moved <= most)
     }
 
-    /// Lets victims stay who can; whether the rest is_stable.
+    /// Reprieves victims, then checks that the result is stable.
     pub(super) fn reprieve_and_check_stable(
         &mut self,
         session: &mut Session<'_>,
@@ -113,7 +113,8 @@ impl Search<'_> {
         self.is_stable(session, trial.pending, &trial.batches, victims)
     }
 
-    /// Whether the job gets its place, and nobody loses one who has one now, if all players start anew.
+    /// Stability: replays the next cycle, with the job and all victims that do not stay pending and what they free
+    /// idle. True if the job is placed and no victim that keeps a place now loses it.
     pub(super) fn is_stable(
         &mut self,
         session: &mut Session<'_>,
@@ -222,7 +223,7 @@ fn evict(ledger: &mut Ledger<'_>, victims: &[TaskId]) -> bool {
             TaskState::Allocated(placement) | TaskState::Pipelined(placement) if !ledger.repairs.drop_placements => {
                 TaskState::Releasing(placement)
             }
-            // Placed in this very cycle: the placement is dropped, nobody is deleted.
+            // Placed in this cycle: the placement is dropped, no pod is deleted.
             TaskState::Allocated(_) | TaskState::Pipelined(_) => TaskState::Unplaced,
             TaskState::Moving { from, .. } => TaskState::Releasing(from),
             TaskState::Unplaced

@@ -1,4 +1,4 @@
-//! The order in which the players of a scenario are placed: the job and its victims.
+//! The order in which the jobs of a simulation are placed: the pending job and its victims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::queues::job_order::{JobInfo, JobKey, JobTree};
 use crate::session::Session;
 use crate::units::ResourceQuantities;
 
-/// Puts everyone into the tree whose turn matters: the players, and in their queues those who come before them.
+/// Adds the simulated jobs to the tree, and in their queues those that come before them.
 pub(super) fn fill_job_order(
     tree: &mut JobTree,
     session: &Session<'_>,

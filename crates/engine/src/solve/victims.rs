@@ -1,5 +1,5 @@
-//! Who may lose pods for whom, and in which order: least entitled queue first, then lowest priority, surplus and newest
-//! first.
+//! Victims: which jobs may lose pods for another, and in which order: least entitled queue first, then lowest priority,
+//! surplus and newest first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::units::{ResourceQuantities, Span, Timestamp};
 /// Which jobs may lose pods for a job.
 #[derive(Clone, Debug)]
 pub struct VictimScope {
-    /// The job that gets the room.
+    /// The job that needs the room.
     pub preemptor: JobId,
     /// Leaf queues of victims.
     pub queues: Vec<QueueId>,
@@ -32,7 +32,7 @@ pub struct VictimScope {
 /// The rule by which victims are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimRule {
-    /// Anyone, since nobody loses a place.
+    /// Any job, since all keep a place.
     Move,
     /// Jobs of lower priority.
     LowerPriority,
@@ -59,7 +59,7 @@ impl VictimScope {
         let preemptor = session.snapshot.job(self.preemptor);
         match self.rule {
             VictimRule::Move => {
-                // Unless it is one of those who have lost their place.
+                // Recently evicted jobs are not moved, except in favour of a job that was itself recently evicted.
                 let protected = was_recently_evicted(session, victim) && !was_recently_evicted(session, self.preemptor);
                 (!protected).then_some(EvictionMode::Whole)
             }
@@ -111,8 +111,8 @@ pub(crate) fn protection(session: &Session<'_>, eligible: &VictimScope, index: &
     found
 }
 
-/// Whether the job had to go not long ago. Who is moved may find another place than was foreseen, and then others are
-/// moved for those who lack one: with nobody left in peace that could go on for ever.
+/// Whether the job was evicted within `MOVE_COOLDOWN`. A moved pod may land elsewhere than planned and cause further
+/// moves; the cooldown ends such chains.
 fn was_recently_evicted(session: &Session<'_>, job: JobId) -> bool {
     let last = session.snapshot.job(job).last_eviction.filter(|_| session.policy.repairs.stable_moves);
     last.is_some_and(|last| (Span(0)..MOVE_COOLDOWN).contains(&session.now.since(last)))
@@ -138,10 +138,11 @@ pub struct VictimBatch {
     pub job: JobId,
     /// Its pods.
     pub tasks: Vec<TaskId>,
-    /// What each of them costs the queue; afterwards nobody knows of those that were placed in this very cycle.
+    /// What each of them costs the queue; kept here, because the cost of pods placed in this cycle is unknown once they
+    /// are evicted.
     pub costs: Vec<ResourceQuantities>,
-    /// Pods that an earlier search of this cycle moves for the job. What they move for falls away with the batch, so
-    /// they play again: they stay where they are after all, or move for whoever takes the place.
+    /// Pods that an earlier search of this cycle moves in favour of this job. If the job loses its place the moves are
+    /// pointless, so these pods are simulated again: each stays, or moves in favour of the new preemptor.
     pub dependent_moves: Vec<TaskId>,
     /// Where its pods are, those that are on a node.
     pub places: Vec<FreedGpus>,
@@ -163,7 +164,7 @@ pub struct FreedGpus {
 }
 
 impl VictimBatch {
-    /// These pods of a job, as they stand.
+    /// These pods of a job, in their present state.
     pub fn new(session: &Session<'_>, job: JobId, tasks: Vec<TaskId>) -> Self {
         let ledger = &session.ledger;
         let place = |task: &TaskId| {
@@ -255,14 +256,15 @@ pub(crate) struct Victims<'p> {
 
 #[derive(Debug)]
 enum Source<'p> {
-    /// Recorded victims are whole entries of the common order, so they are just passed over; this one is next.
+    /// Walk the shared victim order from this position and skip recorded batches.
     Common(usize),
-    /// A job has lost pods in several steps, so that what it loses next depends on that; or not all are asked.
+    /// A separate tree, where a job was recorded in several batches (its next batch depends on them) or only some
+    /// queues are asked.
     Own(Box<VictimTree<'p>>),
 }
 
 impl<'p> Victims<'p> {
-    /// All who are eligible, or only those among them.
+    /// All victims in scope, or only those within another.
     pub(crate) fn new(
         session: &Session<'_>,
         index: &'p JobIndex,

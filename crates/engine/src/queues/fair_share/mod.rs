@@ -52,7 +52,7 @@ impl QueueDemand {
     }
 }
 
-/// Divides `total` of one resource, in pieces of `unit`, and returns what nobody got.
+/// Divides `total` of one resource, in pieces of `unit`, and returns the rest.
 ///
 /// `k_value` is the influence of past usage, in millionths.
 pub fn divide(total: i64, unit: i64, k_value: i64, claims: &mut [QueueDemand]) -> i64 {
