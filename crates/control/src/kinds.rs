@@ -2,6 +2,7 @@
 //! permissions, lists of snapshot files and the simulator's API server are made from the rows: a new kind is a row here,
 //! and a file in [`objects`](crate::objects) with its type.
 
+mod object_id;
 #[cfg(test)]
 mod tests;
 
@@ -101,6 +102,15 @@ macro_rules! key_of {
     };
 }
 
+macro_rules! key_into {
+    (Namespaced $key:ident) => {
+        $key.clone()
+    };
+    (Cluster $key:ident) => {
+        $crate::key::Key::new("", $key.as_str())
+    };
+}
+
 macro_rules! key_from {
     (Namespaced $key:ident) => {
         $key
@@ -171,6 +181,19 @@ macro_rules! kinds {
             pub fn new(kind: Kind, key: Key) -> Self {
                 match kind {
                     $(Kind::$variant => Self::$variant(key_from!($scope key)),)*
+                }
+            }
+
+            pub fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$variant(_) => Kind::$variant,)*
+                }
+            }
+
+            /// Namespace and name; the namespace is empty where the kind has none.
+            pub fn key(&self) -> Key {
+                match self {
+                    $(Self::$variant(key) => key_into!($scope key),)*
                 }
             }
         }

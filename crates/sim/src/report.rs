@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::key::Key;
 use kai_control::objects::{GpuSharing, Node, Phase, Pod};
-use kai_control::scheduler::{CycleResult, Effect, PendingJob, QueueView, Settings};
+use kai_control::scheduler::{CycleResult, Effect, JobNames, PendingJob, QueueView, Settings};
 use kai_engine::units::{Ceiling, GPU, Span, compat};
 use serde::{Serialize, Serializer};
 
@@ -346,7 +346,7 @@ fn pending(cluster: &Cluster, cycle: &CycleResult, settings: &Settings) -> Vec<P
             None => crate::cluster::pod_id(&pod.key),
         };
         let (reasons, codes) = match &group {
-            Some(group) => answers.about(group),
+            Some(group) => answers.about(cluster, group),
             None => lone_reasons(cluster, pod, settings),
         };
         let key = (id.path(), id.kind.name());
@@ -362,7 +362,7 @@ fn pending(cluster: &Cluster, cycle: &CycleResult, settings: &Settings) -> Vec<P
         // Replicas of a Deployment are jobs of their own; what holds for several is said once.
         for (reason, code) in reasons.into_iter().zip(codes) {
             if !row.codes.contains(&code) {
-                row.reasons.push(cluster.in_plain_names(&reason));
+                row.reasons.push(reason);
                 row.codes.push(code);
             }
         }
@@ -387,13 +387,15 @@ impl<'a> Answers<'a> {
         Self { promised: promised.collect(), pending: pending.collect() }
     }
 
-    fn about(&self, group: &Key) -> (Vec<String>, Vec<&'static str>) {
+    fn about(&self, cluster: &Cluster, group: &Key) -> (Vec<String>, Vec<&'static str>) {
         if let Some(node) = self.promised.get(group) {
             return (vec![format!("gets its place on {node} as soon as others have left it")], vec!["Promised"]);
         }
         match self.pending.get(group) {
             Some(pending) => {
-                pending.reasons.iter().map(|explanation| (explanation.message.clone(), explanation.reason)).unzip()
+                let names = |job: &Key| cluster.workload_name(job);
+                let explanations = pending.explain(JobNames::by(&names));
+                explanations.into_iter().map(|explanation| (explanation.message, explanation.reason)).unzip()
             }
             None => (vec!["the next scheduling cycle looks at it".to_owned()], vec!["NotConsideredYet"]),
         }

@@ -88,7 +88,11 @@ impl Report {
             decisions,
             pending: cycle.pending.iter().map(|job| pending(job)).collect(),
             shares: queue_rows(&cycle.queues),
-            problems: cycle.problems.iter().map(|it| format!("{}: {}", it.object, it.explanation.message)).collect(),
+            problems: cycle
+                .problems
+                .iter()
+                .map(|it| format!("{}: {}", it.object, it.reason.explain().message))
+                .collect(),
             read_ms: ms(read),
             close_ms: ms(cost.close),
         }
@@ -108,7 +112,7 @@ fn decision(effect: &Effect) -> Option<Decision> {
             node: Some(node.clone()),
             gpu_groups: groups(gpu_groups),
             beneficiary: None,
-            why: why.clone(),
+            why: why.to_string(),
         },
         Effect::Pipeline { pod, node, gpu_groups, why, .. } => Decision {
             pod: pod.to_string(),
@@ -116,7 +120,7 @@ fn decision(effect: &Effect) -> Option<Decision> {
             node: Some(node.clone()),
             gpu_groups: groups(gpu_groups),
             beneficiary: None,
-            why: why.clone(),
+            why: why.to_string(),
         },
         Effect::Evict { pod, node, beneficiary, why, .. } => Decision {
             pod: pod.to_string(),
@@ -124,7 +128,7 @@ fn decision(effect: &Effect) -> Option<Decision> {
             node: node.clone(),
             gpu_groups: Vec::new(),
             beneficiary: beneficiary.as_ref().map(ToString::to_string),
-            why: why.clone(),
+            why: why.to_string(),
         },
         _ => return None,
     })
@@ -132,8 +136,8 @@ fn decision(effect: &Effect) -> Option<Decision> {
 
 fn pending(job: &PendingJob) -> Pending {
     Pending {
-        job: job.name.clone(),
-        reasons: job.reasons.iter().map(|explanation| explanation.message.clone()).collect(),
+        job: job.job.to_string(),
+        reasons: job.explanations().iter().map(|explanation| explanation.message.clone()).collect(),
     }
 }
 

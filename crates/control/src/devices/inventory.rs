@@ -7,6 +7,7 @@ use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{
     Alternative, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, Selection, Wanted,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cel::{Selector, Selectors, Subject};
@@ -24,7 +25,8 @@ pub struct NodeView<'w> {
 }
 
 /// Why a claim cannot be used anywhere.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ClaimFault {
     /// The pod's own name for a claim that is yet to be made from a template.
     NotMade {
@@ -64,7 +66,8 @@ pub enum ClaimFault {
 }
 
 /// Who wrote a selector.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Origin {
     Class(String),
     Request(String),
@@ -117,7 +120,8 @@ impl ClaimFault {
 }
 
 /// A selector that fails on a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SelectorError {
     pub origin: Origin,
     pub expression: String,

@@ -185,7 +185,7 @@ fn what_is_wrong_with_a_claim_is_said() {
         with_claims(&mut world, "train", |_| named.to_owned());
         let cycle = cycle(&world);
         assert!(!cycle.effects.iter().any(|effect| matches!(effect, Effect::Bind { .. })), "{cycle:?}");
-        cycle.pending[0].reasons[0].message.clone()
+        cycle.pending[0].explanations()[0].message.clone()
     };
     let mut unlabelled = claim("c", "team", &exactly(DRIVER, 1, &[]));
     unlabelled["metadata"]["labels"] = json!({});
@@ -262,7 +262,7 @@ fn a_plain_request_is_served_by_a_device_class() {
     // Nothing says that these devices may stand for plain GPUs.
     let refused = cycle_of(class(DRIVER, &[]));
     expect!["No node takes pod lab/train-0: 1 node has GPUs that only ResourceClaims can use."]
-        .assert_eq(&refused.pending[0].reasons[0].message);
+        .assert_eq(&refused.pending[0].explanations()[0].message);
 }
 
 #[test]
@@ -316,5 +316,5 @@ fn zones_are_predicted_and_charged() {
         ]
     "#]]
     .assert_debug_eq(&zones);
-    expect!["No node takes pod lab/more-0: 1 node cannot align the pod's resources in its NUMA zones as its Topology Manager demands."].assert_eq(&cycle.pending[0].reasons[0].message);
+    expect!["No node takes pod lab/more-0: 1 node cannot align the pod's resources in its NUMA zones as its Topology Manager demands."].assert_eq(&cycle.pending[0].explanations()[0].message);
 }

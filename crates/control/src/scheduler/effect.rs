@@ -1,13 +1,19 @@
 //! What a cycle decides and explains: plain data for the shell.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kai_engine::policy::Action;
-use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
+use kai_engine::units::{Ceiling, Timestamp, Triple};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::explain::JobNames;
+use super::reasons::{
+    BindReason, EvictionReason, IgnoredPod, PendingReason, PipelineReason, ProblemReason, StaleBindRequest, wire,
+};
 use crate::key::{GroupKey, Key, PodKey};
+use crate::kinds::ObjectId;
 
 /// Effects and explanations of a cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,11 +42,11 @@ pub enum Effect {
         received: Received,
         gpu_groups: Vec<GpuGroup>,
         extras: BindExtras,
-        why: String,
+        why: BindReason,
     },
     /// The pod is pipelined: it will get this node once terminating pods release the resources. Beyond the cycle only
     /// [`Effect::Nominate`] keeps the node for it.
-    Pipeline { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: String },
+    Pipeline { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: PipelineReason },
     /// Delete the pod.
     Evict {
         pod: PodKey,
@@ -50,7 +56,7 @@ pub enum Effect {
         beneficiary: Option<GroupKey>,
         /// Pods evicted or moved together with this one, itself included.
         batch: u32,
-        why: String,
+        why: EvictionReason,
     },
     /// Store the three times of a job on its pod group; `None` removes one.
     SetGroupTimestamps {
@@ -63,9 +69,9 @@ pub enum Effect {
     /// first in the next cycle.
     Nominate { pod: PodKey, node: Option<String> },
     /// Delete a bind request that failed for good or names a node that is gone.
-    DeleteBindRequest { request: Key, why: String },
+    DeleteBindRequest { request: Key, why: StaleBindRequest },
     /// Tell the owner of a pod that the scheduler ignores it, and why.
-    MarkPod { pod: PodKey, explanation: Explanation },
+    MarkPod { pod: PodKey, reason: IgnoredPod },
 }
 
 /// A shared GPU, which has its name as long as pods share it.
@@ -140,48 +146,91 @@ pub struct Explanation {
 }
 
 /// A pending job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PendingJob {
     pub job: GroupKey,
-    /// `namespace/name`.
-    pub name: String,
     /// As its owner wrote it, existing or not.
     pub queue: String,
-    pub reasons: Vec<Explanation>,
+    /// In the order in which they were met.
+    pub reasons: Vec<PendingReason>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked>,
+    /// The reasons in sentences, once somebody has asked for them.
+    #[serde(skip)]
+    explanations: OnceLock<Vec<Explanation>>,
 }
 
+impl PendingJob {
+    pub fn new(job: GroupKey, queue: String, reasons: Vec<PendingReason>, blocked: Option<Blocked>) -> Self {
+        Self { job, queue, reasons, blocked, explanations: OnceLock::new() }
+    }
+
+    /// The reasons in sentences. Made when they are first asked for.
+    pub fn explanations(&self) -> &[Explanation] {
+        self.explanations.get_or_init(|| self.explain(JobNames::default()))
+    }
+
+    /// The reasons in sentences that call jobs by these names.
+    pub fn explain(&self, names: JobNames<'_>) -> Vec<Explanation> {
+        let mut explanations: Vec<Explanation> = Vec::new();
+        for explanation in self.reasons.iter().map(|reason| reason.explain(names)) {
+            if !explanations.contains(&explanation) {
+                explanations.push(explanation);
+            }
+        }
+        explanations
+    }
+}
+
+impl PartialEq for PendingJob {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { job, queue, reasons, blocked, explanations: _ } = self;
+        (job, queue, reasons, blocked) == (&other.job, &other.queue, &other.reasons, &other.blocked)
+    }
+}
+
+impl Eq for PendingJob {}
+
 /// A queue whose limit or quota keeps a job waiting.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Blocked {
     /// The queue of the job, or one above it.
     pub queue: String,
     /// What the job asks for.
-    pub request: ResourceQuantities,
+    #[serde(with = "wire::triple")]
+    pub request: Triple,
     pub preemptible: bool,
 }
 
 /// A queue at the end of the cycle: milli-cores, bytes, millionths of a GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct QueueView {
     pub name: String,
     pub display_name: String,
     pub parent: Option<String>,
     pub priority: i32,
+    #[serde(with = "wire::ceilings")]
     pub quota: [Ceiling; 3],
+    #[serde(with = "wire::ceilings")]
     pub limit: [Ceiling; 3],
-    /// Over-quota weights in millionths.
+    /// Over-quota weights in millionths: CPU, memory, GPU.
     pub weight: [i64; 3],
-    pub fair_share: ResourceQuantities,
-    pub allocated: ResourceQuantities,
-    pub allocated_non_preemptible: ResourceQuantities,
-    pub request: ResourceQuantities,
+    #[serde(with = "wire::triple")]
+    pub fair_share: Triple,
+    #[serde(with = "wire::triple")]
+    pub allocated: Triple,
+    #[serde(with = "wire::triple")]
+    pub allocated_non_preemptible: Triple,
+    #[serde(with = "wire::triple")]
+    pub request: Triple,
 }
 
 /// An object that could not be used as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Such as `queue research`.
-    pub object: String,
-    pub explanation: Explanation,
+    pub object: ObjectId,
+    pub reason: ProblemReason,
 }

@@ -7,6 +7,7 @@ mod explain;
 mod gpu_groups;
 mod lower;
 mod outcome;
+pub mod reasons;
 mod settings;
 pub mod usage;
 mod writes;
@@ -25,6 +26,7 @@ pub use effect::{
     BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, Explanation, ExtendedDevices, GpuGroup, NumaZone,
     PendingJob, Problem, QueueView, Received, ResourceType,
 };
+pub use explain::JobNames;
 pub use settings::{NumaSettings, Settings, TaskOrder, Usage};
 pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};
 

@@ -1,29 +1,30 @@
-//! Decodes the outcome of a cycle, the inverse of `lower`: ids become names again, decisions effects, reasons explanations.
+//! Decodes the outcome of a cycle, the inverse of `lower`: ids become names again, decisions effects, reasons data with names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kai_engine::ids::{JobId, TaskId};
-use kai_engine::outcome::{Assignment, Decision, DeviceRef, EvictionCause, Outcome, Reason, Verdict};
+use kai_engine::ids::{JobId, QueueId, TaskId};
+use kai_engine::outcome::{Assignment, Cause, Decision, DeviceRef, Outcome, Reason, Side, Verdict};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
-use kai_engine::units::{GPU, QueueResource, Timestamp};
+use kai_engine::units::{GPU, QueueResource, Timestamp, Triple};
 
 use super::effect::{
-    BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, Explanation, GpuGroup, NumaZone, PendingJob, QueueView,
-    Received, ResourceType,
+    BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, GpuGroup, NumaZone, PendingJob, QueueView, Received,
+    ResourceType,
 };
-use super::explain::amounts::{as_quantity, bound, count};
+use super::explain::amounts::as_quantity;
 use super::explain::cache::ExplanationCache;
-use super::explain::{Explainer, standing};
 use super::gpu_groups::fresh_name;
-use super::lower::{Lowered, TreeFault};
+use super::lower::Lowered;
+use super::reasons::collect::{Collector, queue_ref};
+use super::reasons::{
+    BindReason, EvictionReason, PendingReason, PipelineReason, QueueHolding, ReclaimSide, SubGroupFault,
+};
 use crate::devices::Written;
-use crate::duration;
 use crate::objects::PodGroup;
 use crate::world::World;
-use kai_api::keys::reason;
 
 /// The result of a cycle; and by job the explanations that depend on the reasons alone, for the next cycle.
 pub(super) fn decode<'w>(
@@ -34,7 +35,7 @@ pub(super) fn decode<'w>(
     last: Option<&ExplanationCache>,
 ) -> (CycleResult, Vec<Option<Arc<PendingJob>>>) {
     let decoder = OutcomeDecoder {
-        explainer: Explainer::new(world, lowered),
+        collector: Collector::new(world, lowered),
         world,
         lowered,
         outcome,
@@ -63,7 +64,7 @@ pub(super) fn decode<'w>(
 
 struct OutcomeDecoder<'a, 'w> {
     world: &'a World,
-    explainer: Explainer<'a, 'w>,
+    collector: Collector<'a, 'w>,
     lowered: &'a Lowered<'w>,
     outcome: &'a Outcome,
     /// Pods bound in this cycle, by job.
@@ -115,14 +116,14 @@ impl OutcomeDecoder<'_, '_> {
                 received: self.received(*task, assignment),
                 gpu_groups: self.gpu_groups(assignment),
                 extras: self.extras(*task, assignment),
-                why: self.why_bound(*task),
+                why: self.bind_reason(*task),
             },
             Decision::Pipeline { task, assignment } => Effect::Pipeline {
                 pod: self.lowered.names.tasks[task.index()].clone(),
                 job: self.job_of(*task),
                 node: self.lowered.names.nodes[assignment.node.index()].to_owned(),
                 gpu_groups: self.gpu_groups(assignment),
-                why: self.why_pipelined(*task),
+                why: self.pipeline_reason(*task),
             },
             Decision::Evict { task, cause } => Effect::Evict {
                 pod: self.lowered.names.tasks[task.index()].clone(),
@@ -135,8 +136,8 @@ impl OutcomeDecoder<'_, '_> {
                     .map(|node| self.lowered.names.nodes[node.index()].to_owned()),
                 action: cause.action,
                 beneficiary: cause.preemptor.and_then(|job| self.lowered.names.job(job.index()).cloned()),
-                batch: cause.gang_size,
-                why: self.why_evicted(*task, cause),
+                batch: cause.batch,
+                why: self.eviction_reason(*task, cause),
             },
         }
     }
@@ -216,84 +217,68 @@ impl OutcomeDecoder<'_, '_> {
         }
     }
 
-    fn why_bound(&self, task: TaskId) -> String {
+    fn bind_reason(&self, task: TaskId) -> BindReason {
         let job = self.lowered.snapshot.task(task).job;
-        let pods = self.bound_together.get(&job).copied().unwrap_or(1);
-        let together = if pods == 1 {
-            "fits".to_owned()
-        } else {
-            format!("fits together with {}", count(pods - 1, "more pod", "more pods"))
-        };
-        match self.queue_standing(task) {
-            Some(standing) => format!("{together}; {standing}"),
-            None => together,
-        }
+        BindReason { together: self.bound_together.get(&job).copied().unwrap_or(1), queue: self.queue_holding(task) }
     }
 
     /// What the queue of a pod holds of the pod's main resource.
-    fn queue_standing(&self, task: TaskId) -> Option<String> {
-        let snapshot = &self.lowered.snapshot;
-        let row = snapshot.task(task);
-        let queue = snapshot.job(row.job).queue?;
-        let state = self.outcome.queue_states.get(queue.index())?;
-        let resource = if snapshot.shape(row.shape).needs_gpu() { QueueResource::Gpu } else { QueueResource::Cpu };
-        let name = self.lowered.names.queues[queue.index()].shown();
-        let holds = standing(resource, state.allocated.get(resource), state.fair_share.get(resource));
-        Some(format!("queue {name} now holds {holds}"))
+    fn queue_holding(&self, task: TaskId) -> Option<QueueHolding> {
+        let queue = self.lowered.snapshot.job(self.lowered.snapshot.task(task).job).queue?;
+        let state = self.outcome.shares.get(queue.index())?;
+        Some(self.holding(task, queue, state.allocated, state.fair_share))
     }
 
-    fn why_pipelined(&self, task: TaskId) -> String {
-        let moved =
-            matches!(self.lowered.snapshot.task(task).status, Status::Running | Status::Bound | Status::Binding);
-        if moved {
-            "pipelined: moves here when its pod on the other node has terminated".to_owned()
-        } else {
-            "pipelined: starts here when terminating pods release the resources".to_owned()
+    fn holding(&self, task: TaskId, queue: QueueId, allocated: Triple, fair_share: Triple) -> QueueHolding {
+        let snapshot = &self.lowered.snapshot;
+        let needs_gpu = snapshot.shape(snapshot.task(task).shape).needs_gpu();
+        let resource = if needs_gpu { QueueResource::Gpu } else { QueueResource::Cpu };
+        QueueHolding {
+            queue: queue_ref(self.lowered, queue),
+            resource,
+            allocated: allocated.get(resource),
+            fair_share: fair_share.get(resource),
         }
     }
 
-    fn why_evicted(&self, task: TaskId, cause: &EvictionCause) -> String {
+    fn pipeline_reason(&self, task: TaskId) -> PipelineReason {
+        match self.lowered.snapshot.task(task).status {
+            Status::Running | Status::Bound | Status::Binding => PipelineReason::Moves,
+            _ => PipelineReason::Waits,
+        }
+    }
+
+    fn eviction_reason(&self, task: TaskId, cause: &Cause) -> EvictionReason {
         let snapshot = &self.lowered.snapshot;
         let own = snapshot.job(snapshot.task(task).job);
-        let other = cause.preemptor.map(|job| {
-            let name = self.lowered.names.job(job.index()).map_or_else(String::new, ToString::to_string);
-            (name, snapshot.job(job))
-        });
-        match (cause.action, other) {
-            (Action::Preempt, Some((name, job))) => {
-                format!("makes room for job {name} of higher priority, {} over {}", job.priority, own.priority)
-            }
-            (Action::Consolidate, Some((name, _))) => format!("moves to another node to make room for job {name}"),
-            (Action::Reclaim, Some((name, _))) => self.why_reclaimed(task, cause, &name),
-            (Action::EvictStale, _) => match own.stale_since {
-                Some(since) => {
-                    format!("its job has run without the pods it needs for {}", duration::show(self.now.since(since)))
-                }
-                None => "its job runs without the pods it needs".to_owned(),
+        let preemptor = cause.preemptor.and_then(|job| Some((self.lowered.names.job(job.index())?.clone(), job)));
+        match (cause.action, preemptor) {
+            (Action::Preempt, Some((preemptor, job))) => EvictionReason::Preemption {
+                preemptor,
+                preemptor_priority: snapshot.job(job).priority,
+                priority: own.priority,
             },
-            (_, Some((name, _))) => format!("makes room for job {name}"),
-            (_, None) => "makes room for another job".to_owned(),
+            (Action::Consolidate, Some((preemptor, _))) => EvictionReason::Consolidation { preemptor },
+            (Action::Reclaim, Some((preemptor, _))) => {
+                let side = |side: &Side| self.reclaim_side(task, side);
+                let sides = cause.sides.as_ref();
+                EvictionReason::Reclaim {
+                    preemptor,
+                    victim_queue: sides.map(|(victim, _)| side(victim)),
+                    preemptor_queue: sides.map(|(_, winner)| side(winner)),
+                }
+            }
+            (Action::EvictStale, _) => {
+                EvictionReason::StaleGang { since: own.stale_since.map(|since| self.now.since(since)) }
+            }
+            (_, preemptor) => EvictionReason::Other { preemptor: preemptor.map(|(key, _)| key) },
         }
     }
 
-    fn why_reclaimed(&self, task: TaskId, cause: &EvictionCause, name: &str) -> String {
-        let snapshot = &self.lowered.snapshot;
-        let resource =
-            if snapshot.shape(snapshot.task(task).shape).needs_gpu() { QueueResource::Gpu } else { QueueResource::Cpu };
-        let Some((victim, winner)) = &cause.reclaim_sides else {
-            return format!("makes room for job {name} of another queue");
-        };
-        let side = |side: &kai_engine::outcome::ReclaimSide| {
-            let row = &snapshot.queues[side.queue.index()];
-            format!(
-                "queue {} held {}, quota {}, priority {}",
-                self.lowered.names.queues[side.queue.index()].shown(),
-                standing(resource, side.allocated.get(resource), side.fair_share.get(resource)),
-                bound(resource, row.quota[resource as usize]),
-                row.priority
-            )
-        };
-        format!("makes room for job {name}: {}; {}", side(victim), side(winner))
+    fn reclaim_side(&self, task: TaskId, side: &Side) -> ReclaimSide {
+        let row = &self.lowered.snapshot.queues[side.queue.index()];
+        let holding = self.holding(task, side.queue, side.allocated, side.fair_share);
+        ReclaimSide { quota: row.quota[holding.resource as usize], priority: row.priority, holding }
     }
 
     fn group(&self, job: JobId) -> Option<&PodGroup> {
@@ -308,7 +293,7 @@ impl OutcomeDecoder<'_, '_> {
             verdicts[verdict.job.index()] = Some(verdict);
         }
         let mut explained = vec![None; jobs];
-        let faults: BTreeMap<usize, &TreeFault> =
+        let faults: BTreeMap<usize, &SubGroupFault> =
             self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
         let placed = self.placed();
         let snapshot = &self.lowered.snapshot;
@@ -318,8 +303,8 @@ impl OutcomeDecoder<'_, '_> {
             let (mut waiting, mut pipelined) = (0, 0);
             for task in snapshot.job_tasks(job).filter(waits) {
                 let placed = placed.get(&task);
-                waiting += usize::from(placed != Some(&Placed::Bound));
-                pipelined += usize::from(placed == Some(&Placed::Pipelined));
+                waiting += u32::from(placed != Some(&Placed::Bound));
+                pipelined += u32::from(placed == Some(&Placed::Pipelined));
             }
             if waiting == 0 {
                 continue;
@@ -334,26 +319,18 @@ impl OutcomeDecoder<'_, '_> {
             }
             let Some(group) = self.group(job) else { continue };
             let mut reasons = match (fault, verdict) {
-                (Some(fault), _) => vec![fault.explain()],
-                (None, Some(verdict)) => self.explainer.reasons(group, &verdict.reasons),
+                (Some(fault), _) => vec![PendingReason::InvalidPodGroup { fault: (*fault).clone() }],
+                (None, Some(verdict)) => self.collector.reasons(group, &verdict.reasons),
                 (None, None) => Vec::new(),
             };
             if pipelined > 0 {
-                reasons.insert(0, pipelined_explanation(pipelined, waiting));
+                reasons.insert(0, PendingReason::Pipelined { pipelined, waiting });
             }
             if reasons.is_empty() {
-                reasons.push(Explanation {
-                    reason: reason::UNSCHEDULABLE,
-                    message: "Not attempted in this cycle.".to_owned(),
-                });
+                reasons.push(PendingReason::NotAttempted);
             }
-            let waits = Arc::new(PendingJob {
-                job: group.key.clone(),
-                name: group.key.to_string(),
-                queue: group.queue.clone(),
-                reasons,
-                blocked: verdict.and_then(|verdict| self.blocked(verdict)),
-            });
+            let blocked = verdict.and_then(|verdict| self.blocked(verdict));
+            let waits = Arc::new(PendingJob::new(group.key.clone(), group.queue.clone(), reasons, blocked));
             if verdict.is_some() && pipelined == 0 {
                 explained[job.index()] = Some(Arc::clone(&waits));
             }
@@ -403,13 +380,6 @@ impl OutcomeDecoder<'_, '_> {
         })
         .collect()
     }
-}
-
-fn pipelined_explanation(pipelined: usize, waiting: usize) -> Explanation {
-    let who =
-        if pipelined == waiting { "Its pods".to_owned() } else { format!("{pipelined} of its {waiting} waiting pods") };
-    let message = format!("{who} are pipelined and start when terminating pods release their nodes.");
-    Explanation { reason: reason::PIPELINED, message }
 }
 
 /// What a cycle did with a waiting pod.

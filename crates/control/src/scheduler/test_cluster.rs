@@ -262,20 +262,21 @@ pub(super) fn render(cycle: &CycleResult) -> String {
                 writeln!(text, "nominate {} {}", pod.name, node.as_deref().unwrap_or("nowhere"))
             }
             Effect::DeleteBindRequest { request, why } => writeln!(text, "delete bind request {}: {why}", request.name),
-            Effect::MarkPod { pod, explanation: Explanation { reason, message } } => {
+            Effect::MarkPod { pod, reason } => {
+                let Explanation { reason, message } = reason.explain();
                 writeln!(text, "mark {}: {reason}: {message}", pod.name)
             }
         }
         .expect("text takes everything");
     }
     for job in &cycle.pending {
-        for Explanation { reason, message } in &job.reasons {
+        for Explanation { reason, message } in job.explanations() {
             writeln!(text, "{} waits: {reason}: {message}", job.job.name).expect("text takes everything");
         }
     }
     for problem in &cycle.problems {
-        writeln!(text, "{}: {}: {}", problem.object, problem.explanation.reason, problem.explanation.message)
-            .expect("text takes everything");
+        let Explanation { reason, message } = problem.reason.explain();
+        writeln!(text, "{}: {reason}: {message}", problem.object).expect("text takes everything");
     }
     text
 }

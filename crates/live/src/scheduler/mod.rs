@@ -294,7 +294,7 @@ impl Shell {
     }
 
     fn complain(&mut self, done: &CycleResult) {
-        let line = |problem: &Problem| format!("{}: {}", problem.object, problem.explanation.message);
+        let line = |problem: &Problem| format!("{}: {}", problem.object, problem.reason.explain().message);
         let complaints: BTreeSet<String> = done.problems.iter().map(line).collect();
         for new in complaints.difference(&self.complaints) {
             tracing::warn!("{new}");

@@ -191,14 +191,22 @@ mod tests {
     }
 
     fn bind(name: &str, group: &str) -> Effect {
-        let Effect::Pipeline { pod, job, node, gpu_groups, why } = promise(name, group) else { unreachable!() };
+        let Effect::Pipeline { pod, job, node, gpu_groups, .. } = promise(name, group) else { unreachable!() };
         let received = kai_control::scheduler::Received {
             kind: kai_control::scheduler::ResourceType::Regular,
             devices: 1,
             portion: 1,
         };
         let extras = kai_control::scheduler::BindExtras::default();
-        Effect::Bind { pod, job, node, received, gpu_groups, extras, why }
+        Effect::Bind {
+            pod,
+            job,
+            node,
+            received,
+            gpu_groups,
+            extras,
+            why: kai_control::scheduler::reasons::BindReason::default(),
+        }
     }
 
     fn preempt(victim: &str, winner: &str) -> Effect {

@@ -3,6 +3,7 @@
 use expect_test::{Expect, expect};
 use kai_control::Object;
 use kai_control::key::PodKey;
+use kai_control::scheduler::reasons::{EvictionReason, PipelineReason};
 use kai_control::scheduler::{PendingJob, QueueView};
 use kai_engine::units::{Ceiling, ResourceQuantities};
 use serde_json::{Value, json};
@@ -93,8 +94,7 @@ impl Case {
         self.performed = Performed::default();
         self.cycle.queues.push(view("nobody", ResourceQuantities::ZERO));
         let job = GroupKey::new("t", "g");
-        let (name, queue, reasons) = (job.to_string(), "team".to_owned(), Vec::new());
-        self.cycle.pending.push(PendingJob { job, name, queue, reasons, blocked: None }.into());
+        self.cycle.pending.push(PendingJob::new(job, "team".to_owned(), Vec::new(), None).into());
     }
 
     fn check(&self, expected: &Expect) {
@@ -122,7 +122,7 @@ pub(super) fn eviction(name: &str, group: &str, action: Action, for_whom: Option
         action,
         beneficiary: for_whom.map(|group| GroupKey::new("t", group)),
         batch: 1,
-        why: String::new(),
+        why: EvictionReason::Other { preemptor: None },
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn promise(name: &str, group: &str) -> Effect {
         job: GroupKey::new("t", group),
         node: "n".to_owned(),
         gpu_groups: Vec::new(),
-        why: String::new(),
+        why: PipelineReason::Waits,
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, label};
+use kai_control::ObjectId;
 use kai_control::key::{Key, PodKey};
-use kai_control::scheduler::{BindExtras, CycleResult, Effect, GpuGroup, ResourceType};
+use kai_control::scheduler::reasons::PendingReason;
+use kai_control::scheduler::{BindExtras, CycleResult, Effect, Explanation, GpuGroup, JobNames, ResourceType};
 use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 
@@ -35,16 +37,8 @@ impl Cluster {
             }
         }
         for problem in &cycle.problems {
-            if let Some(id) = named_object(&problem.object) {
-                self.journal.add_if_changed(
-                    self.now,
-                    Event::Warn,
-                    &id,
-                    None,
-                    problem.explanation.reason,
-                    problem.explanation.message.clone(),
-                );
-            }
+            let Explanation { reason, message } = problem.reason.explain();
+            self.journal.add_if_changed(self.now, Event::Warn, &object_id(&problem.object), None, reason, message);
         }
         self.note_waiting(cycle, &performed);
         performed
@@ -60,7 +54,7 @@ impl Cluster {
             Effect::Bind { pod, node, received, gpu_groups, extras, why, .. } => {
                 self.bind(pod, node, received.kind, gpu_groups, extras)?;
                 self.give_devices(pod, extras);
-                self.note(Event::Bind, &pod_id(pod), Some(node), self.in_plain_names(why));
+                self.note(Event::Bind, &pod_id(pod), Some(node), why.to_string());
                 performed.bound.insert(pod.clone());
             }
             Effect::Pipeline { pod, node, why, .. } => {
@@ -70,7 +64,7 @@ impl Cluster {
                 }
                 // A pod that is evicted and promised another place in one go is moved; that is said once.
                 if !performed.evicted.contains(pod) {
-                    let why = self.in_plain_names(why);
+                    let why = why.to_string();
                     self.journal.add_if_changed(self.now, Event::Promise, &id, Some(node), node, why);
                 }
                 performed.promised.insert(pod.clone());
@@ -82,7 +76,7 @@ impl Cluster {
                     return Err(format!("{id} was evicted, but is over already"));
                 }
                 let node = node_of(value).map(str::to_owned);
-                let why = self.in_plain_names(why);
+                let why = why.explain(JobNames::by(&|job| self.workload_name(job)));
                 let why = match (self.expect_replacement(&id), destinations.get(pod)) {
                     (true, Some(destination)) => format!("{why}; its new place is on {destination}"),
                     (true, None) => why,
@@ -101,16 +95,9 @@ impl Cluster {
                 ];
                 self.store.change(&group_id(job), |group| write_times(group, &times));
             }
-            Effect::MarkPod { pod, explanation } => {
-                let id = pod_id(pod);
-                self.journal.add_if_changed(
-                    self.now,
-                    Event::Warn,
-                    &id,
-                    None,
-                    explanation.reason,
-                    explanation.message.clone(),
-                );
+            Effect::MarkPod { pod, reason } => {
+                let Explanation { reason, message } = reason.explain();
+                self.journal.add_if_changed(self.now, Event::Warn, &pod_id(pod), None, reason, message);
             }
             Effect::Nominate { pod, node } => {
                 let id = pod_id(pod);
@@ -187,12 +174,13 @@ impl Cluster {
                 // Replicas of a Deployment are jobs of their own, but one is enough to tell.
                 continue;
             }
-            let dedup_key: Vec<&str> = pending.reasons.iter().map(|explanation| explanation.reason).collect();
+            let dedup_key: Vec<&str> = pending.reasons.iter().map(PendingReason::code).collect();
             let dedup_key = dedup_key.join(" ");
             if self.journal.has_changed(Event::Wait, &id, &dedup_key) {
                 // The first obstacle is the one that was met first; the report at the end has all of them.
                 let first = pending.reasons.first();
-                let why = first.map(|reason| self.in_plain_names(&reason.message)).unwrap_or_default();
+                let names = |job: &Key| self.workload_name(job);
+                let why = first.map(|reason| reason.explain(JobNames::by(&names)).message).unwrap_or_default();
                 self.journal.add_if_changed(self.now, Event::Wait, &id, None, &dedup_key, why);
             }
             named.insert(id);
@@ -200,17 +188,9 @@ impl Cluster {
         self.journal.retain(Event::Wait, &named);
     }
 
-    /// A sentence with pod groups called by the workloads that people know.
-    pub(crate) fn in_plain_names(&self, sentence: &str) -> String {
-        let plain = |word: &str| {
-            let name = word.trim_end_matches(['.', ',', ';', ':', ')']);
-            let (namespace, group) = name.split_once('/')?;
-            let key = Key::new(namespace, group);
-            let known = self.world().pod_groups.contains_key(&key);
-            known.then(|| format!("{}{}", self.workload_of(&key).path(), &word[name.len()..]))
-        };
-        let words = sentence.split(' ').map(|word| plain(word).unwrap_or_else(|| word.to_owned()));
-        words.collect::<Vec<_>>().join(" ")
+    /// What sentences call a job.
+    pub(crate) fn workload_name(&self, job: &Key) -> String {
+        self.workload_of(job).path()
     }
 
     /// What people call a job: the topmost object that the pod group was made for, if it is known.
@@ -231,14 +211,9 @@ fn destination(effect: &Effect) -> Option<(&PodKey, &str)> {
     }
 }
 
-/// The object of a complaint such as `queue research` or `pod group team/train`.
-fn named_object(words: &str) -> Option<Id> {
-    let (kind, name) = words.rsplit_once(' ')?;
-    let kind = Kind::parse(&kind.replace(' ', ""))?;
-    Some(match name.split_once('/') {
-        Some((namespace, name)) => Id::namespaced(kind, namespace, name),
-        None => Id::cluster(kind, name),
-    })
+fn object_id(object: &ObjectId) -> Id {
+    let (kind, Key { namespace, name }) = (Kind::from(object.kind()), object.key());
+    if namespace.is_empty() { Id::cluster(kind, name) } else { Id::namespaced(kind, namespace, name) }
 }
 
 pub(crate) fn pod_id(key: &PodKey) -> Id {

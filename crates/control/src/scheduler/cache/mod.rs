@@ -326,6 +326,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::scheduler::reasons::{BindReason, EvictionReason, StaleBindRequest};
     use crate::scheduler::{Received, ResourceType};
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
@@ -370,7 +371,7 @@ mod tests {
             received: Received { kind: ResourceType::Regular, devices: 1, portion: 1_000_000 },
             gpu_groups: Vec::new(),
             extras: crate::scheduler::BindExtras::default(),
-            why: String::new(),
+            why: BindReason::default(),
         }
     }
 
@@ -382,7 +383,7 @@ mod tests {
             action: Action::Reclaim,
             beneficiary: None,
             batch: 1,
-            why: String::new(),
+            why: EvictionReason::Other { preemptor: None },
         }
     }
 
@@ -438,7 +439,7 @@ mod tests {
     fn the_end_of_an_earlier_request_of_the_same_name_does_not_undo_it() {
         let mut known = with_pod();
         known.on_apply(failed_request("old"));
-        known.assume(&Effect::DeleteBindRequest { request: key(), why: String::new() }, NOW);
+        known.assume(&Effect::DeleteBindRequest { request: key(), why: StaleBindRequest::EarlierPod }, NOW);
         known.assume(&bind("new"), NOW);
         known.on_apply(failed_request("old"));
         assert_eq!(bound_to(&known), Some("new"), "the old one does not confirm the new one");

@@ -6,6 +6,7 @@ use kai_engine::units::{Ceiling, GPU, QueueResource};
 
 use crate::objects::resources::{ScalarUnit, scalar_unit};
 use crate::quantity::decimal;
+use crate::scheduler::reasons::{Amount, Unit};
 
 /// Bytes of a gigabyte, as vendors count.
 const GB: i64 = 1_000_000_000;
@@ -45,18 +46,26 @@ pub(in crate::scheduler) fn called(resource: QueueResource) -> &'static str {
     }
 }
 
-/// An amount of a snapshot column.
-pub(in crate::scheduler) fn column_amount(column: usize, name: &str, value: i64) -> String {
-    match column {
-        CPU => amount(QueueResource::Cpu, value),
-        MEMORY => amount(QueueResource::Memory, value),
-        GPUS => amount(QueueResource::Gpu, value),
-        PODS => counted(value, 1, "pod slot", "pod slots"),
-        _ if is_bytes(name) => format!("{} GB of {name}", decimal(value, GB)),
-        _ => match scalar_unit(name) {
-            Some(ScalarUnit::Milli) => format!("{} {name}", decimal(value, 1000)),
-            _ => format!("{value} {name}"),
-        },
+/// An amount of a resource of nodes: `value` instead of the amount's own.
+pub(super) fn node_amount(amount: &Amount, value: i64) -> String {
+    let name = &amount.resource;
+    match amount.unit {
+        Unit::MilliCores => self::amount(QueueResource::Cpu, value),
+        Unit::MicroGpus => self::amount(QueueResource::Gpu, value),
+        Unit::Bytes if name == "memory" => self::amount(QueueResource::Memory, value),
+        Unit::Bytes => format!("{} GB of {name}", decimal(value, GB)),
+        Unit::Milli => format!("{} {name}", decimal(value, 1000)),
+        Unit::One if name == "pods" => counted(value, 1, "pod slot", "pod slots"),
+        Unit::One => format!("{value} {name}"),
+    }
+}
+
+/// What a resource of nodes is called.
+pub(super) fn resource_name(amount: &Amount) -> &str {
+    match amount.unit {
+        Unit::MilliCores => "CPU",
+        Unit::MicroGpus => "GPUs",
+        _ => &amount.resource,
     }
 }
 
@@ -74,10 +83,6 @@ pub(in crate::scheduler) fn as_quantity(column: usize, names: &[&str], value: i6
         },
     };
     (name.to_owned(), quantity)
-}
-
-fn is_bytes(name: &str) -> bool {
-    matches!(name, "ephemeral-storage" | "storage") || name.starts_with("hugepages-")
 }
 
 fn counted(value: i64, parts: i64, one: &str, many: &str) -> String {
@@ -102,8 +107,11 @@ mod tests {
         assert_eq!(amount(QueueResource::Cpu, 1_500), "1.5 CPU cores");
         assert_eq!(amount(QueueResource::Memory, 16 * GB), "16 GB of memory");
         assert_eq!(bound(QueueResource::Gpu, Ceiling::Unlimited), "Unlimited");
-        assert_eq!(column_amount(4, "nvidia.com/mig-1g.5gb", 2), "2 nvidia.com/mig-1g.5gb");
-        assert_eq!(column_amount(4, "example.com/nic", 1_500), "1.5 example.com/nic");
-        assert_eq!(column_amount(4, "ephemeral-storage", 5 * GB), "5 GB of ephemeral-storage");
+        let shown = |resource: &str, value: i64, unit: Unit| {
+            node_amount(&Amount { resource: resource.to_owned(), value, unit }, value)
+        };
+        assert_eq!(shown("nvidia.com/mig-1g.5gb", 2, Unit::One), "2 nvidia.com/mig-1g.5gb");
+        assert_eq!(shown("example.com/nic", 1_500, Unit::Milli), "1.5 example.com/nic");
+        assert_eq!(shown("ephemeral-storage", 5 * GB, Unit::Bytes), "5 GB of ephemeral-storage");
     }
 }

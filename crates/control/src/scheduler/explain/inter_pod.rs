@@ -1,100 +1,54 @@
 //! Which other pods, or the lack of which, keep a pod from nodes.
 
-use kai_engine::ids::{PodMatcherId, TaskId};
-use kai_engine::outcome::InterPodObstacle;
-
 use super::amounts::count;
-use crate::key::PodKey;
-use crate::scheduler::lower::{CrowdName, Lowered};
+use crate::scheduler::reasons::{InterPodRule, OtherPods};
 
 /// What stands in the way on a number of nodes.
-pub(super) fn phrase(lowered: &Lowered<'_>, obstacle: InterPodObstacle, number: u32) -> String {
+pub(super) fn phrase(rule: &InterPodRule, number: u32) -> String {
     let nodes = count(number, "node", "nodes");
     let (has, lacks, is) = if number == 1 { ("has", "lacks", "is") } else { ("have", "lack", "are") };
-    let CrowdName { key, selector, claim } = &lowered.names.matchers[matcher(obstacle).index()];
-    match obstacle {
-        InterPodObstacle::NoMatchingPod(_) => {
+    match rule {
+        InterPodRule::Affinity { topology_key: key, selector, .. } => {
             format!("{nodes} {has} no pod with {selector} in the same {key}, as its pod affinity asks for")
         }
-        InterPodObstacle::AntiAffinity(matcher) => {
-            let somebody = somebody(lowered, matcher);
-            match claim {
-                Some(claim) => {
-                    format!("{nodes} cannot have it while {somebody} uses claim {claim}, which is ReadWriteOncePod")
-                }
-                None => {
-                    format!(
-                        "{nodes} {is} in the same {key} as {somebody}, from which its pod anti-affinity keeps it apart"
-                    )
-                }
-            }
+        InterPodRule::ExclusiveClaim { claim, pods } => {
+            format!("{nodes} cannot have it while {} uses claim {claim}, which is ReadWriteOncePod", somebody(pods))
         }
-        InterPodObstacle::ExistingAntiAffinity(matcher) => {
-            format!(
-                "{nodes} {is} in the same {key} as {}, whose pod anti-affinity keeps it away",
-                somebody(lowered, matcher)
-            )
+        InterPodRule::AntiAffinity { topology_key: key, pods } => format!(
+            "{nodes} {is} in the same {key} as {}, from which its pod anti-affinity keeps it apart",
+            somebody(pods)
+        ),
+        InterPodRule::ExistingAntiAffinity { topology_key: key, pods } => {
+            format!("{nodes} {is} in the same {key} as {}, whose pod anti-affinity keeps it away", somebody(pods))
         }
-        InterPodObstacle::Skew(_) => format!(
+        InterPodRule::Spread { topology_key: key, selector } => format!(
             "{nodes} {has} too many pods with {selector} in the same {key} already, by its topology spread constraint"
         ),
-        InterPodObstacle::NoDomain(_) => {
+        InterPodRule::NoTopologyLabel { topology_key: key } => {
             format!("{nodes} {lacks} the label {key}, by which it is to be placed among other pods")
         }
     }
 }
 
 /// What would help.
-pub(super) fn hint(lowered: &Lowered<'_>, task: TaskId, obstacle: InterPodObstacle) -> Option<String> {
-    let CrowdName { key, selector, .. } = &lowered.names.matchers[matcher(obstacle).index()];
-    match obstacle {
-        // One that is itself among them was looking for pods that were tried with it.
-        InterPodObstacle::NoMatchingPod(matcher)
-            if members(lowered, matcher).next().is_none() && !is_part_of(lowered, task, matcher) =>
-        {
-            Some(format!(
-                "No pod that runs has {selector}: compare spec.affinity.podAffinity with the labels of pods, and their \
-                 namespaces."
-            ))
-        }
-        InterPodObstacle::NoDomain(_) => Some(format!("Label the nodes with {key}.")),
-        InterPodObstacle::NoMatchingPod(_)
-        | InterPodObstacle::AntiAffinity(_)
-        | InterPodObstacle::ExistingAntiAffinity(_)
-        | InterPodObstacle::Skew(_) => None,
+pub(super) fn hint(rule: &InterPodRule) -> Option<String> {
+    match rule {
+        InterPodRule::Affinity { selector, no_match_anywhere: true, .. } => Some(format!(
+            "No pod that runs has {selector}: compare spec.affinity.podAffinity with the labels of pods, and their \
+             namespaces."
+        )),
+        InterPodRule::NoTopologyLabel { topology_key } => Some(format!("Label the nodes with {topology_key}.")),
+        InterPodRule::Affinity { .. }
+        | InterPodRule::ExclusiveClaim { .. }
+        | InterPodRule::AntiAffinity { .. }
+        | InterPodRule::ExistingAntiAffinity { .. }
+        | InterPodRule::Spread { .. } => None,
     }
 }
 
-fn matcher(obstacle: InterPodObstacle) -> PodMatcherId {
-    let (InterPodObstacle::NoMatchingPod(matcher)
-    | InterPodObstacle::AntiAffinity(matcher)
-    | InterPodObstacle::ExistingAntiAffinity(matcher)
-    | InterPodObstacle::Skew(matcher)
-    | InterPodObstacle::NoDomain(matcher)) = obstacle;
-    matcher
-}
-
-fn is_part_of(lowered: &Lowered<'_>, task: TaskId, matcher: PodMatcherId) -> bool {
-    let snapshot = &lowered.snapshot;
-    let list = snapshot.task(task).matchers.map(|list| &snapshot.matcher_lists[list as usize]);
-    list.is_some_and(|list| list.binary_search(&matcher).is_ok())
-}
-
-/// Pods of a matcher that were on a node when the cycle began, those of jobs first.
-fn members<'a, 'w>(lowered: &'a Lowered<'w>, matcher: PodMatcherId) -> impl Iterator<Item = &'w PodKey> + use<'a, 'w> {
-    let snapshot = &lowered.snapshot;
-    let counts = move |list: u32| snapshot.matcher_lists[list as usize].binary_search(&matcher).is_ok();
-    let tasks = snapshot.tasks.iter().zip(&lowered.names.tasks);
-    let tasks = tasks.filter(move |(task, _)| task.node.is_some() && task.matchers.is_some_and(counts));
-    let unmanaged_pods = snapshot.unmanaged_pods.iter().zip(&lowered.names.unmanaged_pods);
-    let unmanaged_pods = unmanaged_pods.filter(move |(unmanaged_pod, _)| unmanaged_pod.matchers.is_some_and(counts));
-    tasks.map(|(_, key)| *key).chain(unmanaged_pods.map(|(_, key)| *key))
-}
-
-/// `pod lab/web-0 and 3 more`; pods that were placed in this very cycle are not named.
-fn somebody(lowered: &Lowered<'_>, matcher: PodMatcherId) -> String {
-    let mut members = members(lowered, matcher);
-    match (members.next(), members.count()) {
+/// `pod lab/web-0 or one of 3 more`; pods that were placed in this very cycle are not named.
+fn somebody(pods: &OtherPods) -> String {
+    match (&pods.first, pods.more) {
         (None, _) => "another pod".to_owned(),
         (Some(pod), 0) => format!("pod {pod}"),
         (Some(pod), more) => format!("pod {pod} or one of {more} more"),

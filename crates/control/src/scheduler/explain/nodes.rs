@@ -1,118 +1,98 @@
 //! Why no node takes a pod: the number of nodes by reason, what the best one lacks, what would help.
 
-use kai_engine::Snapshot;
-use kai_engine::ids::{ClaimId, TaskId};
-use kai_engine::outcome::ClaimObstacle;
-use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
-use kai_engine::snapshot::{GPUS, GpuAsk, NodeRule};
-use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
-
-use super::amounts::{called, column_amount, count};
-use super::{inter_pod, volumes};
-use crate::devices::{ClaimFault, SelectorError, Written};
-use crate::scheduler::lower::Lowered;
-
-/// The most that any one node has, by column.
-pub(super) fn largest(snapshot: &Snapshot) -> Vec<i64> {
-    let mut largest = vec![0; snapshot.columns.len()];
-    for row in snapshot.nodes.allocatable.chunks_exact(largest.len()) {
-        for (most, amount) in largest.iter_mut().zip(row) {
-            *most = (*most).max(*amount);
-        }
-    }
-    largest
-}
+use super::amounts::{called, count, node_amount, resource_name};
+use super::inter_pod;
+use crate::devices::{ClaimFault, SelectorError};
+use crate::key::Key;
+use crate::quantity::decimal;
+use crate::scheduler::reasons::{Amount, ClaimRefusal, GpuRequest, NodeObstacle, NodeObstacles, NodeRule};
+use kai_engine::units::GPU;
 
 /// What stands in the way, most frequent first, and a hint about the most frequent.
-pub(super) fn sentence(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, tally: &ObstacleCounts) -> String {
-    if lowered.names.nodes.is_empty() {
+pub(super) fn sentence(obstacles: &NodeObstacles) -> String {
+    if obstacles.nodes == 0 {
         return "the node pool has no nodes.".to_owned();
     }
-    let mut counts: Vec<(u32, String, &NodeObstacle)> = tally
+    let mut counts: Vec<(u32, String, &NodeObstacle)> = obstacles
         .counts
         .iter()
-        .map(|(obstacle, number)| (*number, phrase(lowered, task, obstacle, *number), obstacle))
+        .map(|count| (count.nodes, phrase(&count.obstacle, count.nodes), &count.obstacle))
         .collect();
     counts.sort_by(|left, right| right.0.cmp(&left.0).then_with(|| left.1.cmp(&right.1)));
     if counts.is_empty() {
         return "every node was refused.".to_owned();
     }
     let parts: Vec<&str> = counts.iter().map(|(_, phrase, _)| phrase.as_str()).collect();
-    let hint = counts.iter().find_map(|(_, _, obstacle)| hint(lowered, largest, task, obstacle));
+    let hint = counts.iter().find_map(|(_, _, obstacle)| hint(obstacle));
     format!("{}.{}", parts.join("; "), hint.map_or_else(String::new, |hint| format!(" {hint}")))
 }
 
-fn phrase(lowered: &Lowered<'_>, task: TaskId, obstacle: &NodeObstacle, number: u32) -> String {
+fn phrase(obstacle: &NodeObstacle, number: u32) -> String {
     let nodes = count(number, "node", "nodes");
     let (is, has, lacks, its) =
         if number == 1 { ("is", "has", "lacks", "its") } else { ("are", "have", "lack", "their") };
     match obstacle {
-        NodeObstacle::Short { column, least } => {
-            let column = *column as usize;
-            let name = lowered.names.columns[column];
-            let missing = column_amount(column, name, *least);
+        NodeObstacle::Short { least, .. } => {
+            let missing = node_amount(least, least.value);
             let best = if number == 1 { "short of" } else { "the best is short of" };
-            format!("{nodes} {lacks} {name} ({best} {missing})")
+            format!("{nodes} {lacks} {} ({best} {missing})", resource_name(least))
         }
-        NodeObstacle::DeviceTooSmall { largest: DEVICE_MEMORY_DEFAULT } => {
-            format!("{nodes} {has} GPUs of unknown memory")
-        }
-        NodeObstacle::DeviceTooSmall { largest } => {
+        NodeObstacle::GpuTooSmall { largest_mib: None } => format!("{nodes} {has} GPUs of unknown memory"),
+        NodeObstacle::GpuTooSmall { largest_mib: Some(largest) } => {
             format!("{nodes} {has} GPUs with too little memory ({largest} MiB at most)")
         }
-        NodeObstacle::DeviceMemory => {
-            let what = match lowered.snapshot.shape(lowered.snapshot.task(task).shape).gpu {
-                GpuAsk::Memory { devices, mib } => {
-                    format!("{} with {mib} MiB free", count(devices, "GPU", "GPUs"))
+        NodeObstacle::GpuMemory { requested } => {
+            let what = match requested {
+                GpuRequest::Memory { devices, mib } => {
+                    format!("{} with {mib} MiB free", count(*devices, "GPU", "GPUs"))
                 }
-                GpuAsk::Fraction { devices, portion } => format!(
-                    "{} with a free share of {}",
-                    count(devices, "GPU", "GPUs"),
-                    crate::quantity::decimal(portion, kai_engine::units::GPU)
-                ),
-                GpuAsk::None | GpuAsk::Whole | GpuAsk::Mig => "GPU memory".to_owned(),
+                GpuRequest::Fraction { devices, portion } => {
+                    format!("{} with a free share of {}", count(*devices, "GPU", "GPUs"), decimal(*portion, GPU))
+                }
+                GpuRequest::Other => "GPU memory".to_owned(),
             };
             format!("{nodes} {lacks} {what}")
         }
-        NodeObstacle::Rule(NodeRule::Claim(fault)) => {
-            let fault = lowered.devices.as_ref().and_then(|devices| devices.faults.get(*fault as usize));
-            fault.map_or_else(|| "a resource claim cannot be used".to_owned(), ClaimFault::explain)
+        NodeObstacle::ClaimFault { fault } => {
+            fault.as_ref().map_or_else(|| "a resource claim cannot be used".to_owned(), ClaimFault::explain)
         }
-        NodeObstacle::Rule(rule) => format!("{nodes} {}", rule_phrase(*rule, is, has)),
-        NodeObstacle::Queue(queue, resource) => {
-            let queue = lowered.names.queues[queue.index()].shown();
-            format!("on {nodes} queue {queue} would exceed what it may use of {}", called(*resource))
+        NodeObstacle::Rule { rule } => format!("{nodes} {}", rule_phrase(*rule, is, has)),
+        NodeObstacle::QueueBound { queue, resource } => {
+            format!("on {nodes} queue {} would exceed what it may use of {}", queue.shown(), called(*resource))
         }
         NodeObstacle::PodSlots => format!("{nodes} {has} no pod slot left"),
         NodeObstacle::Numa => {
             format!("{nodes} cannot align the pod's resources in {its} NUMA zones as {its} Topology Manager demands")
         }
-        NodeObstacle::Claim(refusal) => claim_phrase(lowered, *refusal, &nodes, has),
-        NodeObstacle::Ports => format!("{nodes} {has} a host port of the pod in use"),
-        NodeObstacle::InterPod(obstacle) => inter_pod::phrase(lowered, *obstacle, number),
-        NodeObstacle::Volumes(overfull) => volumes::phrase(lowered, *overfull, number),
+        NodeObstacle::Claims { refusal } => claim_phrase(refusal, &nodes, has),
+        NodeObstacle::HostPorts => format!("{nodes} {has} a host port of the pod in use"),
+        NodeObstacle::InterPod { rule } => inter_pod::phrase(rule, number),
+        NodeObstacle::VolumeLimit { driver } => {
+            format!("{nodes} {has} as many volumes of driver {driver} as CSINode allows")
+        }
+        NodeObstacle::StorageCapacity { class } => {
+            format!("{nodes} {has} insufficient capacity of StorageClass {class} after other pods' claims")
+        }
         NodeObstacle::OutsideDomain => format!("{nodes} {is} outside the topology domain"),
     }
 }
 
-fn claim_phrase(lowered: &Lowered<'_>, refusal: ClaimObstacle, nodes: &str, has: &str) -> String {
-    let Some(devices) = &lowered.devices else { return format!("{nodes} cannot serve its resource claims") };
-    let name = |claim: ClaimId| match &devices.written[claim.index()] {
-        Written::Claim(claim) => format!("resource claim {}", claim.key),
-        Written::Extended(_) => "its extended resources".to_owned(),
+fn claim_phrase(refusal: &ClaimRefusal, nodes: &str, has: &str) -> String {
+    let name = |claim: &Option<Key>| match claim {
+        Some(claim) => format!("resource claim {claim}"),
+        None => "its extended resources".to_owned(),
     };
     match refusal {
-        ClaimObstacle::Elsewhere(claim) => format!("from {nodes} the devices of {} cannot be used", name(claim)),
-        ClaimObstacle::Devices(claim) => format!("{nodes} {has} too few free devices for {}", name(claim)),
-        ClaimObstacle::Steps(claim) => {
+        ClaimRefusal::Unknown => format!("{nodes} cannot serve its resource claims"),
+        ClaimRefusal::Elsewhere { claim } => format!("from {nodes} the devices of {} cannot be used", name(claim)),
+        ClaimRefusal::Devices { claim } => format!("{nodes} {has} too few free devices for {}", name(claim)),
+        ClaimRefusal::Steps { claim } => {
             format!("on {nodes} the search for devices for {} exceeded its limit", name(claim))
         }
-        ClaimObstacle::Selector(selection) => match devices.inventory.error(selection) {
-            Some(SelectorError { origin, expression, device, problem }) => {
-                format!("on {nodes} the selector `{expression}` of {origin} fails, as for device {device}: {problem}")
-            }
-            None => format!("on {nodes} a selector of its resource claims fails"),
-        },
+        ClaimRefusal::Selector { error: Some(SelectorError { origin, expression, device, problem }) } => {
+            format!("on {nodes} the selector `{expression}` of {origin} fails, as for device {device}: {problem}")
+        }
+        ClaimRefusal::Selector { error: None } => format!("on {nodes} a selector of its resource claims fails"),
     }
 }
 
@@ -141,27 +121,27 @@ fn rule_phrase(rule: NodeRule, is: &str, has: &str) -> String {
         NodeRule::NotGpuWorker => format!("{is} not labelled as a GPU worker"),
         NodeRule::NotCpuWorker => format!("{is} not labelled as a CPU worker"),
         NodeRule::ClaimsOnly => format!("{has} GPUs that only ResourceClaims can use"),
-        NodeRule::Claim(_) => "cannot serve a resource claim of the pod".to_owned(),
     }
 }
 
 /// What would help, where the pod or its owner can do something about it.
-fn hint(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, obstacle: &NodeObstacle) -> Option<String> {
+fn hint(obstacle: &NodeObstacle) -> Option<String> {
     match obstacle {
-        NodeObstacle::Short { column, .. } => too_large(lowered, largest, task, *column as usize),
-        NodeObstacle::Rule(NodeRule::DeviceMemoryUnknown)
-        | NodeObstacle::DeviceTooSmall { largest: DEVICE_MEMORY_DEFAULT } => {
+        NodeObstacle::Short { shares_gpus: true, .. } => None,
+        NodeObstacle::Short { least, requested, largest, .. } => too_large(least, *requested, *largest),
+        NodeObstacle::Rule { rule: NodeRule::DeviceMemoryUnknown }
+        | NodeObstacle::GpuTooSmall { largest_mib: None } => {
             Some("Label nodes with nvidia.com/gpu.memory, or ask with gpu-fraction.".to_owned())
         }
-        NodeObstacle::DeviceTooSmall { largest } => {
+        NodeObstacle::GpuTooSmall { largest_mib: Some(largest) } => {
             Some(format!("Ask for at most {largest} MiB of each GPU, or for whole GPUs."))
         }
-        NodeObstacle::Rule(NodeRule::Taint) => Some("Add a toleration to use the tainted nodes.".to_owned()),
-        NodeObstacle::Rule(NodeRule::Affinity) => {
+        NodeObstacle::Rule { rule: NodeRule::Taint } => Some("Add a toleration to use the tainted nodes.".to_owned()),
+        NodeObstacle::Rule { rule: NodeRule::Affinity } => {
             Some("Compare spec.nodeSelector and spec.affinity of the pod with the labels of the nodes.".to_owned())
         }
-        NodeObstacle::InterPod(obstacle) => inter_pod::hint(lowered, task, *obstacle),
-        NodeObstacle::Rule(NodeRule::LegacyMig) => {
+        NodeObstacle::InterPod { rule } => inter_pod::hint(rule),
+        NodeObstacle::Rule { rule: NodeRule::LegacyMig } => {
             Some("Request the MIG profile as a resource of a container instead.".to_owned())
         }
         _ => None,
@@ -169,20 +149,13 @@ fn hint(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, obstacle: &NodeObs
 }
 
 /// A request that not even an empty node could serve.
-fn too_large(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, column: usize) -> Option<String> {
-    let snapshot = &lowered.snapshot;
-    let shape = snapshot.shape(snapshot.task(task).shape);
-    if column == GPUS && shape.gpu.shared_devices().is_some() {
-        return None;
-    }
-    let (asked, largest) = (shape.need[column], largest[column]);
-    let name = lowered.names.columns[column];
-    if asked <= largest {
+fn too_large(least: &Amount, requested: i64, largest: i64) -> Option<String> {
+    if requested <= largest {
         None
     } else if largest == 0 {
-        Some(format!("No node of the pool has any {name}."))
+        Some(format!("No node of the pool has any {}.", resource_name(least)))
     } else {
-        let (asked, largest) = (column_amount(column, name, asked), column_amount(column, name, largest));
-        Some(format!("The pod asks for {asked}, but no node has more than {largest}, even when empty."))
+        let (requested, largest) = (node_amount(least, requested), node_amount(least, largest));
+        Some(format!("The pod asks for {requested}, but no node has more than {largest}, even when empty."))
     }
 }

@@ -22,8 +22,9 @@ use super::status::is_placed;
 use super::sub_group_tree::{Branch, Limb};
 use super::topologies::Topologies;
 use super::volumes::{RuleTable, Volumes};
-use super::{Names, TreeFault, nodes};
+use super::{Names, nodes};
 use crate::objects::{Pod, PriorityClass, TopologyConstraint};
+use crate::scheduler::reasons::SubGroupFault;
 use crate::scheduler::settings::{Settings, TaskOrder};
 use crate::world::World;
 
@@ -58,7 +59,7 @@ pub(super) struct Tables {
 /// What is known of the jobs added.
 pub(super) struct Added {
     /// Jobs whose trees are broken.
-    pub(super) faults: Vec<(usize, TreeFault)>,
+    pub(super) faults: Vec<(usize, SubGroupFault)>,
     /// The numbers in the table by id.
     pub(super) classes: Vec<u32>,
 }

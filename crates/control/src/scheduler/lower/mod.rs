@@ -28,7 +28,6 @@ mod volumes;
 pub(crate) use claims::Devices;
 pub(crate) use incremental::Memory;
 pub(crate) use inter_pod::CrowdName;
-pub(crate) use sub_group_tree::TreeFault;
 pub(crate) use volumes::zones_of;
 
 use std::borrow::Cow;
@@ -42,8 +41,10 @@ use kai_engine::units::Timestamp;
 use self::jobs::Tables;
 use self::topologies::Topologies;
 use super::effect::{Effect, Problem};
+use super::reasons::{ProblemReason, SubGroupFault};
 use super::settings::{Settings, Usage};
 use crate::key::{GroupKey, PodKey};
+use crate::kinds::ObjectId;
 use crate::objects::{Queue, TopologyConstraint};
 use crate::world::World;
 
@@ -53,7 +54,7 @@ pub(crate) struct Lowered<'w> {
     pub(crate) snapshot: Cow<'w, Snapshot>,
     pub(crate) names: Names<'w>,
     /// Jobs that cannot be scheduled as written, by id.
-    pub(crate) faults: Vec<(usize, TreeFault)>,
+    pub(crate) faults: Vec<(usize, SubGroupFault)>,
     /// Things to do that follow from the objects alone.
     pub(crate) effects: Vec<Effect>,
     pub(crate) problems: Vec<Problem>,
@@ -179,9 +180,12 @@ fn lower_into<'w>(
     );
     for (job, fault) in &added.faults {
         let key = names.jobs[*job].expect("only real groups have trees");
-        problems.push(Problem { object: format!("pod group {key}"), explanation: fault.explain() });
+        problems.push(Problem {
+            object: ObjectId::PodGroup(key.clone()),
+            reason: ProblemReason::PodGroup { fault: fault.clone() },
+        });
     }
-    problems.sort_by(|left, right| left.object.cmp(&right.object));
+    problems.sort_by_cached_key(|problem| problem.object.to_string());
     let snapshot = Cow::Owned(builder.finish());
     let lowered = Lowered { snapshot, names, faults: added.faults, effects: roster.effects, problems, devices };
     (lowered, added.classes)

@@ -9,9 +9,11 @@ use kai_engine::units::Timestamp;
 
 use super::sub_group_tree::Plan;
 use super::{in_shard, nodes, status};
-use crate::key::PodKey;
+use crate::key::{GroupKey, PodKey};
+use crate::kinds::ObjectId;
 use crate::objects::{BindRequest, Pod, PodGroup, Request};
-use crate::scheduler::effect::{Effect, Explanation, Problem};
+use crate::scheduler::effect::{Effect, Problem};
+use crate::scheduler::reasons::{ProblemReason, StaleBindRequest};
 use crate::scheduler::settings::Settings;
 use crate::world::World;
 
@@ -139,7 +141,7 @@ pub(super) fn call_some<'w>(
         };
         roster.effects.extend(outlived.map(|request| Effect::DeleteBindRequest {
             request: request.key.clone(),
-            why: "it was made for an earlier pod of this name".to_owned(),
+            why: StaleBindRequest::EarlierPod,
         }));
         let Some(status) = status::of(pod, request.is_some(), settings.stuck_in_releasing_threshold, now) else {
             continue;
@@ -241,20 +243,18 @@ fn seat(
     let waits = matches!(member.status, Status::Pending | Status::Gated);
     let Some(job) = finger.find(&roster.jobs, &pod.key.namespace, group) else {
         if waits {
-            let message = format!(
-                "Pod group {}/{group} does not exist in this node pool, so that the pod waits. Create it, or correct \
-                 the annotation pod-group-name.",
-                pod.key.namespace
-            );
-            let explanation = Explanation { reason: "PodGroupDoesNotExist", message };
-            roster.problems.push(Problem { object: format!("pod {}", pod.key), explanation });
+            let group = GroupKey::new(pod.key.namespace.as_str(), group);
+            roster.problems.push(Problem {
+                object: ObjectId::Pod(pod.key.clone()),
+                reason: ProblemReason::PodGroupMissing { group },
+            });
         }
         return None;
     };
     let leaf = roster.jobs[job].plan.leaf_of(pod);
     if leaf.is_none() && waits {
         let plan = &roster.jobs[job].plan;
-        roster.effects.push(Effect::MarkPod { pod: pod.key.clone(), explanation: plan.no_leaf(pod, group) });
+        roster.effects.push(Effect::MarkPod { pod: pod.key.clone(), reason: plan.no_leaf(pod, group) });
     }
     leaf.map(|leaf| (job, leaf))
 }
@@ -294,9 +294,9 @@ fn live_requests<'w>(
         }
         if !known || request.given_up() {
             let why = if known {
-                format!("the pod could not be bound to node {}", request.node)
+                StaleBindRequest::Failed { node: request.node.clone() }
             } else {
-                format!("node {} no longer exists", request.node)
+                StaleBindRequest::NodeGone { node: request.node.clone() }
             };
             effects.push(Effect::DeleteBindRequest { request: request.key.clone(), why });
         } else {

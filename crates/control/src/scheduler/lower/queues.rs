@@ -8,8 +8,10 @@ use kai_engine::snapshot::Queue as QueueRow;
 use kai_engine::units::{Ceiling, ONE, Timestamp};
 
 use super::{Names, QueueName, SYNTHETIC_QUEUE, in_shard};
+use crate::kinds::ObjectId;
 use crate::objects::Queue;
-use crate::scheduler::effect::{Explanation, Problem};
+use crate::scheduler::effect::Problem;
+use crate::scheduler::reasons::{ProblemReason, QueueFault};
 use crate::scheduler::settings::{Settings, Usage};
 use crate::world::World;
 
@@ -22,14 +24,6 @@ pub(super) struct Selected<'w> {
 /// Queues by name with the name of the parent.
 pub(super) type Rows<'w> = BTreeMap<&'w str, (QueueName<'w>, Option<&'w str>)>;
 
-/// Why a queue is left out.
-enum Flaw<'w> {
-    ParentMissing(&'w str),
-    Circle,
-    /// Some queue above it is left out.
-    Above(&'w str),
-}
-
 pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> {
     let shard: BTreeMap<&str, &Queue> = world
         .queues
@@ -40,11 +34,12 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> 
     let mut rows = Rows::new();
     let mut problems = Vec::new();
     for (name, queue) in &shard {
-        match flaw(queue, &shard) {
+        match fault(queue, &shard) {
             None => {
                 rows.insert(name, (QueueName::Real(queue), queue.parent.as_deref()));
             }
-            Some(flaw) => problems.push(Problem { object: format!("queue {name}"), explanation: flaw.explain() }),
+            Some(fault) => problems
+                .push(Problem { object: ObjectId::Queue((*name).to_owned()), reason: ProblemReason::Queue { fault } }),
         }
     }
     if !settings.full_hierarchy_fairness {
@@ -53,47 +48,25 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> 
     Selected { rows, problems }
 }
 
-fn flaw<'w>(queue: &'w Queue, shard: &BTreeMap<&str, &'w Queue>) -> Option<Flaw<'w>> {
+/// Why a queue is left out.
+fn fault(queue: &Queue, shard: &BTreeMap<&str, &Queue>) -> Option<QueueFault> {
     let mut at = queue;
     // A path without a circle is no longer than the list.
     for _ in 0..=shard.len() {
         let parent = at.parent.as_deref()?;
         let Some(above) = shard.get(parent) else {
-            return Some(if at.name == queue.name { Flaw::ParentMissing(parent) } else { Flaw::Above(&at.name) });
+            return Some(if at.name == queue.name {
+                QueueFault::ParentMissing { parent: parent.to_owned() }
+            } else {
+                QueueFault::AncestorFaulty { queue: at.name.clone() }
+            });
         };
         if above.name == queue.name {
-            return Some(Flaw::Circle);
+            return Some(QueueFault::Cycle);
         }
         at = above;
     }
-    Some(Flaw::Above(queue.parent.as_deref().unwrap_or_default()))
-}
-
-impl Flaw<'_> {
-    fn explain(&self) -> Explanation {
-        let (reason, message) = match self {
-            Self::ParentMissing(parent) => (
-                "OrphanQueue",
-                format!(
-                    "Its parent queue {parent} does not exist, so that jobs of this queue and of those below it wait. \
-                     Create {parent}, or change spec.parentQueue."
-                ),
-            ),
-            Self::Circle => (
-                "QueueCycle",
-                "It is its own ancestor, so that jobs of this queue wait. Clear spec.parentQueue of one queue of the \
-                 circle."
-                    .to_owned(),
-            ),
-            Self::Above(queue) => (
-                "OrphanQueue",
-                format!(
-                    "Queue {queue} above it cannot be used, so that jobs of this queue wait. Repair {queue} first."
-                ),
-            ),
-        };
-        Explanation { reason, message }
-    }
+    Some(QueueFault::AncestorFaulty { queue: queue.parent.clone().unwrap_or_default() })
 }
 
 /// One level: every queue that has a parent hangs from one synthetic queue, top-level queues go.
@@ -182,9 +155,7 @@ mod tests {
                 parent.map_or_else(|| (*name).to_owned(), |parent| format!("{name} below {parent}"))
             })
             .collect();
-        text.extend(
-            selected.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.explanation.reason)),
-        );
+        text.extend(selected.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.reason.code())));
         want.assert_eq(&text.join("\n"));
     }
 

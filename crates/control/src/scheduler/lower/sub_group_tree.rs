@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use kai_api::keys::name::DEFAULT_SUB_GROUP;
 
+use crate::key::GroupKey;
 use crate::objects::{Pod, PodGroup, SubGroup, TopologyConstraint};
-use crate::scheduler::effect::Explanation;
+use crate::scheduler::reasons::{IgnoredPod, SubGroupFault};
 
 /// A checked tree. Leaves are numbered in the order in which the tree is walked, members in name order.
 pub(super) struct Plan<'w> {
     pub(super) root: Branch<'w>,
     pub(super) leaves: Vec<&'w str>,
     /// The tree cannot be used. Then all pods are in one leaf, and none may be scheduled.
-    pub(super) fault: Option<TreeFault>,
+    pub(super) fault: Option<SubGroupFault>,
     named: bool,
 }
 
@@ -27,14 +28,6 @@ pub(super) struct Branch<'w> {
 pub(super) enum Limb<'w> {
     Branch(Branch<'w>),
     Leaf { index: usize, min: u32, constraint: Option<&'w TopologyConstraint> },
-}
-
-/// What is wrong with a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TreeFault {
-    Duplicate { name: String },
-    UnknownParent { name: String, parent: String },
-    Circle { name: String },
 }
 
 impl<'w> Plan<'w> {
@@ -64,21 +57,13 @@ impl<'w> Plan<'w> {
     }
 
     /// Why a pod belongs to no leaf.
-    pub(super) fn no_leaf(&self, pod: &Pod, group: &str) -> Explanation {
-        let namespace = &pod.key.namespace;
-        let known = if self.named { self.leaves.join(", ") } else { "none".to_owned() };
-        let message = match pod.sub_group() {
-            Some(name) => format!(
-                "Sub-group \"{name}\" does not exist in PodGroup {namespace}/{group}, so that the pod is ignored. \
-                 Label it with one of its leaves: {known}."
-            ),
-            None => format!(
-                "The pod names no sub-group, but PodGroup {namespace}/{group} has some, so that the pod is ignored. \
-                 Label it {} with one of its leaves: {known}.",
-                kai_api::keys::label::SUB_GROUP_NAME
-            ),
-        };
-        Explanation { reason: kai_api::keys::reason::UNSCHEDULABLE, message }
+    pub(super) fn no_leaf(&self, pod: &Pod, group: &str) -> IgnoredPod {
+        let leaves = if self.named { self.leaves.iter().map(|leaf| (*leaf).to_owned()).collect() } else { Vec::new() };
+        IgnoredPod {
+            group: GroupKey::new(pod.key.namespace.as_str(), group),
+            sub_group: pod.sub_group().map(str::to_owned),
+            leaves,
+        }
     }
 }
 
@@ -109,16 +94,16 @@ fn limbs<'w>(parent: Option<&'w str>, children: &Children<'w>, leaves: &mut Vec<
     limbs_here
 }
 
-fn fault(sub_groups: &[SubGroup]) -> Option<TreeFault> {
+fn fault(sub_groups: &[SubGroup]) -> Option<SubGroupFault> {
     let mut parents: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for sub_group in sub_groups {
         if parents.insert(&sub_group.name, sub_group.parent.as_deref()).is_some() {
-            return Some(TreeFault::Duplicate { name: sub_group.name.clone() });
+            return Some(SubGroupFault::Duplicate { name: sub_group.name.clone() });
         }
     }
     for (name, parent) in &parents {
         if let Some(parent) = parent.filter(|parent| !parents.contains_key(parent)) {
-            return Some(TreeFault::UnknownParent { name: (*name).to_owned(), parent: parent.to_owned() });
+            return Some(SubGroupFault::UnknownParent { name: (*name).to_owned(), parent: parent.to_owned() });
         }
     }
     let endless = |start: &&str| {
@@ -129,26 +114,7 @@ fn fault(sub_groups: &[SubGroup]) -> Option<TreeFault> {
             at.is_some()
         })
     };
-    parents.keys().copied().find(endless).map(|name| TreeFault::Circle { name: name.to_owned() })
-}
-
-impl TreeFault {
-    pub(crate) fn explain(&self) -> Explanation {
-        let message = match self {
-            Self::Duplicate { name } => format!(
-                "Two sub-groups are called {name}, so that nothing of the job is scheduled. Give each a name of its own."
-            ),
-            Self::UnknownParent { name, parent } => format!(
-                "Sub-group {name} names parent {parent}, which does not exist, so that nothing of the job is \
-                 scheduled. Add {parent} to spec.subGroups, or remove the parent."
-            ),
-            Self::Circle { name } => format!(
-                "Sub-group {name} is below itself, so that nothing of the job is scheduled. Remove one parent of the \
-                 circle."
-            ),
-        };
-        Explanation { reason: "InvalidPodGroup", message }
-    }
+    parents.keys().copied().find(endless).map(|name| SubGroupFault::Cycle { name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -225,6 +191,6 @@ mod tests {
         assert_eq!(Plan::of(&tree).leaf_of(&labelled), Some(1));
         assert_eq!(Plan::of(&tree).leaf_of(&plain), None);
         expect!["The pod names no sub-group, but PodGroup default/g has some, so that the pod is ignored. Label it kai.scheduler/subgroup-name with one of its leaves: a, b."]
-            .assert_eq(&Plan::of(&tree).no_leaf(&plain, "g").message);
+            .assert_eq(&Plan::of(&tree).no_leaf(&plain, "g").explain().message);
     }
 }

@@ -14,7 +14,7 @@ use super::nodes;
 use crate::objects::{
     LabelSelector, NodeTerm, PersistentVolume, PersistentVolumeClaim, Pod, Prerequisites, StorageClass, VolumeMode,
 };
-use crate::scheduler::explain::volumes::{claims, missing, volume_of, waits_for};
+use crate::scheduler::reasons::collect::volumes::{claims, missing, volume_of, waits_for};
 use crate::world::World;
 
 /// Node labels that say where a volume is. Those of the first pair are called like those of the second nowadays.

@@ -19,9 +19,9 @@ impl CycleWrites<'_> {
     pub(super) fn pending(&mut self, job: &PendingJob, pods: &GroupPodStates<'_>) -> bool {
         let Some(group) = self.world.pod_groups.get(&job.job) else { return false };
         let before = self.writes.len();
-        let pipelined = job.reasons.iter().any(|explanation| explanation.reason == reason::PIPELINED);
+        let pipelined = job.explanations().iter().any(|explanation| explanation.reason == reason::PIPELINED);
         let reasons: Vec<_> =
-            job.reasons.iter().filter(|explanation| explanation.reason != reason::PIPELINED).collect();
+            job.explanations().iter().filter(|explanation| explanation.reason != reason::PIPELINED).collect();
         let sentences: Vec<&str> = reasons.iter().map(|explanation| explanation.message.as_str()).collect();
         let mut message = sentences.join(" ");
         if group.backs_off {

@@ -6,6 +6,7 @@ use kai_engine::policy::Action;
 
 use super::{CycleWrites, WritePlanner};
 use crate::key::{GroupKey, PodKey};
+use crate::scheduler::reasons::EvictionReason;
 
 /// An event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +68,12 @@ impl CycleWrites<'_> {
 }
 
 /// Why a pod is evicted; begins as KAI's message.
-pub(super) fn eviction_message(pod: &PodKey, action: Action, winner: Option<&GroupKey>, why: &str) -> String {
+pub(super) fn eviction_message(
+    pod: &PodKey,
+    action: Action,
+    winner: Option<&GroupKey>,
+    why: &EvictionReason,
+) -> String {
     let winner = winner.map_or_else(String::new, ToString::to_string);
     let known = match action {
         Action::Reclaim => format!("Pod {pod} was preempted by workload {winner}."),

@@ -146,7 +146,7 @@ impl WritePlanner {
         }
         let before = std::mem::take(&mut self.last_reports);
         for job in &cycle.pending {
-            let reasons = job.reasons.iter().map(|explanation| explanation.reason);
+            let reasons = job.explanations().iter().map(|explanation| explanation.reason);
             // Remarks come and go with what was tried.
             let reasons: Vec<&'static str> = reasons.filter(|reason| *reason != reason::UNSCHEDULABLE).collect();
             let last = before.get(&job.job).filter(|last| last.reasons == reasons);
@@ -226,8 +226,8 @@ impl CycleWrites<'_> {
                 self.writes.push(Write::Nominate { pod: pod.clone(), node: node.clone() });
             }
             Effect::DeleteBindRequest { request, .. } => self.writes.push(Write::DeleteBindRequest(request.clone())),
-            Effect::MarkPod { pod, explanation } => {
-                self.set_unschedulable(pod, reason::UNSCHEDULABLE, &explanation.message, true);
+            Effect::MarkPod { pod, reason } => {
+                self.set_unschedulable(pod, reason::UNSCHEDULABLE, &reason.explain().message, true);
             }
         }
     }

@@ -1,10 +1,10 @@
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::scheduler::effect::Explanation;
+use crate::scheduler::effect::PendingJob;
+use crate::scheduler::reasons::PendingReason;
 use crate::scheduler::test_cluster::{NOW, world};
 use crate::scheduler::{Usage, cycle};
 
@@ -103,8 +103,9 @@ fn rewording_the_same_reasons_is_debounced() {
     let known = after(world(&text(1)), &report(&mut planner, &world(&text(1))));
     let (settings, now) = (Settings::default(), NOW.plus(Span::seconds(1)));
     let mut remarked = cycle(&known, &settings, &Usage::default(), now);
-    let remark = Explanation { reason: reason::UNSCHEDULABLE, message: "Nothing was tried.".to_owned() };
-    Arc::make_mut(&mut remarked.pending[0]).reasons.push(remark);
+    let PendingJob { job, queue, mut reasons, blocked, .. } = PendingJob::clone(&remarked.pending[0]);
+    reasons.push(PendingReason::NotAttempted);
+    remarked.pending[0] = PendingJob::new(job, queue, reasons, blocked).into();
     assert_eq!(planner.plan(&known, &remarked, &settings, now), []);
     // Another reason is told at once.
     let limited = text(1).replace("quota=2", "quota=2 limit=2");

@@ -27,12 +27,13 @@ use super::nodes::{self, Traits};
 use super::numa::Zones;
 use super::shapes::{ExtraColumn, FIXED_NAMES};
 use super::topologies::{DomainNames, Topologies};
-use super::{Lowered, Names, TreeFault, pod_partition, queues};
+use super::{Lowered, Names, pod_partition, queues};
 use crate::key::{GroupKey, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;
 use crate::objects::{Phase, Pod, TopologyConstraint};
 use crate::scheduler::effect::{Effect, Problem};
+use crate::scheduler::reasons::{ProblemReason, SubGroupFault};
 use crate::scheduler::settings::{Settings, Usage};
 use crate::world::{ChangeLog, World};
 
@@ -54,7 +55,7 @@ pub(crate) struct Memory {
     columns: Vec<String>,
     constraints: BTreeMap<TopologyConstraint, u32>,
     domains: Vec<DomainNames>,
-    faults: Vec<(usize, TreeFault)>,
+    faults: Vec<(usize, SubGroupFault)>,
     effects: Vec<Effect>,
     problems: Vec<Problem>,
     /// Pods that name a pod group but belong to no job.
@@ -261,9 +262,12 @@ impl Memory {
     fn complain(&mut self) {
         for (job, fault) in &self.faults {
             let key = self.jobs[*job].as_ref().expect("only real groups have trees");
-            self.problems.push(Problem { object: format!("pod group {key}"), explanation: fault.explain() });
+            self.problems.push(Problem {
+                object: ObjectId::PodGroup(key.clone()),
+                reason: ProblemReason::PodGroup { fault: fault.clone() },
+            });
         }
-        self.problems.sort_by(|left, right| left.object.cmp(&right.object));
+        self.problems.sort_by_cached_key(|problem| problem.object.to_string());
     }
 
     /// Pod groups that must be lowered again, and all pods that belong to them or did.

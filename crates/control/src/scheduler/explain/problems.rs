@@ -1,0 +1,72 @@
+//! What is wrong with objects, and how to repair them.
+
+use kai_api::keys::label;
+
+use crate::scheduler::effect::Explanation;
+use crate::scheduler::reasons::{IgnoredPod, ProblemReason, QueueFault, SubGroupFault};
+
+impl ProblemReason {
+    /// The reason in sentences.
+    pub fn explain(&self) -> Explanation {
+        let message = match self {
+            Self::Queue { fault } => queue(fault),
+            Self::PodGroup { fault } => sub_groups(fault),
+            Self::PodGroupMissing { group } => format!(
+                "Pod group {group} does not exist in this node pool, so that the pod waits. Create it, or correct \
+                 the annotation pod-group-name."
+            ),
+        };
+        Explanation { reason: self.code(), message }
+    }
+}
+
+impl IgnoredPod {
+    /// The reason in sentences.
+    pub fn explain(&self) -> Explanation {
+        let Self { group, sub_group, leaves } = self;
+        let known = if leaves.is_empty() { "none".to_owned() } else { leaves.join(", ") };
+        let message = match sub_group {
+            Some(name) => format!(
+                "Sub-group \"{name}\" does not exist in PodGroup {group}, so that the pod is ignored. \
+                 Label it with one of its leaves: {known}."
+            ),
+            None => format!(
+                "The pod names no sub-group, but PodGroup {group} has some, so that the pod is ignored. \
+                 Label it {} with one of its leaves: {known}.",
+                label::SUB_GROUP_NAME
+            ),
+        };
+        Explanation { reason: self.code(), message }
+    }
+}
+
+pub(super) fn queue(fault: &QueueFault) -> String {
+    match fault {
+        QueueFault::ParentMissing { parent } => format!(
+            "Its parent queue {parent} does not exist, so that jobs of this queue and of those below it wait. \
+             Create {parent}, or change spec.parentQueue."
+        ),
+        QueueFault::Cycle => "It is its own ancestor, so that jobs of this queue wait. Clear spec.parentQueue of one \
+                              queue of the circle."
+            .to_owned(),
+        QueueFault::AncestorFaulty { queue } => {
+            format!("Queue {queue} above it cannot be used, so that jobs of this queue wait. Repair {queue} first.")
+        }
+    }
+}
+
+pub(super) fn sub_groups(fault: &SubGroupFault) -> String {
+    match fault {
+        SubGroupFault::Duplicate { name } => format!(
+            "Two sub-groups are called {name}, so that nothing of the job is scheduled. Give each a name of its own."
+        ),
+        SubGroupFault::UnknownParent { name, parent } => format!(
+            "Sub-group {name} names parent {parent}, which does not exist, so that nothing of the job is \
+             scheduled. Add {parent} to spec.subGroups, or remove the parent."
+        ),
+        SubGroupFault::Cycle { name } => format!(
+            "Sub-group {name} is below itself, so that nothing of the job is scheduled. Remove one parent of the \
+             circle."
+        ),
+    }
+}

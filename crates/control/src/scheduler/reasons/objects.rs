@@ -1,0 +1,78 @@
+//! What is wrong with objects.
+
+use kai_api::keys::reason;
+use serde::{Deserialize, Serialize};
+
+use super::INVALID_POD_GROUP;
+use crate::key::GroupKey;
+
+/// Why an object cannot be used as written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum ProblemReason {
+    Queue {
+        fault: QueueFault,
+    },
+    PodGroup {
+        fault: SubGroupFault,
+    },
+    /// The pod names a pod group that does not exist in the node pool.
+    PodGroupMissing {
+        group: GroupKey,
+    },
+}
+
+impl ProblemReason {
+    /// For programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Queue { fault: QueueFault::Cycle } => "QueueCycle",
+            Self::Queue { .. } => "OrphanQueue",
+            Self::PodGroup { .. } => INVALID_POD_GROUP,
+            Self::PodGroupMissing { .. } => "PodGroupDoesNotExist",
+        }
+    }
+}
+
+/// Why a queue is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum QueueFault {
+    ParentMissing {
+        parent: String,
+    },
+    /// It is its own ancestor.
+    Cycle,
+    /// A queue above it is left out.
+    AncestorFaulty {
+        queue: String,
+    },
+}
+
+/// Why the sub-groups of a pod group are no tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum SubGroupFault {
+    Duplicate { name: String },
+    UnknownParent { name: String, parent: String },
+    Cycle { name: String },
+}
+
+/// A pod that is ignored because it belongs to no leaf of the sub-groups of its pod group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IgnoredPod {
+    pub group: GroupKey,
+    /// The sub-group that it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub_group: Option<String>,
+    /// Those that it could name.
+    pub leaves: Vec<String>,
+}
+
+impl IgnoredPod {
+    /// The reason of the condition.
+    pub fn code(&self) -> &'static str {
+        reason::UNSCHEDULABLE
+    }
+}
