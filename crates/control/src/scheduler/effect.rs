@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use kai_engine::policy::Action;
-use kai_engine::units::{Ceiling, Timestamp, Triple};
+use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -200,7 +200,7 @@ pub struct Blocked {
     pub queue: String,
     /// What the job asks for.
     #[serde(with = "wire::triple")]
-    pub request: Triple,
+    pub request: ResourceQuantities,
     pub preemptible: bool,
 }
 
@@ -219,13 +219,13 @@ pub struct QueueView {
     /// Over-quota weights in millionths: CPU, memory, GPU.
     pub weight: [i64; 3],
     #[serde(with = "wire::triple")]
-    pub fair_share: Triple,
+    pub fair_share: ResourceQuantities,
     #[serde(with = "wire::triple")]
-    pub allocated: Triple,
+    pub allocated: ResourceQuantities,
     #[serde(with = "wire::triple")]
-    pub allocated_non_preemptible: Triple,
+    pub allocated_non_preemptible: ResourceQuantities,
     #[serde(with = "wire::triple")]
-    pub request: Triple,
+    pub request: ResourceQuantities,
 }
 
 /// An object that could not be used as written.

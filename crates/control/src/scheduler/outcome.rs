@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::ids::{JobId, QueueId, TaskId};
-use kai_engine::outcome::{Assignment, Cause, Decision, DeviceRef, Outcome, Reason, Side, Verdict};
+use kai_engine::outcome::{self, Assignment, Decision, DeviceRef, EvictionCause, Outcome, Reason, Verdict};
 use kai_engine::policy::Action;
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
-use kai_engine::units::{GPU, QueueResource, Timestamp, Triple};
+use kai_engine::units::{GPU, QueueResource, ResourceQuantities, Timestamp};
 
 use super::effect::{
     BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, GpuGroup, NumaZone, PendingJob, QueueView, Received,
@@ -136,7 +136,7 @@ impl OutcomeDecoder<'_, '_> {
                     .map(|node| self.lowered.names.nodes[node.index()].to_owned()),
                 action: cause.action,
                 beneficiary: cause.preemptor.and_then(|job| self.lowered.names.job(job.index()).cloned()),
-                batch: cause.batch,
+                batch: cause.gang_size,
                 why: self.eviction_reason(*task, cause),
             },
         }
@@ -225,11 +225,17 @@ impl OutcomeDecoder<'_, '_> {
     /// What the queue of a pod holds of the pod's main resource.
     fn queue_holding(&self, task: TaskId) -> Option<QueueHolding> {
         let queue = self.lowered.snapshot.job(self.lowered.snapshot.task(task).job).queue?;
-        let state = self.outcome.shares.get(queue.index())?;
+        let state = self.outcome.queue_states.get(queue.index())?;
         Some(self.holding(task, queue, state.allocated, state.fair_share))
     }
 
-    fn holding(&self, task: TaskId, queue: QueueId, allocated: Triple, fair_share: Triple) -> QueueHolding {
+    fn holding(
+        &self,
+        task: TaskId,
+        queue: QueueId,
+        allocated: ResourceQuantities,
+        fair_share: ResourceQuantities,
+    ) -> QueueHolding {
         let snapshot = &self.lowered.snapshot;
         let needs_gpu = snapshot.shape(snapshot.task(task).shape).needs_gpu();
         let resource = if needs_gpu { QueueResource::Gpu } else { QueueResource::Cpu };
@@ -248,7 +254,7 @@ impl OutcomeDecoder<'_, '_> {
         }
     }
 
-    fn eviction_reason(&self, task: TaskId, cause: &Cause) -> EvictionReason {
+    fn eviction_reason(&self, task: TaskId, cause: &EvictionCause) -> EvictionReason {
         let snapshot = &self.lowered.snapshot;
         let own = snapshot.job(snapshot.task(task).job);
         let preemptor = cause.preemptor.and_then(|job| Some((self.lowered.names.job(job.index())?.clone(), job)));
@@ -260,8 +266,8 @@ impl OutcomeDecoder<'_, '_> {
             },
             (Action::Consolidate, Some((preemptor, _))) => EvictionReason::Consolidation { preemptor },
             (Action::Reclaim, Some((preemptor, _))) => {
-                let side = |side: &Side| self.reclaim_side(task, side);
-                let sides = cause.sides.as_ref();
+                let side = |side: &outcome::ReclaimSide| self.reclaim_side(task, side);
+                let sides = cause.reclaim_sides.as_ref();
                 EvictionReason::Reclaim {
                     preemptor,
                     victim_queue: sides.map(|(victim, _)| side(victim)),
@@ -275,7 +281,7 @@ impl OutcomeDecoder<'_, '_> {
         }
     }
 
-    fn reclaim_side(&self, task: TaskId, side: &Side) -> ReclaimSide {
+    fn reclaim_side(&self, task: TaskId, side: &outcome::ReclaimSide) -> ReclaimSide {
         let row = &self.lowered.snapshot.queues[side.queue.index()];
         let holding = self.holding(task, side.queue, side.allocated, side.fair_share);
         ReclaimSide { quota: row.quota[holding.resource as usize], priority: row.priority, holding }

@@ -99,7 +99,7 @@ impl PendingReason {
                 duration::show(*delay),
                 write_time(*until)
             ),
-            Self::GaveWay => "Its placement of this cycle was given to a job with precedence.".to_owned(),
+            Self::PlacementRevoked => "Its placement of this cycle was given to a job with precedence.".to_owned(),
             Self::NotReached => {
                 "Not attempted: queueDepthPerAction limits the jobs per queue and cycle. Raise it, or wait.".to_owned()
             }

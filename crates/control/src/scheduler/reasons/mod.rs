@@ -22,7 +22,7 @@ pub use shared::Shared;
 pub use volumes::{MissingObject, UnboundClaim, VolumeNote};
 
 use kai_api::keys::reason;
-use kai_engine::units::{QueueResource, Span, Timestamp, Triple};
+use kai_engine::units::{QueueResource, ResourceQuantities, Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::key::PodKey;
@@ -89,7 +89,7 @@ pub enum PendingReason {
         until: Timestamp,
     },
     /// Its placement of this cycle was given to a job with precedence.
-    GaveWay,
+    PlacementRevoked,
     /// The limit of jobs per queue and cycle was reached before its turn.
     NotReached,
     /// No capacity can be freed for it: what consolidation, reclaim and preemption found.
@@ -111,7 +111,7 @@ impl PendingReason {
             Self::MissingObjects { .. }
             | Self::NoNode { .. }
             | Self::UnknownTopology { .. }
-            | Self::GaveWay
+            | Self::PlacementRevoked
             | Self::NotReached => reason::POD_SCHEDULING_ERRORS,
             Self::NoDomain { .. } => DOMAIN_TOO_SMALL,
             Self::PreemptionDelay { .. } => reason::PREEMPTION_DELAY_NOT_ELAPSED,
@@ -148,7 +148,7 @@ pub struct QueueBound {
     pub allocated: i64,
     /// What the job asks for, of every resource.
     #[serde(with = "wire::triple")]
-    pub request: Triple,
+    pub request: ResourceQuantities,
 }
 
 impl QueueBound {

@@ -1,7 +1,7 @@
 //! How reasons and records are written as JSON: times in RFC 3339, spans in microseconds, amounts by unit, actions by the
 //! names of the configuration.
 
-use kai_engine::units::{Ceiling, Timestamp, Triple};
+use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number for each queue resource.
@@ -38,14 +38,19 @@ pub(in crate::scheduler) mod numbers {
 }
 
 pub(in crate::scheduler) mod triple {
-    use super::{Deserializer, Serializer, Triple, numbers};
+    use super::{Deserializer, ResourceQuantities, Serializer, numbers};
 
-    pub(in crate::scheduler) fn serialize<S: Serializer>(amounts: &Triple, out: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::scheduler) fn serialize<S: Serializer>(
+        amounts: &ResourceQuantities,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
         numbers::serialize(&amounts.0, out)
     }
 
-    pub(in crate::scheduler) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Triple, D::Error> {
-        numbers::deserialize(from).map(Triple)
+    pub(in crate::scheduler) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<ResourceQuantities, D::Error> {
+        numbers::deserialize(from).map(ResourceQuantities)
     }
 }
 

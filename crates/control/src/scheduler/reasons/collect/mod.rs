@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use kai_engine::ids::{QueueId, ShapeId, TaskId};
-use kai_engine::outcome::{DomainFit, ObstacleCounts, PodSetShortage, QueueBlock, Reason};
+use kai_engine::outcome::{CapacityExceeded, DomainFit, ObstacleCounts, PodSetShortage, Reason};
 
 use super::{
     DomainRoom, GangPlacement, MissingQueue, NodeObstacles, PendingReason, PodShortage, ProblemReason, QueueBound,
@@ -78,7 +78,7 @@ impl<'a, 'w> Collector<'a, 'w> {
                 PendingReason::UnknownTopology { fault: self.topology_fault(group, *constraint) }
             }
             Reason::PreemptionDelay { delay, until } => PendingReason::PreemptionDelay { delay: *delay, until: *until },
-            Reason::GaveWay => PendingReason::GaveWay,
+            Reason::PlacementRevoked => PendingReason::PlacementRevoked,
             Reason::NotReached => PendingReason::NotReached,
             Reason::NoVictims { .. } => return None,
         })
@@ -208,7 +208,7 @@ pub(in crate::scheduler) fn queue_ref(lowered: &Lowered<'_>, queue: QueueId) -> 
     QueueRef { name: name.to_owned(), display_name: (shown != name).then(|| shown.to_owned()) }
 }
 
-fn bound(lowered: &Lowered<'_>, block: &QueueBlock) -> QueueBound {
-    let QueueBlock { queue, resource, bound, allocated, request } = *block;
-    QueueBound { queue: queue_ref(lowered, queue), resource, bound, allocated, request }
+fn bound(lowered: &Lowered<'_>, block: &CapacityExceeded) -> QueueBound {
+    let CapacityExceeded { queue, resource, cap, allocated, request } = *block;
+    QueueBound { queue: queue_ref(lowered, queue), resource, bound: cap, allocated, request }
 }

@@ -61,7 +61,7 @@ fn named(lowered: &Lowered<'_>, largest: &[i64], task: TaskId, obstacle: &outcom
         outcome::NodeObstacle::DeviceMemory => NodeObstacle::GpuMemory {
             requested: match shape.gpu {
                 GpuAsk::Memory { devices, mib } => GpuRequest::Memory { devices, mib },
-                GpuAsk::Share { devices, portion } => GpuRequest::Fraction { devices, portion },
+                GpuAsk::Fraction { devices, portion } => GpuRequest::Fraction { devices, portion },
                 GpuAsk::None | GpuAsk::Whole | GpuAsk::Mig => GpuRequest::Other,
             },
         },
