@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::key::Key;
 use kai_control::objects::{GpuSharing, Node, Phase, Pod};
+use kai_control::scheduler::record::CycleRecord;
 use kai_control::scheduler::{CycleResult, Effect, JobNames, PendingJob, QueueView, Settings};
 use kai_engine::units::{Ceiling, GPU, Span, compat};
 use serde::{Serialize, Serializer};
@@ -34,6 +35,9 @@ pub struct Report {
     /// What in the input has no effect.
     #[serde(skip)]
     pub warnings: Vec<String>,
+    /// The record of the last cycle.
+    #[serde(skip)]
+    pub last_cycle: Option<CycleRecord>,
 }
 
 /// When and why a simulation ended.
@@ -201,6 +205,7 @@ pub(crate) fn report(cluster: &Cluster, cycle: &CycleResult, settings: &Settings
         pending: pending(cluster, cycle, settings),
         end,
         warnings: Vec::new(),
+        last_cycle: None,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use kai_control::World;
 use kai_control::key::GroupKey;
-use kai_control::scheduler::{CycleResult, Effect, Settings, cycle};
+use kai_control::scheduler::record::{ActionRecord, CycleRecord};
+use kai_control::scheduler::{CycleProgress, CycleResult, Effect, Settings, cycle_with_progress};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -61,6 +62,7 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
         usage: settings.scheduler.usage.clone().map(|rule| UsageSampler::new(rule, start)),
         settings: settings.scheduler,
         last: CycleResult::default(),
+        record: None,
         seen: 0,
         last_cycle: None,
         cycles: 0,
@@ -92,7 +94,7 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
     let end = if quiet { run.cluster.now } else { start.plus(until) };
     let end = End { at: end.since(start), quiet, cycles: run.cycles };
     let report = report(&run.cluster, &run.last, &run.settings, end);
-    Ok(Report { warnings: settings.warnings, ..report })
+    Ok(Report { warnings: settings.warnings, last_cycle: run.record, ..report })
 }
 
 struct Run {
@@ -102,6 +104,8 @@ struct Run {
     usage: Option<UsageSampler>,
     /// The last look of the scheduler.
     last: CycleResult,
+    /// Of the last cycle.
+    record: Option<CycleRecord>,
     /// State of the store that it has seen.
     seen: u64,
     last_cycle: Option<Timestamp>,
@@ -163,7 +167,14 @@ impl Run {
         self.last_cycle = Some(self.cluster.now);
         self.cycles += 1;
         let usage = self.usage.as_ref().map(|usage| usage.usage().clone()).unwrap_or_default();
-        self.last = cycle(self.cluster.world(), &self.settings, &usage, self.cluster.now);
+        let (world, now, mut statistics) = (self.cluster.world(), self.cluster.now, Vec::new());
+        self.last = cycle_with_progress(world, &self.settings, &usage, now, |progress| {
+            if let CycleProgress::ActionDone(action, stats) = progress {
+                statistics.push(ActionRecord::new(action, stats));
+            }
+        });
+        let seen = (world, &self.settings, &usage);
+        self.record = Some(CycleRecord::new(self.cycles, now, seen, &self.last, statistics));
         let cycle = self.last.clone();
         self.cluster.perform(&cycle)
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kai_control::World;
 use kai_control::scheduler::config::{action_name, action_named};
+use kai_control::scheduler::record::{ActionRecord, CycleRecord};
 use kai_control::scheduler::{Configured, CycleProgress, CycleResult, Settings, cycle_with_progress};
 use kai_engine::units::Timestamp;
 use kai_record::Recording;
@@ -42,7 +43,9 @@ pub(crate) fn run(args: ReplayArgs) -> Result<(), CliError> {
     // In a cluster, watches keep the tables up to date between cycles, so filling them is part of reading.
     let (world, tables) = timed(|| recording.take_world());
     let (cycle, cost) = measure(&world, &recording, &settings, now, repeat)?;
-    let report = Report::new(&cycle, &cost, read + tables, &world);
+    // The first cycle of the scheduler that sees the file.
+    let record = CycleRecord::new(1, now, (&world, &settings, &recording.usage), &cycle, cost.statistics.clone());
+    let report = Report::new(&cycle, &cost, read + tables, &world, record);
     output::print(&report, output, |report| render::replay(report, &world))
 }
 
@@ -73,6 +76,7 @@ struct Cost {
     /// From tables of objects to the first action: lowering, opening.
     open: Duration,
     actions: Vec<(&'static str, Duration)>,
+    statistics: Vec<ActionRecord>,
     /// From the last action to words.
     close: Duration,
     /// Most bytes in use at once, from opening on.
@@ -110,7 +114,13 @@ fn measure(
 }
 
 fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestamp) -> (CycleResult, Cost) {
-    let mut cost = Cost { open: Duration::ZERO, actions: Vec::new(), close: Duration::ZERO, peak_bytes: 0 };
+    let mut cost = Cost {
+        open: Duration::ZERO,
+        actions: Vec::new(),
+        statistics: Vec::new(),
+        close: Duration::ZERO,
+        peak_bytes: 0,
+    };
     let mut watch = kai_process_stats::cpu_time();
     let mut lap = || {
         let passed = kai_process_stats::cpu_since(watch);
@@ -119,7 +129,10 @@ fn once(world: &World, recording: &Recording, settings: &Settings, now: Timestam
     };
     let cycle = cycle_with_progress(world, settings, &recording.usage, now, |moment| match moment {
         CycleProgress::SessionOpened => cost.open += lap(),
-        CycleProgress::ActionDone(action, _) => cost.actions.push((action_name(action), lap())),
+        CycleProgress::ActionDone(action, stats) => {
+            cost.actions.push((action_name(action), lap()));
+            cost.statistics.push(ActionRecord::new(action, stats));
+        }
     });
     cost.close = lap();
     (cycle, cost)

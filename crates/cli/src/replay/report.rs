@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kai_control::World;
+use kai_control::scheduler::record::CycleRecord;
 use kai_control::scheduler::{CycleResult, Effect, GpuGroup, PendingJob};
 use kai_sim::report::{QueueRow, queue_rows};
 use serde::ser::SerializeMap;
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) read_ms: f64,
     /// From decisions to words, after the cycle.
     pub(crate) close_ms: f64,
+    /// What the cycle saw, decided and why, as data.
+    pub(crate) record: CycleRecord,
 }
 
 /// Actions in the order in which they ran.
@@ -72,7 +75,7 @@ impl Serialize for Actions {
 }
 
 impl Report {
-    pub(super) fn new(cycle: &CycleResult, cost: &Cost, read: Duration, world: &World) -> Self {
+    pub(super) fn new(cycle: &CycleResult, cost: &Cost, read: Duration, world: &World, record: CycleRecord) -> Self {
         let decisions: Vec<Decision> = cycle.effects.iter().filter_map(decision).collect();
         let count = |kind: &str| decisions.iter().filter(|decision| decision.kind == kind).count();
         Self {
@@ -95,6 +98,7 @@ impl Report {
                 .collect(),
             read_ms: ms(read),
             close_ms: ms(cost.close),
+            record,
         }
     }
 }

@@ -8,6 +8,7 @@ mod gpu_groups;
 mod lower;
 mod outcome;
 pub mod reasons;
+pub mod record;
 mod settings;
 pub mod usage;
 mod writes;

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use kai_control::key::GroupKey;
+use kai_control::scheduler::record::ActionRecord;
 use kai_control::scheduler::{CycleResult, Effect, QueueView, Settings, Usage, action_name};
 use kai_control::world::World;
 use kai_engine::CycleProgress;
@@ -69,6 +70,15 @@ impl Stopwatch {
 
     pub(super) fn pass(&mut self, moment: CycleProgress) {
         self.passed.push((moment, self.started.elapsed()));
+    }
+
+    /// What the actions so far have done, in order.
+    pub(super) fn statistics(&self) -> Vec<ActionRecord> {
+        let done = self.passed.iter().filter_map(|(moment, _)| match moment {
+            CycleProgress::ActionDone(action, stats) => Some(ActionRecord::new(*action, *stats)),
+            CycleProgress::SessionOpened => None,
+        });
+        done.collect()
     }
 
     pub(super) fn milliseconds(&self) -> f64 {

@@ -9,13 +9,14 @@ mod usage_fetcher;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kai_control::Object;
 use kai_control::grouper::PlannedWrite;
 use kai_control::kinds::Presence;
 use kai_control::scheduler::cache::SchedulerCache;
+use kai_control::scheduler::record::{CycleHistory, CycleRecord};
 use kai_control::scheduler::{Assumption, CycleResult, Problem, Scheduler, Settings, Usage, Write, WritePlanner};
 use kai_control::{Key, Kind, ObjectId};
 use kai_engine::units::Span;
@@ -74,6 +75,7 @@ pub(crate) async fn run(
     let metrics = Metrics::register(&health);
     let election = options.election.clone();
     let past = UsageFetcher::start(options.settings.usage.clone(), metrics.usage_query_latency.clone())?;
+    let history = Arc::new(Mutex::new(CycleHistory::default()));
     let mut beside = tokio::task::JoinSet::new();
     if let Some(snapshots) = options.snapshots.clone() {
         beside.spawn(snapshot_server::serve(
@@ -81,10 +83,12 @@ pub(crate) async fn run(
             snapshots,
             options.settings.clone(),
             past.last(),
+            Arc::clone(&history),
             stop.clone(),
         ));
     }
     let mut shell = Shell::new(client.clone(), options, limits, readiness, metrics, past);
+    shell.history = history;
     shell.drafts = drafts;
     Box::pin(leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop))).await?;
     tracing::info!("scheduler has ended");
@@ -112,6 +116,10 @@ struct Shell {
     /// Something changed since the last cycle.
     news: bool,
     last: CycleResult,
+    /// Cycles so far.
+    cycles: u64,
+    /// Records of the last cycles, for those who ask.
+    history: Arc<Mutex<CycleHistory>>,
 }
 
 /// Pods of other schedulers, too: they take up room. Those that have failed are as good as gone.
@@ -160,6 +168,8 @@ impl Shell {
             usage: Usage::default(),
             news: false,
             last: CycleResult::default(),
+            cycles: 0,
+            history: Arc::default(),
         }
     }
 
@@ -272,6 +282,13 @@ impl Shell {
             return;
         };
         tracing::debug!(ms = watch.milliseconds(), effects = done.effects.len(), waiting = done.pending.len(), "cycle");
+        self.cycles += 1;
+        if self.options.snapshots.is_some() {
+            let seen = (self.known.world(), &self.options.settings, &usage);
+            let record = CycleRecord::new(self.cycles, now, seen, &done, watch.statistics());
+            // A reader that panicked has changed nothing.
+            self.history.lock().unwrap_or_else(PoisonError::into_inner).add(record);
+        }
         self.complain(&done);
         let writes = self.planner.plan(self.known.world(), &done, &self.options.settings, now);
         self.metrics.cycle(&watch, &done, (self.known.world(), &self.options.settings), &usage, now);

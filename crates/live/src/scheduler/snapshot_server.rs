@@ -1,16 +1,20 @@
-//! What the scheduler tells to whoever is on the same machine: `/get-snapshot`, the cluster in a file for `kai replay`.
+//! What the scheduler serves on its own machine: `/get-snapshot`, the cluster in a file for `kai replay`; `/cycles` and
+//! `/cycles/N`, what the last cycles decided and why.
 
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
+use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use kai_control::scheduler::record::CycleHistory;
 use kai_control::scheduler::{Settings, Usage};
 use kube::Client;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +44,7 @@ pub(super) async fn serve(
     options: SnapshotOptions,
     settings: Settings,
     usage: impl Fn() -> Usage + Clone + Send + Sync + 'static,
+    history: Arc<Mutex<CycleHistory>>,
     stop: CancellationToken,
 ) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
@@ -57,9 +62,34 @@ pub(super) async fn serve(
         async move { snapshot(&client, &options, &settings, usage).await }
     };
     let nothing = || async { (StatusCode::NOT_FOUND, "plugin not found") };
-    let routes = Router::new().route("/get-snapshot", any(answer)).fallback(nothing);
+    let listed = Arc::clone(&history);
+    let list = move || async move { json(&lock(&listed).list()) };
+    let one = move |Path(cycle): Path<u64>| async move {
+        // The record is shared: the scheduler does not wait while it is written.
+        let record = lock(&history).get(cycle);
+        match record {
+            Some(record) => json(&*record),
+            None => (StatusCode::NOT_FOUND, "no record of this cycle is kept, see /cycles").into_response(),
+        }
+    };
+    let routes = Router::new()
+        .route("/get-snapshot", any(answer))
+        .route("/cycles", any(list))
+        .route("/cycles/{cycle}", any(one))
+        .fallback(nothing);
     if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await {
         tracing::warn!(%address, %error, "/get-snapshot is no longer answered");
+    }
+}
+
+fn lock(history: &Mutex<CycleHistory>) -> MutexGuard<'_, CycleHistory> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

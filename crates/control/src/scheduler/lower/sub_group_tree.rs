@@ -178,7 +178,7 @@ mod tests {
             &expect![[r#"all(default:0) UnknownParent { name: "a", parent: "b" }"#]],
         );
         let circle = json!([{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}, {"name": "c"}]);
-        check(&json!({"subGroups": circle}), &expect![[r#"all(default:0) Circle { name: "a" }"#]]);
+        check(&json!({"subGroups": circle}), &expect![[r#"all(default:0) Cycle { name: "a" }"#]]);
     }
 
     #[test]
