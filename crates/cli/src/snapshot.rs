@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kai_control::scheduler::{Settings, Usage};
 use kai_engine::units::Timestamp;
 use kai_generate::config;
-use kai_live::{ClusterSnapshot, SnapshotEncoder, take_snapshot};
+use kai_live::{ClusterSnapshot, SnapshotEncoder, SnapshotProgress, take_snapshot};
 use kai_record::RecordingHeader;
 use serde_json::{Value, json};
 
@@ -19,12 +19,20 @@ use crate::files::read_yaml;
 pub(crate) fn run(args: &SnapshotArgs) -> Result<(), CliError> {
     let config = args.scheduler_conf.as_deref().map_or_else(|| Ok(config::file()), read_yaml)?;
     let progress = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{msg}").expect("a template"));
-    let on_listed = |kind: &str, count: usize| {
-        progress.set_message(format!("{count} {kind}"));
+    let on_progress = |reached: SnapshotProgress<'_>| {
+        match reached {
+            SnapshotProgress::Listed { kind, count } => progress.set_message(format!("{count} {kind}")),
+            SnapshotProgress::Retrying { kind, delay, error } => {
+                progress.suspend(|| {
+                    let seconds = delay.as_secs_f64();
+                    anstream::eprintln!("cannot list {kind}, retrying in {seconds:.1} s: {error}");
+                });
+            }
+        }
         progress.tick();
     };
     let now = Timestamp(jiff::Timestamp::now().as_microsecond());
-    let taken = take_snapshot(args.kubeconfig.as_deref(), on_listed);
+    let taken = take_snapshot(args.kubeconfig.as_deref(), on_progress);
     progress.finish_and_clear();
     let help = "check that --kubeconfig names the right cluster and that you may list everything in it";
     let snapshot = taken.map_err(|error| CliError::input(error.to_string(), help))?;

@@ -3,13 +3,15 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use kube::api::{DeleteParams, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, EvictParams, PatchParams, PostParams};
 use kube::{Client, Error};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::api_error::is_retryable;
+use crate::api_metrics::ApiMetrics;
 use crate::rate_limit::RateLimiter;
+use crate::retry::{Retry, retry};
 use crate::write_priority::{Deferral, InFlightGuard, PriorityGate, WritePriority};
 
 /// What holds back the calls of a component: its own rate limit, and the writes of higher priority of all components.
@@ -17,6 +19,7 @@ use crate::write_priority::{Deferral, InFlightGuard, PriorityGate, WritePriority
 pub(crate) struct ApiLimits {
     rate: RateLimiter,
     gate: Arc<PriorityGate>,
+    metrics: ApiMetrics,
 }
 
 #[derive(Clone)]
@@ -39,10 +42,6 @@ pub(crate) static PATCH: LazyLock<PatchParams> =
     LazyLock::new(|| PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() });
 pub(crate) static DELETE: LazyLock<DeleteParams> = LazyLock::new(DeleteParams::default);
 
-/// Before further attempts. After these the controller decides anew.
-const RETRY_DELAYS: [Duration; 3] =
-    [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
-
 /// Status writes at the same time.
 const STATUS_CONCURRENCY: usize = 4;
 /// More than of status: users wait for these.
@@ -52,8 +51,8 @@ const PENDING_REASON_CONCURRENCY: usize = 32;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ApiLimits {
-    pub(crate) fn new(qps: f64, burst: u32, gate: Arc<PriorityGate>) -> Self {
-        Self { rate: RateLimiter::new(qps, burst), gate }
+    pub(crate) fn new(qps: f64, burst: u32, gate: Arc<PriorityGate>, metrics: ApiMetrics) -> Self {
+        Self { rate: RateLimiter::new(qps, burst), gate, metrics }
     }
 }
 
@@ -105,12 +104,17 @@ impl ApiWriter {
     where
         W: Future<Output = ()> + Send + 'static,
     {
-        let slots = Arc::clone(&self.slots);
+        let (slots, queued) = (Arc::clone(&self.slots), self.limits.metrics.queued(self.priority));
         self.tasks.spawn(async move {
             let _slot = slots.acquire_owned().await;
+            drop(queued);
             Box::pin(work()).await;
             drop(in_flight);
         });
+    }
+
+    pub(crate) fn metrics(&self) -> &ApiMetrics {
+        &self.limits.metrics
     }
 
     /// Actions and pending reasons of this process that are in flight or wait for a slot.
@@ -132,22 +136,95 @@ impl ApiWriter {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        for (delay, attempt) in RETRY_DELAYS.into_iter().zip(1..) {
-            match self.call_once(call()).await {
-                Err(error) if is_retryable(&error) => {
-                    tracing::debug!(attempt, ?delay, %error, "API call failed, retrying");
-                    tokio::time::sleep(delay).await;
-                }
-                result => return result,
-            }
-        }
-        self.call_once(call()).await
+        let on_retry = |Retry { attempt, delay, error }: &Retry<'_>| {
+            tracing::debug!(attempt, ?delay, %error, "API call failed, retrying");
+            self.limits.metrics.retried();
+        };
+        retry(|| self.call_once(call()), on_retry).await
     }
 
     /// Calls without retries.
     pub(crate) async fn call_once<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let _lane = self.limits.gate.admit(self.priority, self.deferral).await;
-        self.limits.rate.acquire(self.deferral).await;
+        let wait = self.limits.rate.acquire(self.deferral).await;
+        if !wait.is_zero() {
+            self.limits.metrics.rate_limited(wait);
+        }
         call.await
+    }
+
+    /// Evicts a pod, without retries: 429 is how a PodDisruptionBudget forbids it, and the answer stays the same.
+    pub(crate) async fn evict(&self, pods: &Api<Pod>, name: &str, delete: DeleteParams) -> Result<(), Error> {
+        let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+        self.call_once(pods.evict(name, &params)).await.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::Router;
+    use axum::http::{StatusCode, Uri};
+    use kai_api::BindRequest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Health;
+    use crate::api_error::status_code;
+    use crate::test_server::connect_to;
+
+    /// An API server whose PodDisruptionBudgets forbid all evictions, and the paths that were requested.
+    async fn forbidding() -> (ApiWriter, Health, Arc<Mutex<Vec<String>>>) {
+        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
+        let record = Arc::clone(&requested);
+        let answer = move |uri: Uri| {
+            let record = Arc::clone(&record);
+            async move {
+                record.lock().unwrap().push(uri.path().to_owned());
+                if uri.path().ends_with("/eviction") {
+                    let status = json!({"kind": "Status", "status": "Failure", "reason": "TooManyRequests", "code": 429,
+                        "message": "Cannot evict pod as it would violate the pod's disruption budget."});
+                    (StatusCode::TOO_MANY_REQUESTS, status.to_string())
+                } else {
+                    let metadata = json!({"namespace": "lab", "name": "p"});
+                    let spec = json!({"podName": "p", "selectedNode": "n"});
+                    (StatusCode::CREATED, json!({"metadata": metadata, "spec": spec}).to_string())
+                }
+            }
+        };
+        let health = Health::new("kai");
+        let client = connect_to(Router::new().fallback(answer), &health).await;
+        let limits = ApiLimits::new(0.0, 1, Arc::default(), health.api_metrics().clone());
+        (ApiWriter::new(client, Arc::new(limits), 2), health, requested)
+    }
+
+    #[tokio::test]
+    async fn a_forbidden_eviction_is_requested_once_and_does_not_hold_up_binds() {
+        let (writer, health, requested) = forbidding().await;
+        for number in 0..2 {
+            let evicting = writer.clone();
+            writer.spawn(move || async move {
+                let pods: Api<Pod> = Api::namespaced(evicting.client.clone(), "lab");
+                let done = evicting.evict(&pods, &format!("victim-{number}"), DeleteParams::default()).await;
+                assert_eq!(done.err().and_then(|error| status_code(&error)), Some(429));
+            });
+        }
+        let requests: Api<BindRequest> = Api::namespaced(writer.client.clone(), "lab");
+        let request =
+            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"podName": "p", "selectedNode": "n"}}));
+        let request: BindRequest = request.unwrap();
+        let (binding, (bound, done)) = (writer.clone(), tokio::sync::oneshot::channel());
+        writer.spawn(move || async move {
+            let _ = bound.send(binding.call(|| requests.create(&POST, &request)).await.is_ok());
+        });
+        let soon = Duration::from_secs(1);
+        assert!(tokio::time::timeout(soon, done).await.expect("evictions give back their slots").unwrap());
+        writer.drain().await;
+        let requested = requested.lock().unwrap().clone();
+        let evictions = requested.iter().filter(|path| path.ends_with("/eviction")).count();
+        assert_eq!((evictions, requested.len()), (2, 3), "{requested:?}");
+        let metrics = health.metrics();
+        assert!(metrics.contains(r#"kai_api_requests_total{verb="create",code="429"} 2"#), "{metrics}");
     }
 }

@@ -1,4 +1,4 @@
-//! The one place that reads the time of day.
+//! The only place that reads the wall clock.
 
 use kai_engine::units::Timestamp;
 

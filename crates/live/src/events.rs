@@ -51,6 +51,7 @@ impl EventRecorder {
         let (reason, now) = (event.reason, Timestamp::now());
         let Ok(slot) = Arc::clone(&self.queue_slots).try_acquire_owned() else {
             tracing::debug!(reason, "event queue is full, dropping event");
+            self.writer.metrics().event_dropped();
             return;
         };
         let due = self.correlator.lock().unwrap_or_else(PoisonError::into_inner).correlate(&event, now);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -17,8 +18,10 @@ pub enum FatalError {
     List { kind: String, source: Box<kube::Error> },
     #[error("cannot listen on {address}: {source}")]
     Bind { address: SocketAddr, source: std::io::Error },
-    #[error("lost the lease {0}: another replica leads now")]
-    LeaseLost(String),
+    #[error("leader lease {lease} was taken by {holder}")]
+    LeaseTaken { lease: String, holder: String },
+    #[error("could not renew leader lease {lease} within {} s", within.as_secs_f64())]
+    LeaseNotRenewed { lease: String, within: Duration },
     #[error("usage-based fairness needs Prometheus: {0}")]
     UsageSource(String),
     #[error("a component failed: {0}")]

@@ -77,7 +77,8 @@ pub(crate) async fn run(
         drafts,
         readiness,
     };
-    leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop)).await?;
+    leader_election::run_as_leader(client, (&health, "podgrouper"), election, stop.clone(), shell.run(watches, stop))
+        .await?;
     tracing::info!("pod grouper has ended");
     Ok(())
 }
@@ -125,6 +126,7 @@ impl Shell {
                 self.take(seen);
             }
             if self.readiness.is_ready() {
+                let _busy = self.readiness.busy();
                 self.agenda.drafts(self.drafts.as_ref().is_some_and(DraftSender::has_receiver));
                 for step in self.agenda.steps(clock::now()) {
                     self.perform(step, finish.clone());
@@ -166,7 +168,7 @@ impl Shell {
                 }
                 self.unseen.remove(&kind);
                 if self.unseen.is_empty() && !self.readiness.is_ready() {
-                    tracing::info!(pods = self.agenda.pods(), "the cluster is known");
+                    tracing::info!(pods = self.agenda.pods(), "caches synced");
                     self.readiness.ready();
                 }
             }
@@ -201,7 +203,7 @@ impl Shell {
             }
             Step::Write(Job { pod, mut effects, patient, notes }) => {
                 for note in &notes {
-                    tracing::info!(%pod, ?note, "passed over");
+                    tracing::info!(%pod, reason = ?note, "ignored a setting of the workload");
                 }
                 let end = move |written| {
                     // The loop may have ended.
@@ -221,7 +223,7 @@ impl Shell {
                 });
             }
             Step::Complain { pod, uid, why } => {
-                tracing::warn!(%pod, "has no group for now: {why}");
+                tracing::warn!(%pod, error = why, "cannot determine pod group, will retry");
                 self.warn("Pod", &pod, &uid, why);
             }
         }

@@ -1,8 +1,10 @@
 //! Health of the process for probes and dashboards: `/healthz`, `/readyz`, `/metrics`.
+#![allow(clippy::disallowed_types, reason = "a stuck component is found by the time that it takes")]
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -14,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::FatalError;
+use crate::api_metrics::ApiMetrics;
 
 /// Shared by all components of a process.
 #[derive(Clone, Debug)]
@@ -21,12 +24,32 @@ pub(crate) struct Health(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Components that have not listed everything yet.
-    not_ready: Mutex<BTreeSet<&'static str>>,
+    components: Mutex<BTreeMap<&'static str, ComponentHealth>>,
     registry: Mutex<Registry>,
+    api_metrics: ApiMetrics,
 }
 
-/// With this a component reports that it is ready.
+#[derive(Debug)]
+struct ComponentHealth {
+    readiness: Readiness,
+    /// Since when it has been handling what was due.
+    busy_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    /// Has not listed everything yet.
+    Syncing,
+    /// Waits for the lease. That is ready: otherwise a rolling update, which awaits the new replica before it ends the
+    /// old one, would never end.
+    Standby,
+    /// Has become the leader and lists everything. Still ready: it must not take the webhooks of its process out of
+    /// service.
+    NewLeader,
+    Ready,
+}
+
+/// With this a component reports how it is.
 #[derive(Debug)]
 pub(crate) struct ReadinessHandle {
     health: Health,
@@ -34,36 +57,93 @@ pub(crate) struct ReadinessHandle {
     ready: bool,
 }
 
+/// A component counts as busy until this is dropped.
+#[derive(Debug)]
+pub(crate) struct BusyGuard(Health, &'static str);
+
+/// A cycle takes seconds at most on the largest clusters. A component that is busy for so long is stuck, and a restart is
+/// better than to wait.
+const STUCK_AFTER: Duration = Duration::from_mins(5);
+
 impl Health {
     /// Metrics get this prefix.
     pub(crate) fn new(metrics_namespace: &str) -> Self {
-        let registry = Mutex::new(Registry::with_prefix(metrics_namespace));
-        Self(Arc::new(Inner { not_ready: Mutex::default(), registry }))
+        let mut registry = Registry::with_prefix(metrics_namespace);
+        let api_metrics = ApiMetrics::default();
+        api_metrics.register(&mut registry);
+        Self(Arc::new(Inner { components: Mutex::default(), registry: Mutex::new(registry), api_metrics }))
     }
 
     pub(crate) fn add_component(&self, component: &'static str) -> ReadinessHandle {
-        self.not_ready().insert(component);
+        let health = ComponentHealth { readiness: Readiness::Syncing, busy_since: None };
+        self.components().insert(component, health);
         ReadinessHandle { health: self.clone(), component, ready: false }
+    }
+
+    /// The component waits for the lease.
+    pub(crate) fn standby(&self, component: &'static str) {
+        self.set_readiness(component, Readiness::Standby);
+    }
+
+    /// The component holds the lease now.
+    pub(crate) fn leading(&self, component: &'static str) {
+        let waited = self.components().get(component).is_some_and(|health| health.readiness == Readiness::Standby);
+        if waited {
+            self.set_readiness(component, Readiness::NewLeader);
+        }
     }
 
     pub(crate) fn register(&self, with: impl FnOnce(&mut Registry)) {
         with(&mut self.0.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn not_ready(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
-        self.0.not_ready.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn api_metrics(&self) -> &ApiMetrics {
+        &self.0.api_metrics
     }
 
-    fn readiness(&self) -> (StatusCode, String) {
-        let not_ready = self.not_ready().iter().copied().collect::<Vec<_>>().join(", ");
-        if not_ready.is_empty() {
-            (StatusCode::OK, "ok".to_owned())
-        } else {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: waiting for the first lists of {not_ready}"))
+    fn components(&self) -> MutexGuard<'_, BTreeMap<&'static str, ComponentHealth>> {
+        self.0.components.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_readiness(&self, component: &'static str, readiness: Readiness) {
+        if let Some(health) = self.components().get_mut(component) {
+            health.readiness = readiness;
         }
     }
 
-    fn metrics(&self) -> String {
+    pub(crate) fn readiness(&self) -> (StatusCode, String) {
+        let components = self.components();
+        let of = |readiness: Readiness| {
+            let found = components.iter().filter(|(_, health)| health.readiness == readiness).map(|(name, _)| *name);
+            Some(found.collect::<Vec<_>>().join(", ")).filter(|names| !names.is_empty())
+        };
+        if let Some(names) = of(Readiness::Syncing) {
+            let text = format!("not ready: waiting for the first lists of {names}");
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
+        }
+        let text = if let Some(names) = of(Readiness::NewLeader) {
+            format!("ready (new leader, waiting for the first lists of {names})")
+        } else if of(Readiness::Standby).is_some() {
+            "ready (standby)".to_owned()
+        } else {
+            "ok".to_owned()
+        };
+        (StatusCode::OK, text)
+    }
+
+    fn liveness(&self, now: Instant) -> (StatusCode, String) {
+        let components = self.components();
+        let stuck = components.iter().find_map(|(name, health)| {
+            let busy = now.saturating_duration_since(health.busy_since?);
+            (busy >= STUCK_AFTER).then(|| format!("{name} is stuck: busy for {} s", busy.as_secs()))
+        });
+        match stuck {
+            Some(text) => (StatusCode::INTERNAL_SERVER_ERROR, text),
+            None => (StatusCode::OK, "ok".to_owned()),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to a string cannot fail.
@@ -76,9 +156,9 @@ impl Health {
         let listener = TcpListener::bind(address).await.map_err(|source| FatalError::Bind { address, source })?;
         let bound = listener.local_addr().unwrap_or(address);
         tracing::info!(address = %bound, "serving /healthz, /readyz and /metrics");
-        let (ready, metrics) = (self.clone(), self);
+        let (live, ready, metrics) = (self.clone(), self.clone(), self);
         let routes = Router::new()
-            .route("/healthz", get(|| async { "ok" }))
+            .route("/healthz", get(move || async move { live.liveness(Instant::now()) }))
             .route("/readyz", get(move || async move { ready.readiness() }))
             .route("/metrics", get(move || async move { as_metrics(metrics.metrics()) }));
         let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await;
@@ -89,11 +169,27 @@ impl Health {
 impl ReadinessHandle {
     pub(crate) fn ready(&mut self) {
         self.ready = true;
-        self.health.not_ready().remove(self.component);
+        self.health.set_readiness(self.component, Readiness::Ready);
     }
 
     pub(crate) fn is_ready(&self) -> bool {
         self.ready
+    }
+
+    /// For the time in which the component handles what is due: a cycle, or the updates of a moment.
+    pub(crate) fn busy(&self) -> BusyGuard {
+        if let Some(health) = self.health.components().get_mut(self.component) {
+            health.busy_since = Some(Instant::now());
+        }
+        BusyGuard(self.health.clone(), self.component)
+    }
+}
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        if let Some(health) = self.0.components().get_mut(self.1) {
+            health.busy_since = None;
+        }
     }
 }
 
@@ -105,15 +201,56 @@ fn as_metrics(text: String) -> impl IntoResponse {
 mod tests {
     use super::*;
 
+    const READY: StatusCode = StatusCode::OK;
+    const NOT_READY: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
+
+    fn is(health: &Health, code: StatusCode, text: &str) {
+        assert_eq!(health.readiness(), (code, text.to_owned()));
+    }
+
     #[test]
     fn a_process_is_ready_when_all_its_components_are() {
         let health = Health::new("kai");
         let (mut binder, mut scheduler) = (health.add_component("binder"), health.add_component("scheduler"));
         binder.ready();
         binder.ready();
-        let expected = "not ready: waiting for the first lists of scheduler".to_owned();
-        assert_eq!(health.readiness(), (StatusCode::SERVICE_UNAVAILABLE, expected));
+        is(&health, NOT_READY, "not ready: waiting for the first lists of scheduler");
         scheduler.ready();
-        assert_eq!(health.readiness(), (StatusCode::OK, "ok".to_owned()));
+        is(&health, READY, "ok");
+    }
+
+    #[test]
+    fn a_standby_is_ready_and_stays_so_when_it_becomes_the_leader() {
+        let health = Health::new("kai");
+        let mut binder = health.add_component("binder");
+        is(&health, NOT_READY, "not ready: waiting for the first lists of binder");
+        health.standby("binder");
+        is(&health, READY, "ready (standby)");
+        health.leading("binder");
+        is(&health, READY, "ready (new leader, waiting for the first lists of binder)");
+        binder.ready();
+        is(&health, READY, "ok");
+    }
+
+    #[test]
+    fn who_leads_at_once_is_ready_after_the_first_lists() {
+        let health = Health::new("kai");
+        let _binder = health.add_component("binder");
+        health.leading("binder");
+        is(&health, NOT_READY, "not ready: waiting for the first lists of binder");
+    }
+
+    #[test]
+    fn a_stuck_component_is_not_healthy() {
+        let health = Health::new("kai");
+        let scheduler = health.add_component("scheduler");
+        let busy = scheduler.busy();
+        let ok = (StatusCode::OK, "ok".to_owned());
+        assert_eq!(health.liveness(Instant::now() + Duration::from_secs(60)), ok);
+        let (code, text) = health.liveness(Instant::now() + STUCK_AFTER);
+        assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(text.starts_with("scheduler is stuck: busy for "), "{text}");
+        drop(busy);
+        assert_eq!(health.liveness(Instant::now() + STUCK_AFTER), ok);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn is_served(client: &Client, kind: &ApiResource) -> bool {
             Ok(_) => return true,
             Err(Error::Discovery(_)) => return false,
             Err(error) if status_code(&error) == Some(404) => return false,
-            Err(error) => tracing::warn!(kind = kind.kind, %error, "cannot ask whether the kind is served"),
+            Err(error) => tracing::warn!(kind = kind.kind, %error, "API discovery failed, retrying in 1 s"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -11,6 +11,7 @@
 
 mod admission;
 mod api_error;
+mod api_metrics;
 mod api_writer;
 mod binder;
 mod client;
@@ -26,10 +27,13 @@ mod logs;
 mod node_scale;
 mod process;
 mod rate_limit;
+mod retry;
 mod scheduler;
 mod snapshot;
 mod status;
 mod stripped_object;
+#[cfg(test)]
+mod test_server;
 mod watch;
 mod write_priority;
 
@@ -42,7 +46,7 @@ pub use logs::{LogFormat, start_logs};
 pub use node_scale::NodeScaleOptions;
 pub use process::{Component, Process};
 pub use scheduler::{SchedulerOptions, SnapshotEncoder, SnapshotOptions};
-pub use snapshot::{ClusterSnapshot, take_snapshot};
+pub use snapshot::{ClusterSnapshot, SnapshotProgress, take_snapshot};
 pub use status::{QueueLabel, StatusOptions};
 
 use api_writer::ApiLimits;

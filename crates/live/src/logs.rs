@@ -1,4 +1,4 @@
-//! Where and how things are logged.
+//! Logs to standard error.
 
 use tracing_subscriber::EnvFilter;
 

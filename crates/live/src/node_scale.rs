@@ -64,7 +64,14 @@ pub(crate) async fn run(
         readiness: health.add_component("nodescaleadjuster"),
     };
     // Boxed: it holds calls to the API server, which are large.
-    Box::pin(leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop))).await?;
+    Box::pin(leader_election::run_as_leader(
+        client,
+        (&health, "nodescaleadjuster"),
+        election,
+        stop.clone(),
+        shell.run(watches, stop),
+    ))
+    .await?;
     tracing::info!("node-scale adjuster has ended");
     Ok(())
 }

@@ -53,15 +53,16 @@ impl Process {
     }
 
     async fn run_here(self) -> Result<(), FatalError> {
-        let client = client::connect(self.kubeconfig.as_deref()).await?;
-        let stop = CancellationToken::new();
         let health = Health::new(&self.metrics_namespace);
-        let watches = SharedWatches::new(client.clone(), self.components.len() > 1);
+        let metrics = health.api_metrics();
+        let client = client::connect(self.kubeconfig.as_deref(), metrics).await?;
+        let stop = CancellationToken::new();
+        let watches = SharedWatches::new(client.clone(), metrics.clone(), self.components.len() > 1);
         let gate = Arc::new(PriorityGate::default());
         let mut running = JoinSet::new();
         let (mut draft_sender, mut draft_receiver) = draft_channel_for(&self.components).unzip();
         for component in self.components {
-            let limits = Arc::new(ApiLimits::new(self.qps, self.burst, Arc::clone(&gate)));
+            let limits = Arc::new(ApiLimits::new(self.qps, self.burst, Arc::clone(&gate), metrics.clone()));
             let (client, watches, health, stop) = (client.clone(), watches.clone(), health.clone(), stop.clone());
             match component {
                 Component::Scheduler(options) => running.spawn(scheduler::run(

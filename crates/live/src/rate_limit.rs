@@ -26,15 +26,17 @@ impl RateLimiter {
         Self { interval, burst: burst.max(1), next: Mutex::new(None) }
     }
 
-    /// Waits for a token.
-    pub(crate) async fn acquire(&self, deferral: Deferral) {
+    /// Waits for a token, and returns how long that took.
+    pub(crate) async fn acquire(&self, deferral: Deferral) -> Duration {
+        let mut waited = Duration::ZERO;
         loop {
             let (reserved, wait) = self.reserve_token(deferral, Instant::now());
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
+                waited += wait;
             }
             if reserved {
-                return;
+                return waited;
             }
         }
     }

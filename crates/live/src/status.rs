@@ -83,7 +83,14 @@ pub(crate) async fn run_pod_group_status(
         limits,
         health.add_component("podgroupcontroller"),
     );
-    leader_election::run_as_leader(client, options.election, stop.clone(), shell.run(watches, stop, |_| {})).await?;
+    leader_election::run_as_leader(
+        client,
+        (&health, "podgroupcontroller"),
+        options.election,
+        stop.clone(),
+        shell.run(watches, stop, |_| {}),
+    )
+    .await?;
     tracing::info!("podgroupcontroller has ended");
     Ok(())
 }
@@ -103,7 +110,14 @@ pub(crate) async fn run_queue_status(
     let shell =
         Shell::new::<Queue>(client.clone(), tally, watched, &options, limits, health.add_component("queuecontroller"));
     let tell = move |tally: &QueueStatus| metrics.update(tally);
-    leader_election::run_as_leader(client, options.election, stop.clone(), shell.run(watches, stop, tell)).await?;
+    leader_election::run_as_leader(
+        client,
+        (&health, "queuecontroller"),
+        options.election,
+        stop.clone(),
+        shell.run(watches, stop, tell),
+    )
+    .await?;
     tracing::info!("queuecontroller has ended");
     Ok(())
 }
@@ -175,6 +189,7 @@ impl<T: StatusController> Shell<T> {
                 Some(seen) = news.recv() => self.take(seen),
                 Some(written) = finished.recv() => self.take(written),
                 _ = tick.tick(), if self.is_known() => {
+                    let _busy = self.readiness.busy();
                     if !self.waits_for_calm() && self.under_way == 0 {
                         self.correct(&finish);
                     }
@@ -214,7 +229,7 @@ impl<T: StatusController> Shell<T> {
                 }
                 self.listed.insert(place);
                 if self.is_known() && !self.readiness.is_ready() {
-                    tracing::info!(kind = self.target.kind, "the cluster is known");
+                    tracing::info!(kind = self.target.kind, "caches synced");
                     self.readiness.ready();
                 }
             }
@@ -229,7 +244,7 @@ impl<T: StatusController> Shell<T> {
 
     fn see(&mut self, place: usize, value: &Value) {
         if let Err(why) = self.tally.apply(value) {
-            tracing::warn!(kind = self.watched[place].resource.kind, key = %Key::of(value), "not counted: {why}");
+            tracing::warn!(kind = self.watched[place].resource.kind, key = %Key::of(value), error = %why, "object left out of status totals");
         }
     }
 

@@ -18,6 +18,7 @@ use kube::{Client, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::api_metrics::ApiMetrics;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
 use fan_out::{Subscriber, fan_out};
 pub(crate) use field_selector::FieldSelector;
@@ -56,6 +57,7 @@ impl WatchSpec {
 #[derive(Clone)]
 pub(crate) struct SharedWatches {
     client: Client,
+    metrics: ApiMetrics,
     /// Whether several components may watch the same kinds.
     shared: bool,
     /// A watch ends when its last subscriber has left.
@@ -74,8 +76,8 @@ const SUBSCRIBE_WINDOW: Duration = Duration::from_millis(100);
 const CHANNEL_CAPACITY: usize = 4096;
 
 impl SharedWatches {
-    pub(crate) fn new(client: Client, shared: bool) -> Self {
-        Self { client, shared, active: Arc::default() }
+    pub(crate) fn new(client: Client, metrics: ApiMetrics, shared: bool) -> Self {
+        Self { client, metrics, shared, active: Arc::default() }
     }
 
     /// Updates from now on, and what keeps the watch open.
@@ -117,12 +119,15 @@ impl SharedWatches {
         let config = query.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
         let api: Api<StrippedObject> = Api::all_with(self.client.clone(), &resource);
         let window = if self.shared { SUBSCRIBE_WINDOW } else { Duration::ZERO };
-        let kind = resource.kind.clone();
+        let (kind, metrics) = (resource.kind.clone(), self.metrics.clone());
         let open = move || {
-            let kind = kind.clone();
+            let (kind, metrics) = (kind.clone(), metrics.clone());
             let events = watcher(api.clone(), config.clone()).default_backoff();
             // The watcher resumes by itself, with a backoff.
-            events.inspect_err(move |error| tracing::warn!(kind, %error, "watch interrupted, resuming"))
+            events.inspect_err(move |error| {
+                tracing::warn!(kind, %error, "watch interrupted, resuming");
+                metrics.watch_restarted(&kind);
+            })
         };
         fan_out(new_subscribers, window, move |object| object.into_value(&resource, data), open)
     }

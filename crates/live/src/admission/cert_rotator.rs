@@ -39,16 +39,16 @@ struct CertIssuer {
     life: Span,
 }
 
-/// How often it is looked whether another replica has done something, or somebody has undone it.
+/// How often to check whether another replica has rotated the certificate, or somebody has changed the Secret.
 const PERIOD: Span = Span::seconds(60);
-/// And in a life of a certificate: more often than once between its steps.
+/// Checks within the validity of a certificate: more often than once between its steps.
 const CHECKS_PER_LIFETIME: i64 = 48;
 
 const SERVED: [&str; 2] = ["tls.crt", "tls.key"];
 const NEXT: [&str; 2] = ["next.crt", "next.key"];
 const TRUSTED: &str = "ca.crt";
 
-/// A text that keeps growing would be a fault; nobody needs more.
+/// More are never needed; the Secret must not grow without limit.
 const TRUSTED_MAX: usize = 8;
 
 type Data = BTreeMap<String, ByteString>;
@@ -63,22 +63,23 @@ impl CertRotator {
         }
     }
 
-    /// Looks until it succeeds.
+    /// Retries until it succeeds.
     pub(super) async fn ensure_with_retry(&self) -> Certificates {
         loop {
             match self.ensure().await {
                 Ok(certificates) => return certificates,
-                Err(why) => tracing::warn!(
+                Err(error) => tracing::warn!(
                     namespace = self.namespace,
                     secret = webhook::SECRET,
-                    "cannot keep certificates: {why}; trying again"
+                    error,
+                    "cannot read or write the certificate Secret, retrying in 2 s"
                 ),
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// How long to wait before the next look.
+    /// How long to wait before the next check.
     pub(super) fn next_check(&self, certificates: &Certificates) -> Duration {
         let rest = certificates.until.since(clock::now());
         let micros = rest.0.min(PERIOD.0).min(self.issuer.life.0 / CHECKS_PER_LIFETIME).max(10_000);
@@ -98,7 +99,7 @@ impl CertRotator {
                 return Ok(Certificates { served, key, trusted: trusted.concat().into_bytes(), until });
             }
             let data = self.issuer.change(data, trusted, step, now).map_err(|error| error.to_string())?;
-            tracing::info!(?step, "certificates change");
+            tracing::info!(?step, "rotating webhook certificate");
             match self.write(secret, data).await {
                 // If another replica was faster, what it wrote is what counts.
                 Err(error) if status_code(&error) == Some(409) => {}
@@ -117,7 +118,7 @@ impl CertRotator {
             let secret = Secret { metadata, data: Some(data), type_, ..Secret::default() };
             return self.writer.call(|| self.api.create(&POST, &secret)).await.map(|_| ());
         };
-        // It carries the version that was read: whoever was faster wins.
+        // It carries the resource version that was read, so of two replicas one gets a conflict.
         let secret = Secret { data: Some(data), ..stored };
         self.writer.call(|| self.api.replace(webhook::SECRET, &POST, &secret)).await.map(|_| ())
     }

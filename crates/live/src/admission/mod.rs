@@ -1,8 +1,8 @@
-//! Admission on a cluster: answers what the API server asks about pods, queues, pod groups and topologies.
+//! The admission webhooks: validate pods, queues, pod groups and topologies, and inject GPU sharing.
 //!
 //! ```text
-//!   Secret ◀──certificates──▶ cert_rotator ──whom to trust──▶ webhook configurations
-//!                               │ what to serve
+//!   Secret ◀──certificates──▶ cert_rotator ──CA bundle──────▶ webhook configurations
+//!                               │ serving certificate
 //!                               ▼
 //!   kube-apiserver ──review──▶ reviewer ──▶ control::admission ──answer──▶ kube-apiserver
 //! ```
@@ -41,19 +41,19 @@ pub struct AdmissionOptions {
     pub check_quota: bool,
     pub address: SocketAddr,
     pub reach: Reach,
-    /// Our own, where the certificates are kept.
+    /// Namespace of the certificate Secret.
     pub namespace: String,
-    /// For how long a certificate is good.
+    /// Validity of certificates.
     pub certificate_life: Span,
 }
 
-/// Before trying again what failed.
+/// Before a retry.
 const PAUSE: Duration = Duration::from_secs(2);
-/// For answers under way when told to end: as long as anybody waits for them.
+/// For reviews in flight at shutdown: as long as the API server waits for them.
 const GRACE: Duration = Duration::from_secs(3);
 const FIELD_MANAGER: &str = "kai-admission";
 
-/// Answers until stopped.
+/// Serves until stopped.
 pub(crate) async fn run(
     client: Client,
     watches: SharedWatches,
@@ -81,7 +81,7 @@ pub(crate) async fn run(
     let server = from_tcp_rustls(listener, tls.clone()).map_err(cannot_listen)?.handle(handle.clone());
     let routes = reviewer::routes(&reviewer).into_make_service();
     let registrar = Registrar { writer, options, reviewer: Arc::clone(&reviewer), cert_rotator, tls, readiness };
-    tracing::info!(%address, "answering the API server");
+    tracing::info!(%address, "webhook server listening");
     let end = async {
         stop.cancelled().await;
         handle.graceful_shutdown(Some(GRACE));
@@ -98,7 +98,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Tells the API server whom to ask and to trust, for as long as we answer.
+/// Keeps the webhook configurations of the API server while the webhooks are served.
 struct Registrar {
     writer: ApiWriter,
     options: AdmissionOptions,
@@ -119,7 +119,7 @@ impl Registrar {
                     self.cert_rotator.next_check(&certificates)
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot register the webhooks; trying again");
+                    tracing::warn!(%error, "cannot register the webhooks, retrying in 2 s");
                     PAUSE
                 }
             };
@@ -127,7 +127,7 @@ impl Registrar {
                 let (served, key) = (certificates.served.clone(), certificates.key.clone());
                 match self.tls.reload_from_pem(served, key).await {
                     Ok(()) => {
-                        tracing::info!("a new certificate is served");
+                        tracing::info!("serving a new certificate");
                         loaded.clone_from(&certificates.served);
                     }
                     Err(error) => tracing::error!(%error, "cannot serve the new certificate"),
@@ -138,7 +138,7 @@ impl Registrar {
         }
     }
 
-    /// Writes what differs from what is wanted, also what somebody else has changed.
+    /// Applies the configurations, also where others have changed them.
     async fn register(&self, trusted: &[u8]) -> Result<(), Error> {
         let AdmissionOptions { reach, namespace, rules, .. } = &self.options;
         for configuration in configurations(reach, namespace, rules, trusted) {

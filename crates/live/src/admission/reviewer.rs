@@ -1,4 +1,4 @@
-//! Answers reviews: decodes them, asks `control::admission`, encodes what it says.
+//! Answers admission reviews: decodes them, evaluates them with `control::admission`, encodes the result.
 //!
 //! Pods and groups are watched, for there are many. Queues are listed whenever one changes: a child may follow its
 //! parent within the same `kubectl apply`, sooner than a watch would show it.
@@ -34,7 +34,7 @@ use crate::scheduler::read;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
 use crate::watch::{FieldSelector, SharedWatches, WatchSpec, WatchUpdate, forward_updates};
 
-/// What is asked, by the path on which it is asked.
+/// Each has a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Webhook {
     MutatePod,
@@ -42,6 +42,18 @@ enum Webhook {
     Queue,
     PodGroup,
     Topology,
+}
+
+impl Webhook {
+    fn name(self) -> &'static str {
+        match self {
+            Self::MutatePod => "mutate-pod",
+            Self::Pod => "validate-pod",
+            Self::Queue => "validate-queue",
+            Self::PodGroup => "validate-pod-group",
+            Self::Topology => "validate-topology",
+        }
+    }
 }
 
 const WEBHOOKS: [(&str, Webhook); 5] = [
@@ -63,14 +75,14 @@ pub(super) struct Reviewer {
     check_quota: bool,
     /// What may run in a queue.
     known: Mutex<World>,
-    /// Whether everything was listed once.
+    /// Whether pods and pod groups were listed once.
     synced: watch::Sender<bool>,
     answers: Family<Labels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    webhook: String,
+    webhook: &'static str,
     allowed: String,
 }
 
@@ -88,7 +100,11 @@ impl Reviewer {
     pub(super) fn new(writer: ApiWriter, rules: PodRules, check_quota: bool, health: &Health) -> Self {
         let answers = Family::default();
         health.register(|registry| {
-            registry.register("admission_reviews", "Reviews that were answered", answers.clone());
+            registry.register(
+                "admission_reviews",
+                "Admission reviews answered, by webhook and outcome",
+                answers.clone(),
+            );
         });
         let (synced, _) = watch::channel(false);
         Self { writer, rules, check_quota, known: Mutex::default(), synced, answers }
@@ -96,11 +112,11 @@ impl Reviewer {
 
     /// Waits until everything was listed once.
     pub(super) async fn wait_for_sync(&self) {
-        // Fails only if nobody could ever tell.
+        // Fails only without a sender, which lives as long as this.
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Follows what may run in a queue.
+    /// Watches what may run in a queue.
     pub(super) async fn watch(&self, watches: SharedWatches) {
         let (out, mut updates) = mpsc::channel(1024);
         let mut watching = tokio::task::JoinSet::new();
@@ -138,14 +154,21 @@ impl Reviewer {
             Ok(response) => {
                 if !response.allowed {
                     let why = &response.result.message;
-                    tracing::info!(?webhook_kind, ?operation, namespace, name, "refused: {why}");
+                    tracing::info!(webhook = webhook_kind.name(), ?operation, namespace, name, why, "denied");
                 }
-                let labels = Labels { webhook: format!("{webhook_kind:?}"), allowed: response.allowed.to_string() };
+                let labels = Labels { webhook: webhook_kind.name(), allowed: response.allowed.to_string() };
                 self.answers.get_or_create(&labels).inc();
                 json(&response.into_review())
             }
             Err(why) => {
-                tracing::warn!(?webhook_kind, ?operation, namespace, name, "not answered: {why}");
+                tracing::warn!(
+                    webhook = webhook_kind.name(),
+                    ?operation,
+                    namespace,
+                    name,
+                    error = why,
+                    "admission review failed"
+                );
                 (StatusCode::INTERNAL_SERVER_ERROR, why).into_response()
             }
         }
@@ -189,7 +212,7 @@ impl Reviewer {
     /// Whether a queue may go; `world` has the queues.
     fn delete(&self, name: &str, world: World) -> Result<Answer, String> {
         if !*self.synced.borrow() {
-            return Err("what runs in the cluster is not known yet; try again in a moment".to_owned());
+            return Err("pods and pod groups are not listed yet; try again in a moment".to_owned());
         }
         let mut known = self.known();
         known.queues = world.queues;

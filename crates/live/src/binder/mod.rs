@@ -64,7 +64,8 @@ pub(crate) async fn run(
         performer: Performer::new(writer, events),
         readiness,
     };
-    leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop)).await?;
+    leader_election::run_as_leader(client, (&health, "binder"), election, stop.clone(), shell.run(watches, stop))
+        .await?;
     tracing::info!("binder has ended");
     Ok(())
 }
@@ -115,6 +116,7 @@ impl Shell {
                 self.take(seen);
             }
             if self.readiness.is_ready() {
+                let _busy = self.readiness.busy();
                 for job in self.agenda.jobs(clock::now()) {
                     self.start(job, finish.clone());
                 }
@@ -145,7 +147,7 @@ impl Shell {
                 }
                 self.unseen.remove(&kind);
                 if self.unseen.is_empty() && !self.readiness.is_ready() {
-                    tracing::info!(requests = self.agenda.pending_count(), "the cluster is known");
+                    tracing::info!(requests = self.agenda.pending_count(), "caches synced");
                     self.readiness.ready();
                     self.agenda.resync();
                 }

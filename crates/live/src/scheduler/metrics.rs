@@ -1,4 +1,4 @@
-//! What the scheduler counts and measures, in the names that KAI's dashboards ask for.
+//! Metrics of the scheduler, with the names that KAI's dashboards use.
 #![allow(clippy::disallowed_types, reason = "how long a cycle takes is measured")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub(super) struct Metrics {
     actions: Family<Labels, Number>,
     cycles: Counter,
     failed: Counter,
-    binds: Counter,
+    pods_bind_requested: Counter,
     evictions: Counter,
     waiting: Gauge,
     /// Counted up like a counter, but counters get an ending that KAI's has not.
@@ -41,16 +41,16 @@ pub(super) struct Metrics {
     pub(super) bind_request_latency: Histogram,
     pub(super) usage_query_latency: Histogram,
     evicted_pods: Family<Labels, Counter>,
-    /// Labels that speak of a group, as long as there is the group.
+    /// Series of a pod group, to be removed with it.
     evicted: BTreeMap<GroupKey, BTreeSet<Labels>>,
     queues: [Family<Labels, Number>; 6],
 }
 
-/// What queues are entitled to and have used: CPU, memory, GPUs, each twice.
+/// Fair share and usage of queues: CPU, memory and GPUs of each.
 const QUEUES: [(&str, &str); 6] = [
-    ("queue_fair_share_cpu_cores", "Cores of its fair share"),
-    ("queue_fair_share_memory_gb", "Gigabytes of its fair share"),
-    ("queue_fair_share_gpu", "GPUs of its fair share"),
+    ("queue_fair_share_cpu_cores", "CPU cores of the queue's fair share"),
+    ("queue_fair_share_memory_gb", "Gigabytes of memory of the queue's fair share"),
+    ("queue_fair_share_gpu", "GPUs of the queue's fair share"),
     ("queue_cpu_usage", "ReadinessHandle of all cores that it has used lately"),
     ("queue_memory_usage", "ReadinessHandle of all memory that it has used lately"),
     ("queue_gpu_usage", "ReadinessHandle of all GPUs that it has used lately"),
@@ -97,7 +97,7 @@ impl Metrics {
             actions: Family::default(),
             cycles: Counter::default(),
             failed: Counter::default(),
-            binds: Counter::default(),
+            pods_bind_requested: Counter::default(),
             evictions: Counter::default(),
             waiting: Gauge::default(),
             scheduled: Family::default(),
@@ -112,35 +112,43 @@ impl Metrics {
             queues: std::array::from_fn(|_| Family::default()),
         };
         health.register(|registry| {
-            let latency = "Milliseconds that the last cycle took";
+            let latency = "Duration of the last scheduling cycle, in milliseconds";
             registry.register("e2e_scheduling_latency_milliseconds", latency, metrics.latency.clone());
-            let opening = "Milliseconds from the beginning of the last cycle to its first action";
+            let opening = "Duration of the last cycle before its first action, in milliseconds";
             registry.register("open_session_latency_milliseconds", opening, metrics.open_session.clone());
-            let closing = "Milliseconds from the last action of the last cycle to its end";
+            let closing = "Duration of the last cycle after its last action, in milliseconds";
             registry.register("close_session_latency_milliseconds", closing, metrics.close_session.clone());
-            let actions = "Milliseconds that an action took in the last cycle";
+            let actions = "Duration of an action in the last cycle, in milliseconds";
             registry.register("action_scheduling_latency_milliseconds", actions, metrics.actions.clone());
-            registry.register("scheduling_cycles", "Cycles", metrics.cycles.clone());
-            let failed = "Cycles that ended in a fault of ours";
+            registry.register("scheduling_cycles", "Scheduling cycles", metrics.cycles.clone());
+            let failed = "Scheduling cycles that panicked";
             registry.register("scheduling_cycles_failed", failed, metrics.failed.clone());
-            registry.register("bind_requests", "Pods for which a node was chosen", metrics.binds.clone());
-            registry.register("evictions", "Pods that were evicted", metrics.evictions.clone());
-            registry.register("podgroups_waiting", "Groups that the last cycle left waiting", metrics.waiting.clone());
-            let scheduled = "Groups that got room, by the action that found or made it";
+            registry.register(
+                "bind_requests",
+                "Pods for which a bind was requested",
+                metrics.pods_bind_requested.clone(),
+            );
+            registry.register("evictions", "Pods evicted", metrics.evictions.clone());
+            registry.register(
+                "podgroups_waiting",
+                "Pod groups left pending by the last cycle",
+                metrics.waiting.clone(),
+            );
+            let scheduled = "Pod groups placed, by action";
             registry.register("podgroups_scheduled_by_action", scheduled, metrics.scheduled.clone());
-            let turns = "Times that an action looked at a group";
+            let turns = "Pod groups considered, by action";
             registry.register("podgroups_acted_on_by_action", turns, metrics.podgroups_considered.clone());
-            let played = "Sets of victims that were tried out for a group";
+            let played = "Victim scenarios simulated";
             registry.register("scenarios_simulation_by_action", played, metrics.scenarios_simulated.clone());
-            let spared = "Sets of victims that could not help, as was known without trying";
+            let spared = "Victim scenarios rejected by filters before simulation";
             registry.register("scenarios_filtered_by_action", spared, metrics.scenarios_filtered.clone());
-            let decided = "Milliseconds from the creation of a pod until a node was chosen for it";
+            let decided = "Time from the creation of a pod until a node was chosen for it, in milliseconds";
             registry.register("task_scheduling_latency_milliseconds", decided, metrics.scheduling_latency.clone());
-            let asked = "Milliseconds that creating a bind request took";
+            let asked = "Latency of creating a bind request, in milliseconds";
             registry.register("task_bind_latency_milliseconds", asked, metrics.bind_request_latency.clone());
-            let told = "Milliseconds that Prometheus took to answer a question about past usage";
-            registry.register("usage_query_latency_milliseconds", told, metrics.usage_query_latency.clone());
-            let evicted = "Pods of a group that were evicted";
+            let usage = "Latency of usage queries to Prometheus, in milliseconds";
+            registry.register("usage_query_latency_milliseconds", usage, metrics.usage_query_latency.clone());
+            let evicted = "Pods of a pod group that were evicted";
             registry.register("pod_group_evicted_pods", evicted, metrics.evicted_pods.clone());
             for ((name, help), family) in QUEUES.iter().zip(&metrics.queues) {
                 registry.register(*name, *help, family.clone());
@@ -187,7 +195,7 @@ impl Metrics {
         for effect in &cycle.effects {
             match effect {
                 Effect::Bind { pod, job, .. } => {
-                    self.binds.inc();
+                    self.pods_bind_requested.inc();
                     scheduled.insert(("allocate", job));
                     let waited = world.pods.get(pod).map_or(0, |pod| now.since(pod.created).0.max(0));
                     self.scheduling_latency.observe(waited as f64 / 1000.0);
@@ -205,9 +213,9 @@ impl Metrics {
         for (action, _) in scheduled {
             self.scheduled.get_or_create(&of_action(action)).inc();
         }
-        self.evicted.retain(|group, told| {
+        self.evicted.retain(|group, series| {
             let stays = world.pod_groups.contains_key(group);
-            for labels in told.iter().filter(|_| !stays) {
+            for labels in series.iter().filter(|_| !stays) {
                 self.evicted_pods.remove(labels);
             }
             stays
@@ -215,7 +223,7 @@ impl Metrics {
         self.set_queues(world, &cycle.queues, usage);
     }
 
-    /// Tells about the queues there are, and about no others.
+    /// Sets the values of all queues, and removes those of deleted ones.
     fn set_queues(&self, world: &World, queues: &[QueueView], usage: &Usage) {
         for family in &self.queues {
             family.clear();

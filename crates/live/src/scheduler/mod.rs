@@ -90,7 +90,14 @@ pub(crate) async fn run(
     let mut shell = Shell::new(client.clone(), options, limits, readiness, metrics, past);
     shell.history = history;
     shell.drafts = drafts;
-    Box::pin(leader_election::run_as_leader(client, election, stop.clone(), shell.run(watches, stop))).await?;
+    Box::pin(leader_election::run_as_leader(
+        client,
+        (&health, "scheduler"),
+        election,
+        stop.clone(),
+        shell.run(watches, stop),
+    ))
+    .await?;
     tracing::info!("scheduler has ended");
     Ok(())
 }
@@ -135,7 +142,7 @@ async fn served(client: &Client) -> Vec<Kind> {
         if kind.row().presence == Presence::Required || kinds::is_served(client, &kinds::resource(kind)).await {
             served.push(kind);
         } else {
-            tracing::info!(kind = kind.name(), "this cluster does not have the kind");
+            tracing::info!(kind = kind.name(), "kind is not served by the API server, not watching it");
         }
     }
     served
@@ -237,7 +244,7 @@ impl Shell {
                 }
                 self.unseen.remove(&kind);
                 if self.unseen.is_empty() && !self.readiness.is_ready() {
-                    tracing::info!(nodes = self.known.world().nodes.len(), "the cluster is known");
+                    tracing::info!(component = "scheduler", nodes = self.known.world().nodes.len(), "caches synced");
                     self.readiness.ready();
                 }
             }
@@ -267,6 +274,7 @@ impl Shell {
         if usage == self.usage && !self.is_worth_a_cycle() {
             return;
         }
+        let _busy = self.readiness.busy();
         self.news = false;
         self.known.expire(now, ECHO_PATIENCE);
         let mut watch = metrics::Stopwatch::start();
@@ -276,7 +284,7 @@ impl Shell {
         // Others go on meanwhile: watches are read, writes are finished.
         let Ok(done) = tokio::task::block_in_place(run) else {
             // What it was about was printed where it happened. Nothing of this cycle leaves.
-            tracing::error!("a cycle failed; the next one starts from what is known then");
+            tracing::error!("scheduling cycle panicked, its decisions were discarded");
             self.metrics.failed();
             self.news = true;
             return;

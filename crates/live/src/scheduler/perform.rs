@@ -10,7 +10,7 @@ use kai_api::{BindRequest, PodGroup};
 use kai_control::bind_batch;
 use kai_control::key::Key;
 use kai_control::scheduler::{Event, InvolvedObject, Write};
-use kube::api::{Api, DeleteParams, EvictParams, Patch, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, Preconditions};
 use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -272,9 +272,7 @@ impl Performer {
             let done = if self.evict_by_delete {
                 self.writer.call(|| api.delete(&pod.name, &delete)).await.map(|_| ())
             } else {
-                let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
-                // Not again at once: too many requests is how a disruption budget says no.
-                self.writer.call_once(api.evict(&pod.name, &params)).await.map(|_| ())
+                self.writer.evict(&api, &pod.name, delete).await
             };
             attempts += 1;
             match done {

@@ -21,15 +21,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::snapshot::{ClusterSnapshot, list_all};
 
-/// How snapshots are asked for and made.
+/// Where snapshots are served and how they are encoded.
 #[derive(Clone)]
 pub struct SnapshotOptions {
-    /// Of 127.0.0.1 only: whoever may forward ports may see everything.
+    /// Of 127.0.0.1 only: it shows everything to those who may forward ports.
     pub port: u16,
     pub encoder: Arc<SnapshotEncoder>,
 }
 
-/// Makes a file of what was seen.
+/// Makes a file of a snapshot.
 pub type SnapshotEncoder = dyn Fn(ClusterSnapshot, Usage) -> io::Result<Vec<u8>> + Send + Sync;
 
 impl fmt::Debug for SnapshotOptions {
@@ -38,7 +38,7 @@ impl fmt::Debug for SnapshotOptions {
     }
 }
 
-/// Answers until stopped. Another program on the port is no reason not to schedule.
+/// Serves until stopped. A port in use does not keep the scheduler from scheduling.
 pub(super) async fn serve(
     client: Client,
     options: SnapshotOptions,
@@ -51,11 +51,11 @@ pub(super) async fn serve(
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(%address, %error, "/get-snapshot is not answered; choose another --plugin-server-port");
+            tracing::warn!(%address, %error, "cannot listen, /get-snapshot is disabled; set --plugin-server-port");
             return;
         }
     };
-    tracing::info!(%address, "answering /get-snapshot");
+    tracing::info!(%address, "serving /get-snapshot");
     let settings = Arc::new(settings);
     let answer = move || {
         let (client, options, settings, usage) = (client.clone(), options.clone(), Arc::clone(&settings), usage());
@@ -78,7 +78,7 @@ pub(super) async fn serve(
         .route("/cycles/{cycle}", any(one))
         .fallback(nothing);
     if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await {
-        tracing::warn!(%address, %error, "/get-snapshot is no longer answered");
+        tracing::warn!(%address, %error, "/get-snapshot is no longer served");
     }
 }
 
@@ -95,7 +95,7 @@ fn json(value: &impl Serialize) -> Response {
 
 async fn snapshot(client: &Client, options: &SnapshotOptions, settings: &Settings, usage: Usage) -> Response {
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
-    let mut snapshot = match list_all(client, |_, _| {}).await {
+    let mut snapshot = match list_all(client, |_| {}).await {
         Ok(snapshot) => snapshot,
         Err(fault) => return failed(fault.to_string()),
     };
@@ -112,7 +112,7 @@ async fn snapshot(client: &Client, options: &SnapshotOptions, settings: &Setting
     }
 }
 
-/// Whether a cycle of this shard would look at it.
+/// Whether a cycle of this shard depends on it.
 fn in_shard(object: &Value, settings: &Settings) -> bool {
     match object["kind"].as_str() {
         Some("Pod") => object["status"]["phase"] != "Failed",
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shard_sees_its_nodes_and_all_that_is_not_divided() {
+    fn a_shard_has_its_nodes_and_all_that_is_not_divided() {
         let settings = Settings { node_pool_value: Some("blue".to_owned()), ..Settings::default() };
         let node =
             |pool: &str| json!({"kind": "Node", "metadata": {"labels": {settings.node_pool_label_key.as_str(): pool}}});

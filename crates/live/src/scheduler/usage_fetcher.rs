@@ -1,4 +1,4 @@
-//! What queues have used, fetched from Prometheus again and again. A cycle takes what is there and waits for nothing.
+//! Fetches the historical usage of queues from Prometheus, periodically. A cycle takes the latest and does not wait.
 
 use std::error::Error;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use tracing::subscriber::NoSubscriber;
 use super::metrics::Stopwatch;
 use crate::{FatalError, clock};
 
-/// The last answers, and when they came.
-type Known = Option<(Usage, Timestamp)>;
+/// The latest usage, and when it was fetched.
+type LatestUsage = Option<(Usage, Timestamp)>;
 
 pub(super) struct UsageFetcher {
-    /// Without a rule, the past does not count.
+    /// Without a rule, past usage does not count.
     rule: Option<UsageRule>,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<LatestUsage>,
     began: Timestamp,
     is_stale: bool,
     /// Ends with the value.
@@ -34,24 +34,24 @@ pub(super) struct UsageFetcher {
 }
 
 impl UsageFetcher {
-    /// Starts to fetch, if the past counts; measures how many milliseconds answers take.
+    /// Starts to fetch, if past usage counts; observes the latency of queries in milliseconds.
     pub(super) fn start(rule: Option<UsageRule>, latency: Histogram) -> Result<Self, FatalError> {
         let (tell, known) = watch::channel(None);
         let mut fetching = JoinSet::new();
         if let Some(rule) = rule.clone() {
             let prometheus = Prometheus { client: connect(&rule.source.connection)?, latency };
-            fetching.spawn(fetch_always(prometheus, rule, tell));
+            fetching.spawn(fetch_periodically(prometheus, rule, tell));
         }
         Ok(Self { rule, known, began: clock::now(), is_stale: false, _fetching: fetching })
     }
 
-    /// What was known last, whenever asked.
+    /// The latest usage, at any time.
     pub(super) fn last(&self) -> impl Fn() -> Usage + Clone + Send + Sync + 'static {
         let known = self.known.clone();
         move || known.borrow().as_ref().map(|(usage, _)| usage.clone()).unwrap_or_default()
     }
 
-    /// What is known now; nothing if the first answer should be awaited.
+    /// The usage to schedule with; nothing while the first answer should be awaited.
     pub(super) fn usage(&mut self, now: Timestamp) -> Option<Usage> {
         let Some(rule) = &self.rule else { return Some(Usage::default()) };
         let known = self.known.borrow();
@@ -60,7 +60,8 @@ impl UsageFetcher {
         };
         let was_stale = std::mem::replace(&mut self.is_stale, now.since(*at) > rule.staleness);
         if self.is_stale && !was_stale {
-            tracing::warn!("what is known of past usage is too old: it does not count until there is news");
+            let age = now.since(*at).0 / 1_000_000;
+            tracing::warn!(age, "usage data is stale, fair share ignores past usage until Prometheus answers");
         }
         Some(if self.is_stale { Usage::default() } else { usage.clone() })
     }
@@ -75,47 +76,55 @@ fn connect(connection: &Connection) -> Result<Client, FatalError> {
     let wrong = |problem: String| FatalError::UsageSource(problem);
     let url = match connection {
         Connection::Unsaid => {
-            return Err(wrong("it is not said where; set connectionString to the URL of Prometheus".to_owned()));
+            return Err(wrong("set usageDBConfig.connectionString to its URL".to_owned()));
         }
         Connection::Url(url) => url.clone(),
         Connection::Variable(name) => {
             std::env::var(name).map_err(|_| wrong(format!("the environment variable {name} is not set")))?
         }
     };
-    // Not repeated in words: the address may hold a password.
-    let config = config(&url).map_err(|error| wrong(format!("its address is not a URL: {error}")))?;
+    // The text leaves out the address, which may hold a password.
+    let config =
+        config(&url).map_err(|error| wrong(format!("usageDBConfig.connectionString is not a URL: {error}")))?;
     // The same client as for the API server; it is an HTTP client first of all.
     Client::try_from(config).map_err(|error| FatalError::Client(Box::new(error)))
 }
 
-/// A name and a password in the address are sent as such, and are no part of the address then.
+/// Moves a name and a password from the address to the credentials.
 fn config(url: &str) -> Result<Config, axum::http::Error> {
     let url: Uri = url.parse()?;
     let Some((login, place)) = url.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
-        return Ok(Config::new(url));
+        return Ok(without_retries(Config::new(url)));
     };
     let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let (name, password) = login.split_once(':').unwrap_or((login, ""));
     let mut parts = url.clone().into_parts();
     parts.authority = Some(place.parse()?);
-    let mut config = Config::new(Uri::from_parts(parts)?);
+    let mut config = without_retries(Config::new(Uri::from_parts(parts)?));
     config.auth_info.username = Some(plain(name));
     config.auth_info.password = Some(plain(password).into());
     Ok(config)
 }
 
-async fn fetch_always(prometheus: Prometheus, rule: UsageRule, tell: watch::Sender<Known>) {
+/// A query that fails is repeated at the next interval.
+fn without_retries(mut config: Config) -> Config {
+    config.default_retry = false;
+    config
+}
+
+async fn fetch_periodically(prometheus: Prometheus, rule: UsageRule, tell: watch::Sender<LatestUsage>) {
+    let retry_in = duration(rule.fetch_interval).as_secs();
     let mut tick = tokio::time::interval(duration(rule.fetch_interval));
     loop {
         tick.tick().await;
         let now = clock::now();
         match tokio::time::timeout(duration(rule.source.timeout), prometheus.fetch(&rule, now)).await {
             Ok(Ok(usage)) => {
-                tracing::debug!(queues = usage.queues.len(), "past usage is known");
+                tracing::debug!(queues = usage.queues.len(), "fetched usage from Prometheus");
                 tell.send_replace(Some((usage, now)));
             }
-            Ok(Err(why)) => tracing::warn!(why, "past usage cannot be fetched from Prometheus; tried again later"),
-            Err(_) => tracing::warn!("Prometheus takes too long to tell past usage; tried again later"),
+            Ok(Err(error)) => tracing::warn!(error, retry_in, "usage query failed"),
+            Err(_) => tracing::warn!(timeout = ?duration(rule.source.timeout), retry_in, "usage query timed out"),
         }
     }
 }
@@ -143,8 +152,8 @@ impl Prometheus {
         let answer = self.client.request(request).with_subscriber(NoSubscriber::default()).await;
         self.latency.observe(watch.milliseconds());
         match answer {
-            // Prometheus explains a refusal in an answer of the usual form; whoever stands before it may not.
-            Err(kube::Error::Api(refusal)) => serde_json::from_str(&refusal.message).map_err(|_| refusal.message),
+            // Prometheus explains an error in an answer of the usual form; a proxy before it may not.
+            Err(kube::Error::Api(status)) => serde_json::from_str(&status.message).map_err(|_| status.message),
             answer => answer.map_err(|error| with_reasons(&error)),
         }
     }
@@ -152,9 +161,9 @@ impl Prometheus {
 
 fn with_reasons(error: &(dyn Error + 'static)) -> String {
     let reasons = std::iter::successors(error.source(), |&error| error.source());
-    reasons.map(ToString::to_string).fold(error.to_string(), |told, reason| {
+    reasons.map(ToString::to_string).fold(error.to_string(), |text, reason| {
         // Some repeat theirs.
-        if told.ends_with(&reason) { told } else { format!("{told}: {reason}") }
+        if text.ends_with(&reason) { text } else { format!("{text}: {reason}") }
     })
 }
 
@@ -212,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_and_failures_are_told_with_their_reasons() {
+    async fn errors_have_their_reasons() {
         let refuse = || async { (StatusCode::BAD_REQUEST, r#"{"status": "error", "error": "1:5: parse error"}"#) };
         let place = listen(Router::new().route("/api/v1/query", axum::routing::get(refuse))).await;
         let ask = async |place: &str| {
@@ -224,8 +233,8 @@ mod tests {
                 .unwrap_err()
         };
         assert_eq!(ask(&place).await, "1:5: parse error");
-        let told = ask("127.0.0.1:1").await;
-        assert!(told.contains("refused"), "{told}");
+        let error = ask("127.0.0.1:1").await;
+        assert!(error.contains("refused"), "{error}");
     }
 
     fn latency() -> Histogram {
@@ -250,37 +259,37 @@ mod tests {
     async fn usage_is_fetched_and_too_old_usage_does_not_count() {
         let asked = Arc::default();
         let url = serve(Arc::clone(&asked)).await;
-        let mut past = UsageFetcher::start(Some(rule(Connection::Url(url))), latency()).unwrap();
-        past.known.changed().await.unwrap();
+        let mut fetcher = UsageFetcher::start(Some(rule(Connection::Url(url))), latency()).unwrap();
+        fetcher.known.changed().await.unwrap();
         let now = clock::now();
         let quarter = BTreeMap::from([("a".to_owned(), [250_000; 3]), ("b".to_owned(), [0; 3])]);
-        assert_eq!(past.usage(now).unwrap().queues, quarter);
-        assert_eq!(past.usage(now.plus(Span::seconds(400))).unwrap(), Usage::default());
-        assert_eq!(past.usage(now).unwrap().queues, quarter, "news make it count again");
+        assert_eq!(fetcher.usage(now).unwrap().queues, quarter);
+        assert_eq!(fetcher.usage(now.plus(Span::seconds(400))).unwrap(), Usage::default());
+        assert_eq!(fetcher.usage(now).unwrap().queues, quarter, "new data counts again");
         assert_eq!(asked.lock().unwrap().len(), 6);
     }
 
     #[tokio::test]
     async fn the_first_cycle_waits_for_the_first_answer_but_not_for_ever() {
-        let nobody = "http://127.0.0.1:1".to_owned();
-        let mut past = UsageFetcher::start(Some(rule(Connection::Url(nobody))), latency()).unwrap();
+        let unreachable = "http://127.0.0.1:1".to_owned();
+        let mut fetcher = UsageFetcher::start(Some(rule(Connection::Url(unreachable))), latency()).unwrap();
         let now = clock::now();
-        assert_eq!(past.usage(now), None);
-        assert_eq!(past.usage(now.plus(Span::seconds(61))), Some(Usage::default()));
+        assert_eq!(fetcher.usage(now), None);
+        assert_eq!(fetcher.usage(now.plus(Span::seconds(61))), Some(Usage::default()));
         assert_eq!(
             UsageFetcher::start(None, latency()).unwrap().usage(now),
             Some(Usage::default()),
-            "where the past does not count"
+            "where past usage does not count"
         );
     }
 
     #[tokio::test]
-    async fn mistakes_are_told_at_start() {
+    async fn mistakes_are_reported_at_start() {
         let wrong =
             |connection| UsageFetcher::start(Some(rule(connection)), latency()).err().map(|fault| fault.to_string());
-        let unsaid = "cannot learn past usage: it is not said where; set connectionString to the URL of Prometheus";
+        let unsaid = "usage-based fairness needs Prometheus: set usageDBConfig.connectionString to its URL";
         assert_eq!(wrong(Connection::Unsaid).as_deref(), Some(unsaid));
-        let unset = "cannot learn past usage: the environment variable KAI_TEST_UNSET is not set";
+        let unset = "usage-based fairness needs Prometheus: the environment variable KAI_TEST_UNSET is not set";
         assert_eq!(wrong(Connection::Variable("KAI_TEST_UNSET".to_owned())).as_deref(), Some(unset));
     }
 }

@@ -1,4 +1,4 @@
-//! What each queue is entitled to and holds, for dashboards.
+//! Metrics of queues: quota and allocation.
 
 use std::sync::atomic::AtomicU64;
 
@@ -42,12 +42,20 @@ impl QueueMetrics {
     fn families(&self) -> [(&'static str, &'static str, &Gauges); 7] {
         [
             ("queue_info", "Always 1; the labels set about the queue", &self.info),
-            ("queue_deserved_gpus", "GPUs of its quota, -1 without limit", &self.deserved_gpus),
-            ("queue_quota_cpu_cores", "Cores of its quota, -1 without limit", &self.quota_cpu_cores),
-            ("queue_quota_memory_bytes", "Bytes of its quota, -1 without limit", &self.quota_memory_bytes),
-            ("queue_allocated_gpus", "GPUs that its workloads hold", &self.allocated_gpus),
-            ("queue_allocated_cpu_cores", "Cores that its workloads hold", &self.allocated_cpu_cores),
-            ("queue_allocated_memory_bytes", "Bytes that its workloads hold", &self.allocated_memory_bytes),
+            ("queue_deserved_gpus", "GPUs of the queue's quota, -1 for unlimited", &self.deserved_gpus),
+            ("queue_quota_cpu_cores", "CPU cores of the queue's quota, -1 for unlimited", &self.quota_cpu_cores),
+            (
+                "queue_quota_memory_bytes",
+                "Bytes of memory of the queue's quota, -1 for unlimited",
+                &self.quota_memory_bytes,
+            ),
+            ("queue_allocated_gpus", "GPUs allocated to the queue's workloads", &self.allocated_gpus),
+            ("queue_allocated_cpu_cores", "CPU cores allocated to the queue's workloads", &self.allocated_cpu_cores),
+            (
+                "queue_allocated_memory_bytes",
+                "Bytes of memory allocated to the queue's workloads",
+                &self.allocated_memory_bytes,
+            ),
         ]
     }
 
