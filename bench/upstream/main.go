@@ -47,7 +47,7 @@ type result struct {
 	CycleMs   float64            `json:"cycle_ms"`
 	WallMs    float64            `json:"wall_ms"`
 	Bound     int                `json:"bound"`
-	Promised  int                `json:"promised"`
+	Promised  int                `json:"pipelined"`
 	Evicted   int                `json:"evicted"`
 	RssMb     float64            `json:"rss_mb"`
 }

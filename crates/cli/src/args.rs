@@ -74,8 +74,6 @@ pub(crate) enum Command {
     /// Run the node-scale adjuster: show pending pods that share GPUs to cluster autoscalers
     Nodescaleadjuster(Run<NodeScaleArgs>),
     /// Run scheduler, binder, podgrouper and both status controllers in one process (and admission with --webhooks)
-    ///
-    /// They share one watch per kind. The node-scale adjuster is not among them: run `kai nodescaleadjuster` beside it.
     AllInOne(Box<Run<AllInOneArgs>>),
 }
 

@@ -28,7 +28,7 @@ pub enum Event {
     /// A pod was given to a node.
     Bind,
     /// A pod will get a node once others have left it.
-    Promise,
+    Pipelined,
     /// A job cannot be placed now.
     Wait,
     /// A pod was removed to make room, or because its gang is broken.
@@ -58,7 +58,7 @@ impl Event {
             Self::Submit => "submit",
             Self::Run => "run",
             Self::Bind => "bind",
-            Self::Promise => "promise",
+            Self::Pipelined => "pipelined",
             Self::Wait => "wait",
             Self::Evict => "evict",
             Self::Move => "move",
@@ -99,8 +99,8 @@ impl Journal {
         if subject.kind == Kind::Pod
             && matches!(event, Event::Bind | Event::Evict | Event::Move | Event::Lost | Event::Delete)
         {
-            // Whatever was promised to it is settled.
-            self.standing.remove(&(Event::Promise, subject.clone()));
+            // Whatever was pipelined to it is settled.
+            self.standing.remove(&(Event::Pipelined, subject.clone()));
         }
         self.entries.push(Entry {
             at: now.since(self.start),

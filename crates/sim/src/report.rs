@@ -378,23 +378,23 @@ fn pending(cluster: &Cluster, cycle: &CycleResult, settings: &Settings) -> Vec<P
 
 /// What the last cycle said about jobs that wait.
 struct Answers<'a> {
-    promised: BTreeMap<&'a Key, &'a str>,
+    pipelined: BTreeMap<&'a Key, &'a str>,
     pending: BTreeMap<&'a Key, &'a PendingJob>,
 }
 
 impl<'a> Answers<'a> {
     fn new(cycle: &'a CycleResult) -> Self {
-        let promised = cycle.effects.iter().filter_map(|effect| match effect {
+        let pipelined = cycle.effects.iter().filter_map(|effect| match effect {
             Effect::Pipeline { job, node, .. } => Some((job, node.as_str())),
             _ => None,
         });
         let pending = cycle.pending.iter().map(|pending| (&pending.job, pending.as_ref()));
-        Self { promised: promised.collect(), pending: pending.collect() }
+        Self { pipelined: pipelined.collect(), pending: pending.collect() }
     }
 
     fn about(&self, cluster: &Cluster, group: &Key) -> (Vec<String>, Vec<&'static str>) {
-        if let Some(node) = self.promised.get(group) {
-            return (vec![format!("gets its place on {node} as soon as others have left it")], vec!["Promised"]);
+        if let Some(node) = self.pipelined.get(group) {
+            return (vec![format!("gets its place on {node} as soon as others have left it")], vec!["Pipelined"]);
         }
         match self.pending.get(group) {
             Some(pending) => {

@@ -50,7 +50,7 @@ fn random_stories_break_nothing() {
     }
     eprintln!("{seen:?}");
     // A checker that never sees an eviction proves nothing about evictions.
-    for event in ["bind", "delete", "evict", "finish", "lost", "move", "promise", "scale", "wait"] {
+    for event in ["bind", "delete", "evict", "finish", "lost", "move", "pipelined", "scale", "wait"] {
         assert!(!all || seen.contains_key(event), "no story has a {event}");
     }
 }

@@ -48,7 +48,8 @@ struct Cost {
     /// Opening and all actions, CPU time.
     cycle_ms: f64,
     bound: u64,
-    promised: u64,
+    #[serde(alias = "pipelined")]
+    pipelined: u64,
     evicted: u64,
     rss_mb: f64,
     /// Stopped before it was done: it costs at least this, and what it would have decided is not known.

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn cost(cycle_ms: f64) -> Cost {
-        Cost { open_ms: 0.0, cycle_ms, bound: 0, promised: 0, evicted: 0, rss_mb: 0.0, stopped: false }
+        Cost { open_ms: 0.0, cycle_ms, bound: 0, pipelined: 0, evicted: 0, rss_mb: 0.0, stopped: false }
     }
 
     #[test]

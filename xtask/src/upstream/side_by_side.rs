@@ -87,7 +87,7 @@ fn upstream(program: &Path, file: &Path, cpu_timeout: u32) -> Result<Cost, Strin
             let _gone_already = child.kill();
             let _status = child.wait();
             let cycle_ms = used_ms;
-            return Ok(Cost { open_ms: 0.0, cycle_ms, bound: 0, promised: 0, evicted: 0, rss_mb: 0.0, stopped: true });
+            return Ok(Cost { open_ms: 0.0, cycle_ms, bound: 0, pipelined: 0, evicted: 0, rss_mb: 0.0, stopped: true });
         }
         thread::sleep(Duration::from_millis(50));
     }

@@ -12,7 +12,7 @@ const MUCH_FASTER: f64 = 300.0;
 const SLOW_MS: f64 = 10_000.0;
 
 const HEAD: &str = "\
-| scenario | nodes | pods | KAI ms | growth | our ms | growth | KAI ÷ ours | KAI bound/evicted/promised | ours | KAI MB | our MB |
+| scenario | nodes | pods | KAI ms | growth | our ms | growth | KAI ÷ ours | KAI bound/evicted/pipelined | ours | KAI MB | our MB |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
@@ -68,7 +68,7 @@ fn ratio(pair: &Pair) -> String {
 }
 
 fn decided(cost: &Cost) -> String {
-    if cost.stopped { "stopped".to_owned() } else { format!("{}/{}/{}", cost.bound, cost.evicted, cost.promised) }
+    if cost.stopped { "stopped".to_owned() } else { format!("{}/{}/{}", cost.bound, cost.evicted, cost.pipelined) }
 }
 
 /// Three digits that matter.
@@ -96,7 +96,7 @@ mod tests {
             open_ms: 1.0,
             cycle_ms,
             bound: 1,
-            promised: 3,
+            pipelined: 3,
             evicted: 2,
             rss_mb,
             stopped: false,

@@ -64,8 +64,8 @@ fn pending(report: &Report) -> String {
 
 fn costs(report: &Report) -> String {
     let counts = format!(
-        "{} nodes, {} pods: {} bound, {} promised, {} evicted\n",
-        report.nodes, report.pods, report.bound, report.promised, report.evicted
+        "{} nodes, {} pods: {} bound, {} pipelined, {} evicted\n",
+        report.nodes, report.pods, report.bound, report.pipelined, report.evicted
     );
     let mut rows = vec![vec![Cell::left("open"), Cell::right(format!("{:.2} ms", report.open_ms))]];
     for (name, ms) in &report.actions_ms.0 {

@@ -34,7 +34,7 @@ fn style(event: &str) -> Style {
     match event {
         "bind" | "run" | "finish" | "node-up" => GOOD,
         "evict" | "lost" | "node-down" => BAD,
-        "move" | "wait" | "promise" | "warn" => CARE,
+        "move" | "wait" | "pipelined" | "warn" => CARE,
         _ => Style::new(),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Report {
     /// Opening and all actions.
     pub(crate) cycle_ms: f64,
     pub(crate) bound: usize,
-    pub(crate) promised: usize,
+    pub(crate) pipelined: usize,
     pub(crate) evicted: usize,
     /// Most memory in use at once during the cycle.
     pub(crate) rss_mb: f64,
@@ -85,7 +85,7 @@ impl Report {
             nodes: world.nodes.len(),
             pods: world.pods.len(),
             bound: count(BIND),
-            promised: count(PROMISE),
+            pipelined: count(PIPELINED),
             evicted: count(EVICT),
             rss_mb: (cost.peak_bytes as f64 / 1e5).round() / 10.0,
             decisions,
@@ -104,7 +104,7 @@ impl Report {
 }
 
 pub(crate) const BIND: &str = "bind";
-pub(crate) const PROMISE: &str = "promise";
+pub(crate) const PIPELINED: &str = "pipelined";
 pub(crate) const EVICT: &str = "evict";
 
 fn decision(effect: &Effect) -> Option<Decision> {
@@ -120,7 +120,7 @@ fn decision(effect: &Effect) -> Option<Decision> {
         },
         Effect::Pipeline { pod, node, gpu_groups, why, .. } => Decision {
             pod: pod.to_string(),
-            kind: PROMISE,
+            kind: PIPELINED,
             node: Some(node.clone()),
             gpu_groups: groups(gpu_groups),
             beneficiary: None,

@@ -217,12 +217,12 @@ fn a_file_that_is_not_there() {
     check(
         "  steps: [{at: 1s, apply: more.yaml}]",
         expect![[r#"
-        exit 1
-        -- stderr
-        error: cannot read more.yaml: there is no such file or folder
-          --> a.yaml, document 3 (line 11), Scenario demo, spec.steps[0].apply
-          help: files that a step applies are looked for beside the scenario's own file
-    "#]],
+            exit 1
+            -- stderr
+            error: cannot read more.yaml: there is no such file or folder
+              --> a.yaml, document 3 (line 11), Scenario demo, spec.steps[0].apply
+              help: paths in a step are relative to the file of the scenario
+        "#]],
     );
 }
 

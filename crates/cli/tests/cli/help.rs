@@ -24,6 +24,32 @@ fn short_help_of_simulate() {
 }
 
 #[test]
+fn long_help_of_components() {
+    for command in [
+        "scheduler",
+        "binder",
+        "podgrouper",
+        "podgroupcontroller",
+        "queuecontroller",
+        "admission",
+        "nodescaleadjuster",
+        "all-in-one",
+    ] {
+        let expected = root().join(format!("crates/cli/tests/cli/snapshots/help-{command}.txt"));
+        expect_file![expected].assert_eq(&stdout(&kai(&root(), &[command, "--help"])));
+    }
+}
+
+#[test]
+fn all_in_one_names_what_it_runs() {
+    let help = stdout(&kai(&root(), &["all-in-one", "--help"]));
+    let words: Vec<&str> = help.split_whitespace().collect();
+    let expected =
+        "Run scheduler, binder, podgrouper and both status controllers in one process (and admission with --webhooks)";
+    assert!(words.join(" ").starts_with(expected), "{help}");
+}
+
+#[test]
 fn version() {
     check(
         &["--version"],
@@ -139,7 +165,7 @@ fn an_empty_folder() {
         exit 1
         -- stderr
         error: there are no manifests in .
-          help: put manifests into it; looked for are files that end in .yaml, .yml, .json
+          help: add manifests with the extension .yaml, .yml or .json
     "#]]
     .assert_eq(&transcript(&folder.run(&["simulate", "."])));
 }

@@ -103,7 +103,7 @@ fn a_table_for_people_ends_with_the_cost() {
     let words: Vec<&str> = cost.lines().map(|line| line.split("  ").next().unwrap_or_default()).collect();
     assert_eq!(
         words,
-        ["2 nodes, 2 pods: 1 bound, 0 promised, 0 evicted", "open", "allocate", "reclaim", "cycle", "memory"]
+        ["2 nodes, 2 pods: 1 bound, 0 pipelined, 0 evicted", "open", "allocate", "reclaim", "cycle", "memory"]
     );
 }
 

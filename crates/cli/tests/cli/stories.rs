@@ -274,7 +274,7 @@ fn a_pod_too_large_for_any_node_waits() {
             Pending
             team/huge  Job, 1 pod waiting, queue team
               - No node takes pod team/huge-0: 2 nodes lack GPUs (the best is short of 1 GPU). The pod asks for 5 GPUs, but no node has more than 4 GPUs, even when empty.
-              - No room is made for it: no running job may be moved or evicted on its behalf.
+              - No capacity can be freed. No running job may be moved or evicted for it.
         "#]],
     );
 }
@@ -519,7 +519,7 @@ spec:
              0s  bind       team/low-2  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
             10s  submit     team/high           Pod: 4 GPUs, queue team
             10s  evict      team/low-2  node-2  makes room for job team/high of higher priority, 100 over 50; nobody brings it back
-            10s  promise    team/high   node-2  gets the room here once the pods that hold it have ended
+            10s  pipelined  team/high   node-2  pipelined: starts here when terminating pods release the resources
             11s  bind       team/high   node-2  fits; queue team now holds 8 GPUs of a fair share of 8
             12s  end        nothing more happens, after 5 scheduling cycles
 
@@ -656,6 +656,6 @@ fn a_young_job_is_left_alone_and_the_report_says_until_when() {
         Pending
         team/urgent  Job, 1 pod waiting, queue lab
           - No node takes pod team/urgent-0: 2 nodes lack GPUs (the best is short of 4 GPUs).
-          - No room is made for it: moving pods cannot help, the job asks for 4 GPUs and all that is free together is 0; queue lab may not reclaim, it holds 8 GPUs of a fair share of 8 and the job asks for 4 more; no job of lower priority in its queue may be evicted (2 jobs are protected, job team/other until 2026-01-01T00:10:00Z, preemptMinRuntime of queue lab is 10m).
+          - No capacity can be freed. Consolidation: the job requests 4 GPUs, only 0 are free in the whole cluster. Reclaim: queue lab may not reclaim, it holds 8 GPUs of a fair share of 8 and the job requests 4 more. Preemption: no lower-priority job in the queue is eligible; 2 jobs are protected, job team/other until 2026-01-01T00:10:00Z, preemptMinRuntime of queue lab is 10m.
     "#]].assert_eq(&stdout(&output));
 }

@@ -88,21 +88,21 @@ impl CycleHistory {
         Ok(())
     }
 
-    /// Pods that were reserved_for_beneficiary a place have it, or are still promised one.
+    /// Pods that were reserved_for_beneficiary a place have it, or are still pipelined one.
     fn collect(&mut self, seen: &ClusterView<'_>, effects: &[Effect]) -> Result<(), Violation> {
-        let mut promised: BTreeSet<&PodKey> = BTreeSet::new();
+        let mut pipelined: BTreeSet<&PodKey> = BTreeSet::new();
         for effect in effects {
             match effect {
                 Effect::Bind { pod, .. } => {
                     self.reserved_for_beneficiary.remove(pod);
                 }
                 Effect::Pipeline { pod, .. } => {
-                    promised.insert(pod);
+                    pipelined.insert(pod);
                 }
                 _ => {}
             }
         }
-        match self.reserved_for_beneficiary.iter().find(|(pod, _)| !promised.contains(pod)) {
+        match self.reserved_for_beneficiary.iter().find(|(pod, _)| !pipelined.contains(pod)) {
             None => Ok(()),
             Some((pod, since)) => {
                 let what = format!("others made way for pod {pod} at {}s, now it has no place", since.0 / 1_000_000);
@@ -169,7 +169,7 @@ mod tests {
     use kai_control::Object;
     use serde_json::json;
 
-    use super::super::tests::{eviction, promise};
+    use super::super::tests::{eviction, pipelined};
     use super::*;
     use crate::manifest::Kind;
 
@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn bind(name: &str, group: &str) -> Effect {
-        let Effect::Pipeline { pod, job, node, gpu_groups, .. } = promise(name, group) else { unreachable!() };
+        let Effect::Pipeline { pod, job, node, gpu_groups, .. } = pipelined(name, group) else { unreachable!() };
         let received = kai_control::scheduler::Received {
             kind: kai_control::scheduler::ResourceType::Regular,
             devices: 1,
@@ -218,14 +218,15 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_promised_until_it_is_taken_is_fine() {
-        let cycles = [vec![preempt("x", "y"), promise("y-0", "y")], vec![promise("y-0", "y")], vec![bind("y-0", "y")]];
+    fn a_pod_that_stays_pipelined_until_it_is_bound_is_fine() {
+        let cycles =
+            [vec![preempt("x", "y"), pipelined("y-0", "y")], vec![pipelined("y-0", "y")], vec![bind("y-0", "y")]];
         assert_eq!(story(&cycles), Ok(()));
     }
 
     #[test]
     fn a_place_that_is_lost_again() {
-        let first = vec![preempt("x", "y"), promise("y-0", "y")];
+        let first = vec![preempt("x", "y"), pipelined("y-0", "y")];
         let lost = "evictions serve whom they are made for: others made way for pod t/y-0 at 1s, now it has no place";
         assert_eq!(story(&[first.clone(), vec![bind("z-0", "z")]]), Err(lost.to_owned()));
         let never = "evictions serve whom they are made for: others made way for pod t/y-0, but it never got a place";
@@ -236,7 +237,7 @@ mod tests {
     fn two_and_three_workloads_in_a_circle() {
         let turn = |victim: &str, winner: &str| {
             let pod = format!("{winner}-0");
-            [vec![preempt(victim, winner), promise(&pod, winner)], vec![bind(&pod, winner)]]
+            [vec![preempt(victim, winner), pipelined(&pod, winner)], vec![bind(&pod, winner)]]
         };
         let circle = |turns: &[(&str, &str)]| {
             let cycles: Vec<_> = turns.iter().flat_map(|(victim, winner)| turn(victim, winner)).collect();
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn moves_without_end() {
-        let turn = [vec![moves("x", "y"), promise("y-0", "y")], vec![bind("y-0", "y")]];
+        let turn = [vec![moves("x", "y"), pipelined("y-0", "y")], vec![bind("y-0", "y")]];
         let cycles: Vec<_> = turn.iter().cycle().take(40).cloned().collect();
         let complaint = "evictions come to an end: 13 evictions since something last happened from outside";
         assert_eq!(story(&cycles), Err(complaint.to_owned()));
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_workload_that_consolidation_costs_a_place() {
-        let cycles = [vec![moves("x", "y"), promise("y-0", "y")], vec![bind("y-0", "y")]];
+        let cycles = [vec![moves("x", "y"), pipelined("y-0", "y")], vec![bind("y-0", "y")]];
         let complaint =
             "consolidation costs nobody a place: Job t/x had 1 places before it was moved, and 0 in the end";
         assert_eq!(story(&cycles), Err(complaint.to_owned()));

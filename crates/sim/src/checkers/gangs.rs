@@ -48,12 +48,12 @@ pub(super) fn lost_its_minimum(observation: &CycleObservation<'_>, job: &GroupKe
     gangs.values().all(|gang| living.satisfy(group, &gang.before) && !living.satisfy(group, &gang.after))
 }
 
-/// Whether a gang has its minimum once everything that was promised has come true.
+/// Whether a gang has its minimum once everything that was pipelined has come true.
 pub(super) fn will_be_whole(observation: &CycleObservation<'_>, job: &GroupKey) -> bool {
     let Some(group) = observation.world.pod_groups.get(job) else { return false };
     let mut later: BTreeMap<&str, u32> = BTreeMap::new();
     for pod in observation.world.pods.values().filter(|pod| pod.group().as_ref() == Some(job)) {
-        if observation.counts(pod) || observation.performed.promised.contains(&pod.key) {
+        if observation.counts(pod) || observation.performed.pipelined.contains(&pod.key) {
             *later.entry(pod.sub_group().unwrap_or_default()).or_default() += 1;
         }
     }
@@ -67,12 +67,12 @@ struct Strength<'a> {
     after: BTreeMap<&'a str, u32>,
 }
 
-/// Counts pods before and after the cycle. One that was promised a place as it lost its own is moved, not lost.
+/// Counts pods before and after the cycle. One that was pipelined a place as it lost its own is moved, not lost.
 fn count_pods<'a>(observation: &CycleObservation<'a>, gangs: &mut BTreeMap<GroupKey, Strength<'a>>) {
     let performed = observation.performed;
     for pod in observation.world.pods.values() {
         let evicted = performed.evicted.contains(&pod.key);
-        let moved = evicted && performed.promised.contains(&pod.key);
+        let moved = evicted && performed.pipelined.contains(&pod.key);
         let holds = observation.counts(pod);
         if !holds && !evicted {
             continue;

@@ -14,7 +14,7 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     }
     let mut expected: BTreeMap<&str, ResourceQuantities> = observation.allocated(|_| true);
     for effect in &observation.cycle.effects {
-        // A promise counts for the queue until the end of its cycle, though nothing is written down.
+        // A pipelined pod counts for the queue until the end of its cycle, though nothing is written down.
         let Effect::Pipeline { pod, job, node, .. } = effect else { continue };
         let (Some(pod), Some(group)) = (observation.world.pods.get(pod), observation.world.pod_groups.get(job)) else {
             continue;

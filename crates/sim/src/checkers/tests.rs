@@ -84,9 +84,9 @@ impl Case {
         self.cycle.effects.push(eviction(name, "g", action, for_whom));
     }
 
-    fn promised(&mut self, name: &str, group: &str) {
-        self.performed.promised.insert(PodKey::new("t", name));
-        self.cycle.effects.push(promise(name, group));
+    fn pipelined(&mut self, name: &str, group: &str) {
+        self.performed.pipelined.insert(PodKey::new("t", name));
+        self.cycle.effects.push(pipelined(name, group));
     }
 
     /// The last cycle did nothing, and somebody waits.
@@ -126,7 +126,7 @@ pub(super) fn eviction(name: &str, group: &str, action: Action, for_whom: Option
     }
 }
 
-pub(super) fn promise(name: &str, group: &str) -> Effect {
+pub(super) fn pipelined(name: &str, group: &str) -> Effect {
     Effect::Pipeline {
         pod: PodKey::new("t", name),
         job: GroupKey::new("t", group),
@@ -324,7 +324,7 @@ fn work_that_cannot_be_preempted_is_evicted() {
     case.group("g", &json!({"minMember": 1, "priorityClassName": "build"}));
     case.group("next", &json!({"minMember": 1}));
     case.evicted("a", Action::Reclaim, Some("next"));
-    case.promised("b", "next");
+    case.pipelined("b", "next");
     case.waiting("b", "next", 1);
     case.check(&expect!["non-preemptible workloads are not evicted: pod t/a was evicted, but cannot be preempted"]);
 }
@@ -339,12 +339,12 @@ fn evicted_for_nobody_and_for_one_that_gets_nothing() {
     case.evicted("a", Action::Preempt, Some("next"));
     case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for t/next, which gets no place"]);
     case.waiting("b", "next", 1);
-    case.promised("b", "next");
+    case.pipelined("b", "next");
     case.check(&expect![
         "evictions have a beneficiary: pod t/a was evicted for t/next, which gets too little to start"
     ]);
     case.waiting("c", "next", 1);
-    case.promised("c", "next");
+    case.pipelined("c", "next");
     case.check(&expect!["fine"]);
 }
 
@@ -353,10 +353,10 @@ fn moved_to_nowhere() {
     let mut case = case(1);
     case.group("next", &json!({"minMember": 1}));
     case.waiting("b", "next", 1);
-    case.promised("b", "next");
+    case.pipelined("b", "next");
     case.evicted("a", Action::Consolidate, Some("next"));
     case.check(&expect!["evictions have a beneficiary: pod t/a was moved, but to nowhere"]);
-    case.promised("a", "g");
+    case.pipelined("a", "g");
     case.check(&expect!["fine"]);
 }
 
@@ -372,7 +372,7 @@ fn a_young_job_that_is_evicted() {
         "preemptMinRuntime": "1m", "resources": {"gpu": open, "cpu": open, "memory": open}}}));
     case.group("next", &json!({"minMember": 1}));
     case.waiting("b", "next", 1);
-    case.promised("b", "next");
+    case.pipelined("b", "next");
     case.evicted("a", Action::Preempt, Some("next"));
     case.add(&group("2025-12-31T23:59:30Z"));
     case.check(&expect![

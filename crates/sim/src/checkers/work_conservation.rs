@@ -15,7 +15,7 @@ use crate::amounts::{charged_on, holds_node};
 
 pub(crate) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     let performed = observation.performed;
-    let idle = performed.bound.is_empty() && performed.promised.is_empty() && performed.evicted.is_empty();
+    let idle = performed.bound.is_empty() && performed.pipelined.is_empty() && performed.evicted.is_empty();
     if observation.cycle.queues.is_empty() || !idle || observation.cycle.pending.is_empty() {
         return Vec::new();
     }

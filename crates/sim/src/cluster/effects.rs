@@ -20,7 +20,7 @@ use crate::manifest::{Id, Kind, object_at};
 #[derive(Debug, Default)]
 pub(crate) struct Performed {
     pub(crate) bound: BTreeSet<PodKey>,
-    pub(crate) promised: BTreeSet<PodKey>,
+    pub(crate) pipelined: BTreeSet<PodKey>,
     pub(crate) evicted: BTreeSet<PodKey>,
     /// What could not be done as asked: the scheduler was wrong about the cluster.
     pub(crate) refused: Vec<String>,
@@ -60,14 +60,14 @@ impl Cluster {
             Effect::Pipeline { pod, node, why, .. } => {
                 let id = pod_id(pod);
                 if self.store.get(&id).is_none() {
-                    return Err(format!("{id} was promised {node}, but does not exist"));
+                    return Err(format!("{id} was pipelined to {node}, but does not exist"));
                 }
-                // A pod that is evicted and promised another place in one go is moved; that is said once.
+                // A pod that is evicted and pipelined to another place in one go is moved; that is said once.
                 if !performed.evicted.contains(pod) {
                     let why = why.to_string();
-                    self.journal.add_if_changed(self.now, Event::Promise, &id, Some(node), node, why);
+                    self.journal.add_if_changed(self.now, Event::Pipelined, &id, Some(node), node, why);
                 }
-                performed.promised.insert(pod.clone());
+                performed.pipelined.insert(pod.clone());
             }
             Effect::Evict { pod, why, .. } => {
                 let id = pod_id(pod);
@@ -159,14 +159,14 @@ impl Cluster {
 
     /// Says of each waiting job why it waits, once, and again when the reasons change in kind.
     fn note_waiting(&mut self, cycle: &CycleResult, performed: &Performed) {
-        let promised_jobs: BTreeSet<Key> = performed
-            .promised
+        let pipelined_jobs: BTreeSet<Key> = performed
+            .pipelined
             .iter()
             .filter_map(|pod| self.world().pods.get(pod).and_then(kai_control::objects::Pod::group))
             .collect();
         let mut named = BTreeSet::new();
         for pending in &cycle.pending {
-            if promised_jobs.contains(&pending.job) {
+            if pipelined_jobs.contains(&pending.job) {
                 continue;
             }
             let id = self.workload_of(&pending.job);
@@ -203,7 +203,7 @@ impl Cluster {
     }
 }
 
-/// Where a promise sends its pod.
+/// The node of a pipelined pod.
 fn destination(effect: &Effect) -> Option<(&PodKey, &str)> {
     match effect {
         Effect::Pipeline { pod, node, .. } => Some((pod, node)),
