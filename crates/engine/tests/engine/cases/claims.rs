@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::support::{check, check_nominations};
 
 #[test]
-fn whoever_others_were_evicted_for_comes_first() {
+fn nominated_jobs_are_placed_first() {
     check(
         "policy actions=allocate
          node a gpu=4

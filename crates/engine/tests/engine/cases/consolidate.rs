@@ -21,7 +21,7 @@ fn a_pod_moves_to_make_one_large_hole_of_two_small_ones() {
 }
 
 #[test]
-fn who_had_to_go_not_long_ago_is_left_in_peace() {
+fn recently_evicted_jobs_are_not_moved() {
     check(
         "policy actions=allocate,consolidate
          node a gpu=4
@@ -183,7 +183,7 @@ fn a_shared_pod_moves_to_another_shared_gpu() {
 
 /// Reclaim takes the place for which `second` moves; now `second` moves for the reclaimer.
 #[test]
-fn who_takes_a_place_over_takes_the_moves_over() {
+fn dependent_moves_pass_to_the_new_preemptor() {
     check(
         "node a gpu=4
          node b gpu=4

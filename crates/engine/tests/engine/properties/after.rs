@@ -10,7 +10,7 @@ use kai_engine::units::{GPU, ResourceQuantities};
 use crate::support::World;
 
 /// A cluster, what was decided about it, and what was decided about each pod.
-pub(super) struct After<'w> {
+pub(super) struct OutcomeView<'w> {
     pub(super) world: &'w World,
     pub(super) snapshot: &'w Snapshot,
     pub(super) outcome: &'w Outcome,
@@ -20,7 +20,7 @@ pub(super) struct After<'w> {
 }
 
 /// What a truth says about an outcome: nothing, or what is wrong.
-pub(super) type Found = Result<(), String>;
+pub(super) type CheckResult = Result<(), String>;
 
 /// Fails with a message unless the condition holds.
 macro_rules! ensure {
@@ -32,7 +32,7 @@ macro_rules! ensure {
 }
 pub(super) use ensure;
 
-impl<'w> After<'w> {
+impl<'w> OutcomeView<'w> {
     /// Replays the decisions; each pod may be told one thing of a kind.
     pub(super) fn of(world: &'w World, outcome: &'w Outcome) -> Result<Self, String> {
         let mut after = Self {

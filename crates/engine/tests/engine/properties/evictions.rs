@@ -8,20 +8,20 @@ use kai_engine::policy::{Action, ReclaimMethod};
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::{Ceiling, QueueResource, ResourceQuantities, Span};
 
-use super::after::{After, Found, ensure};
+use super::after::{CheckResult, OutcomeView, ensure};
 use crate::support::NOW;
 
 /// Evictions in favour of a job: the victim pod, the cause and the job.
-fn in_favour<'a>(after: &'a After<'_>) -> impl Iterator<Item = (TaskId, &'a EvictionCause, JobId)> {
+fn in_favour<'a>(after: &'a OutcomeView<'_>) -> impl Iterator<Item = (TaskId, &'a EvictionCause, JobId)> {
     after.evictions().filter_map(|(task, cause)| Some((task, cause, cause.preemptor?)))
 }
 
-fn victim(after: &After<'_>, task: TaskId) -> JobId {
+fn victim(after: &OutcomeView<'_>, task: TaskId) -> JobId {
     after.snapshot.task(task).job
 }
 
 /// Each action takes only from those it may: never from jobs that cannot be preempted, nor from the preemptor.
-pub(super) fn victims_may_be_taken(after: &After<'_>) -> Found {
+pub(super) fn victims_may_be_taken(after: &OutcomeView<'_>) -> CheckResult {
     for (task, cause, preemptor) in in_favour(after) {
         let (name, theirs, ours) = (after.name(task), victim(after, task), preemptor);
         let (row, own) = (after.snapshot.job(theirs), after.snapshot.job(ours));
@@ -41,7 +41,7 @@ pub(super) fn victims_may_be_taken(after: &After<'_>) -> Found {
 }
 
 /// Nobody is evicted for a job during its preemption delay.
-pub(super) fn preemption_delays_are_kept(after: &After<'_>) -> Found {
+pub(super) fn preemption_delays_are_kept(after: &OutcomeView<'_>) -> CheckResult {
     for (task, _, preemptor) in in_favour(after) {
         let row = after.snapshot.job(preemptor);
         let since = row.last_eviction.map_or(row.created, |last| last.max(row.created));
@@ -52,18 +52,18 @@ pub(super) fn preemption_delays_are_kept(after: &After<'_>) -> Found {
 }
 
 /// A job for which somebody lost a place gets its own in the same outcome, with all it needs.
-pub(super) fn losses_help_someone(after: &After<'_>) -> Found {
+pub(super) fn losses_help_someone(after: &OutcomeView<'_>) -> CheckResult {
     let lost = in_favour(after).filter(|(task, ..)| after.pipelined(*task).is_none());
     lost.into_iter().try_for_each(|(task, _, preemptor)| is_helped(after, task, preemptor))
 }
 
 /// So does a job for which somebody was moved.
-pub(super) fn moves_help_someone(after: &After<'_>) -> Found {
+pub(super) fn moves_help_someone(after: &OutcomeView<'_>) -> CheckResult {
     let moved = in_favour(after).filter(|(task, ..)| after.pipelined(*task).is_some());
     moved.into_iter().try_for_each(|(task, _, preemptor)| is_helped(after, task, preemptor))
 }
 
-fn is_helped(after: &After<'_>, task: TaskId, preemptor: JobId) -> Found {
+fn is_helped(after: &OutcomeView<'_>, task: TaskId, preemptor: JobId) -> CheckResult {
     let (name, job) = (after.name(task), after.job_name(preemptor));
     let helped = after.snapshot.job_tasks(preemptor).any(|task| after.placed(task).is_some());
     ensure!(helped, "{name} is evicted for {job}, which gets nothing");
@@ -72,7 +72,7 @@ fn is_helped(after: &After<'_>, task: TaskId, preemptor: JobId) -> Found {
 }
 
 /// Consolidation moves pods and loses nobody a place; it moves no more of them than allowed.
-pub(super) fn consolidation_loses_nobody_a_place(after: &After<'_>) -> Found {
+pub(super) fn consolidation_loses_nobody_a_place(after: &OutcomeView<'_>) -> CheckResult {
     let mut moved: BTreeMap<JobId, u32> = BTreeMap::new();
     for (task, cause, preemptor) in in_favour(after) {
         if cause.action == Action::Consolidate {
@@ -88,7 +88,7 @@ pub(super) fn consolidation_loses_nobody_a_place(after: &After<'_>) -> Found {
 }
 
 /// A job that had all it needs still has it after losing pods to others, or loses all of them.
-pub(super) fn gangs_keep_their_minimum_or_go(after: &After<'_>) -> Found {
+pub(super) fn gangs_keep_their_minimum_or_go(after: &OutcomeView<'_>) -> CheckResult {
     for (task, ..) in in_favour(after) {
         let job = victim(after, task);
         let runs_on = after.snapshot.job_tasks(job).any(|task| after.runs_later(task));
@@ -102,7 +102,7 @@ pub(super) fn gangs_keep_their_minimum_or_go(after: &After<'_>) -> Found {
 
 /// A job loses nothing that it needs to those who must spare it because it is young. What it loses to others does not
 /// count: it may be young for one action and not for the other.
-pub(super) fn young_jobs_keep_what_they_need(after: &After<'_>) -> Found {
+pub(super) fn young_jobs_keep_what_they_need(after: &OutcomeView<'_>) -> CheckResult {
     let spared: Vec<TaskId> = in_favour(after)
         .filter(|(task, cause, preemptor)| must_spare(after, victim(after, *task), cause.action, *preemptor))
         .map(|(task, ..)| task)
@@ -116,7 +116,7 @@ pub(super) fn young_jobs_keep_what_they_need(after: &After<'_>) -> Found {
     Ok(())
 }
 
-fn must_spare(after: &After<'_>, victim: JobId, action: Action, preemptor: JobId) -> bool {
+fn must_spare(after: &OutcomeView<'_>, victim: JobId, action: Action, preemptor: JobId) -> bool {
     let span = match action {
         Action::Preempt => preempt_span(after, victim),
         Action::Reclaim => reclaim_span(after, preemptor, victim),
@@ -125,14 +125,14 @@ fn must_spare(after: &After<'_>, victim: JobId, action: Action, preemptor: JobId
     after.snapshot.job(victim).last_start.is_some_and(|start| NOW < start.plus(span))
 }
 
-fn preempt_span(after: &After<'_>, victim: JobId) -> Span {
+fn preempt_span(after: &OutcomeView<'_>, victim: JobId) -> Span {
     let rules = after.world.policy.min_runtime.expect("on by default");
     let queue = after.snapshot.job(victim).queue.expect("victims have a queue");
     let set = after.path(queue).into_iter().find_map(|queue| after.snapshot.queues[queue.index()].preempt_min_runtime);
     set.unwrap_or(rules.preempt_default)
 }
 
-fn reclaim_span(after: &After<'_>, preemptor: JobId, victim: JobId) -> Span {
+fn reclaim_span(after: &OutcomeView<'_>, preemptor: JobId, victim: JobId) -> Span {
     let rules = after.world.policy.min_runtime.expect("on by default");
     let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
     let setting = |queue: &QueueId| after.snapshot.queues[queue.index()].reclaim_min_runtime;
@@ -151,7 +151,7 @@ fn reclaim_span(after: &After<'_>, preemptor: JobId, victim: JobId) -> Span {
 
 /// Reclaim takes from a side only while that holds more than it may, or more than its quota for a job within its own: what
 /// is left may fall below with the last job that loses something, never before.
-pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
+pub(super) fn reclaim_leaves_what_is_protected(after: &OutcomeView<'_>) -> CheckResult {
     let queue_of = |job: JobId| after.snapshot.job(job).queue.expect("both have a queue");
     // What each side has lost so far to each job.
     let mut lost: BTreeMap<(JobId, QueueId), ResourceQuantities> = BTreeMap::new();
@@ -181,7 +181,7 @@ pub(super) fn reclaim_leaves_what_is_protected(after: &After<'_>) -> Found {
 }
 
 /// What a job is promised together with the evictions that reclaim decides for it; it may have got more before.
-fn gains(after: &After<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
+fn gains(after: &OutcomeView<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
     let is_own = |decision: &Decision| match decision {
         Decision::Evict { cause, .. } => cause.action == Action::Reclaim && cause.preemptor == Some(winner),
         _ => false,
@@ -197,7 +197,7 @@ fn gains(after: &After<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
 }
 
 /// Who takes what from whom by reclaim, job by job, in the order in which that was decided.
-fn losses(after: &After<'_>) -> Vec<(JobId, JobId, (ReclaimSide, ReclaimSide), ResourceQuantities)> {
+fn losses(after: &OutcomeView<'_>) -> Vec<(JobId, JobId, (ReclaimSide, ReclaimSide), ResourceQuantities)> {
     let mut losses: Vec<(JobId, JobId, (ReclaimSide, ReclaimSide), ResourceQuantities)> = Vec::new();
     for decision in &after.outcome.decisions {
         let Decision::Evict { task, cause } = decision else { continue };
@@ -215,7 +215,7 @@ fn losses(after: &After<'_>) -> Vec<(JobId, JobId, (ReclaimSide, ReclaimSide), R
 }
 
 /// What a queue may hold before others may take from it.
-fn may_hold(after: &After<'_>, queue: QueueId) -> [Ceiling; 3] {
+fn may_hold(after: &OutcomeView<'_>, queue: QueueId) -> [Ceiling; 3] {
     let (row, state) = (&after.snapshot.queues[queue.index()], &after.outcome.queue_states[queue.index()]);
     QueueResource::ALL.map(|resource| {
         let index = resource as usize;
@@ -226,14 +226,14 @@ fn may_hold(after: &After<'_>, queue: QueueId) -> [Ceiling; 3] {
     })
 }
 
-fn diverging_ancestors(after: &After<'_>, ours: QueueId, theirs: QueueId) -> (QueueId, QueueId) {
+fn diverging_ancestors(after: &OutcomeView<'_>, ours: QueueId, theirs: QueueId) -> (QueueId, QueueId) {
     let (ours, theirs) = (after.path(ours), after.path(theirs));
     let pairs = || ours.iter().rev().copied().zip(theirs.iter().rev().copied());
     pairs().find(|(left, right)| left != right).or(pairs().next_back()).expect("paths are not empty")
 }
 
 /// A gang is removed as stale exactly if it lacks its minimum at the end, for as long as it may, and then as a whole.
-pub(super) fn stale_gangs_go_after_their_grace(after: &After<'_>) -> Found {
+pub(super) fn stale_gangs_go_after_their_grace(after: &OutcomeView<'_>) -> CheckResult {
     for job in after.snapshot.job_ids() {
         let row = after.snapshot.job(job);
         let tasks = || after.snapshot.job_tasks(job);

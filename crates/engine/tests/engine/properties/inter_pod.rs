@@ -5,7 +5,7 @@ use kai_engine::outcome::Decision;
 use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 use kai_engine::snapshot::{Snapshot, Status};
 
-use super::after::{After, Found, ensure};
+use super::after::{CheckResult, OutcomeView, ensure};
 
 fn inter_pod(snapshot: &Snapshot, task: TaskId) -> Option<&InterPodRules> {
     snapshot.task(task).inter_pod.map(|inter_pod| &snapshot.inter_pod[inter_pod as usize])
@@ -22,7 +22,7 @@ fn together(snapshot: &Snapshot, matcher: PodMatcherId, left: NodeId, right: Nod
 
 /// Whoever was placed has nobody in its domain that it, or who itself, wants to be apart; if it is bound now, not even
 /// somebody who leaves.
-pub(super) fn pods_keep_apart(after: &After<'_>) -> Found {
+pub(super) fn pods_keep_apart(after: &OutcomeView<'_>) -> CheckResult {
     let snapshot = after.snapshot;
     for (task, place) in after.tasks().filter_map(|task| Some((task, after.placed(task)?))) {
         let Some(inter_pod) = inter_pod(snapshot, task) else { continue };
@@ -49,7 +49,7 @@ pub(super) fn pods_keep_apart(after: &After<'_>) -> Found {
 
 /// Where pods stand, in order of decisions.
 struct Replay<'a, 'w> {
-    after: &'a After<'w>,
+    after: &'a OutcomeView<'w>,
     /// Node, and whether the pod is there now, will be, or leaves.
     places: Vec<Option<(NodeId, Stay)>>,
 }
@@ -73,7 +73,7 @@ impl Replay<'_, '_> {
         self.after.tasks().filter(counts).count()
     }
 
-    fn check(&self, task: TaskId, node: NodeId, now: bool) -> Found {
+    fn check(&self, task: TaskId, node: NodeId, now: bool) -> CheckResult {
         let (snapshot, name) = (self.after.snapshot, self.after.name(task));
         let Some(inter_pod) = inter_pod(snapshot, task) else { return Ok(()) };
         let nowhere = |matcher: &PodMatcherId| {
@@ -96,7 +96,7 @@ impl Replay<'_, '_> {
         inter_pod.spread_required.iter().try_for_each(|spread| self.check_even(task, node, spread))
     }
 
-    fn check_even(&self, task: TaskId, node: NodeId, spread: &SpreadConstraint) -> Found {
+    fn check_even(&self, task: TaskId, node: NodeId, spread: &SpreadConstraint) -> CheckResult {
         let snapshot = self.after.snapshot;
         let staying = |node: NodeId| self.count(task, spread.matcher, node, &[Stay::Here, Stay::Coming]);
         let counted: Vec<NodeId> =
@@ -114,7 +114,7 @@ impl Replay<'_, '_> {
 }
 
 /// Each pod was placed where its inter_pod holds, given who was placed before.
-pub(super) fn bonds_are_obeyed(after: &After<'_>) -> Found {
+pub(super) fn inter_pod_rules_are_obeyed(after: &OutcomeView<'_>) -> CheckResult {
     let before = |task: TaskId| {
         let stay = match after.status(task) {
             Status::Running | Status::Bound | Status::Binding | Status::StuckInReleasing => Stay::Here,

@@ -10,7 +10,7 @@ use proptest::sample::select;
 
 use super::generate::Taste;
 use super::room::Room;
-use crate::support::{Ask, Bounds, Cluster, Gpu, Grace, Group, Job, Member, Pod, Set, Wish, WishKind};
+use crate::support::{Ask, Bounds, Cluster, Gpu, Grace, Group, Job, Member, Pod, PodRule, PodRuleKind, Set};
 
 /// A job before its pods have found nodes.
 #[derive(Clone, Debug)]
@@ -148,16 +148,16 @@ fn set(taste: Taste) -> impl Strategy<Value = Set> {
     // Gangs, elastic jobs, and now and then a minimum that nobody can reach.
     let min = prop_oneof![5 => Just(None), 5 => (0..3u32).prop_map(Some), 1 => Just(Some(4))];
     let ports = weighted(0.14 * taste.rare, prop_oneof![Just(vec![80]), Just(vec![80, 81])]);
-    let others = (weighted(0.4, select(&["a", "b"][..])), wishes(taste));
+    let others = (weighted(0.4, select(&["a", "b"][..])), pod_rules(taste));
     (size, min, ask(taste), (ports, others), bounds(), weighted(0.08 * taste.rare, 0..5usize)).prop_map(
-        |(size, min, ask, (ports, (tag, wishes)), bounds, nominated)| Set {
+        |(size, min, ask, (ports, (tag, pod_rules)), bounds, nominated)| Set {
             name: String::new(),
             min: min.unwrap_or(size as u32),
             bounds,
             ask,
             ports: ports.unwrap_or_default(),
             tags: tag.into_iter().map(str::to_owned).collect(),
-            wishes,
+            pod_rules,
             nominated: nominated.map(|index| format!("n{index}")),
             pods: vec![Pod::PENDING; size],
         },
@@ -165,26 +165,26 @@ fn set(taste: Taste) -> impl Strategy<Value = Set> {
 }
 
 /// What pods ask of others, in the order in which text lists it.
-fn wishes(taste: Taste) -> impl Strategy<Value = Vec<Wish>> {
+fn pod_rules(taste: Taste) -> impl Strategy<Value = Vec<PodRule>> {
     let kind = prop_oneof![
-        2 => Just(WishKind::Near),
-        4 => Just(WishKind::Apart),
-        1 => select(&[-3i64, 2][..]).prop_map(WishKind::Likes),
-        2 => (1..3u32, select(&[0u32, 0, 3][..])).prop_map(|(skew, domains)| WishKind::Even(skew, domains)),
-        1 => (1..3u32).prop_map(WishKind::RatherEven),
+        2 => Just(PodRuleKind::Affinity),
+        4 => Just(PodRuleKind::AntiAffinity),
+        1 => select(&[-3i64, 2][..]).prop_map(PodRuleKind::Prefer),
+        2 => (1..3u32, select(&[0u32, 0, 3][..])).prop_map(|(skew, domains)| PodRuleKind::Spread(skew, domains)),
+        1 => (1..3u32).prop_map(PodRuleKind::SoftSpread),
     ];
-    let wish = (kind, select(&["a", "b"][..]), select(&["zone", "rack", "node"][..]))
-        .prop_map(|(kind, tag, level)| Wish { kind, tag: tag.to_owned(), level: level.to_owned() });
-    weighted(0.1 + 0.2 * taste.rare, vec(wish, 1..3)).prop_map(|wishes| {
-        let mut wishes = wishes.unwrap_or_default();
-        wishes.sort_by_key(|wish| match wish.kind {
-            WishKind::Near => 0,
-            WishKind::Apart => 1,
-            WishKind::Likes(_) => 2,
-            WishKind::Even(..) => 3,
-            WishKind::RatherEven(_) => 4,
+    let rule = (kind, select(&["a", "b"][..]), select(&["zone", "rack", "node"][..]))
+        .prop_map(|(kind, tag, level)| PodRule { kind, tag: tag.to_owned(), level: level.to_owned() });
+    weighted(0.1 + 0.2 * taste.rare, vec(rule, 1..3)).prop_map(|pod_rules| {
+        let mut pod_rules = pod_rules.unwrap_or_default();
+        pod_rules.sort_by_key(|rule| match rule.kind {
+            PodRuleKind::Affinity => 0,
+            PodRuleKind::AntiAffinity => 1,
+            PodRuleKind::Prefer(_) => 2,
+            PodRuleKind::Spread(..) => 3,
+            PodRuleKind::SoftSpread(_) => 4,
         });
-        wishes
+        pod_rules
     })
 }
 
@@ -256,17 +256,17 @@ fn settle_group<'m>(
 
 fn settle_set(set: &mut Set, mood: &Mood, rooms: &mut [Room]) {
     let count = set.pods.len();
-    let wishes: Vec<(Status, usize)> = match mood {
+    let pod_rules: Vec<(Status, usize)> = match mood {
         Mood::Waiting => return,
         Mood::Running { start, waiting } => {
             let running = count.saturating_sub(*waiting);
             (0..running).map(|index| (Status::Running, start + index / 2)).collect()
         }
-        Mood::Mixed(wishes) => wishes[..count].to_vec(),
+        Mood::Mixed(pod_rules) => pod_rules[..count].to_vec(),
     };
-    let wanted = wishes.len();
+    let wanted = pod_rules.len();
     let before = rooms.to_vec();
-    for (pod, (status, start)) in set.pods.iter_mut().zip(wishes) {
+    for (pod, (status, start)) in set.pods.iter_mut().zip(pod_rules) {
         if matches!(status, Status::Pending | Status::Gated) {
             *pod = Pod { status, place: None };
             continue;

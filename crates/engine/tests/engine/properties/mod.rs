@@ -32,7 +32,7 @@ use kai_engine::{Outcome, actions};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::support::{NOW, World, parse};
-use after::{After, Found, ensure};
+use after::{CheckResult, OutcomeView, ensure};
 use generate::{Shown, clusters};
 
 /// Clusters are small and rare events many, so we try eight times as many as usual, 2,048; `PROPTEST_CASES` still counts.
@@ -64,7 +64,7 @@ fn idle_cluster(nodes: usize) -> Builder {
 }
 
 /// Runs `test` on random clusters.
-fn for_clusters(test: impl Fn(&Shown) -> Found) {
+fn for_clusters(test: impl Fn(&Shown) -> CheckResult) {
     let result = TestRunner::new(config()).run(&clusters(), |shown| test(&shown).map_err(TestCaseError::fail));
     if let Err(failure) = result {
         panic!("{failure}");
@@ -72,17 +72,17 @@ fn for_clusters(test: impl Fn(&Shown) -> Found) {
 }
 
 /// Judges the outcome of one cycle on random clusters, with these settings.
-fn always(settings: &[(&str, &str)], truth: fn(&After<'_>) -> Found) {
+fn always(settings: &[(&str, &str)], truth: fn(&OutcomeView<'_>) -> CheckResult) {
     for_clusters(|shown| {
         let mut cluster = shown.0.clone();
         cluster.settings.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         let world = World::of(&cluster);
         let outcome = world.cycle();
-        truth(&After::of(&world, &outcome)?)
+        truth(&OutcomeView::of(&world, &outcome)?)
     });
 }
 
-macro_rules! truths {
+macro_rules! invariants {
     ($($(#[$mark:meta])* $truth:ident: $module:ident::$function:ident $settings:tt;)+) => {
         $(
             #[test]
@@ -94,7 +94,7 @@ macro_rules! truths {
     };
 }
 
-truths! {
+invariants! {
     decisions_make_sense: placement::decisions_make_sense [];
     nothing_is_over_committed: placement::nothing_is_over_committed [];
     rules_and_ports_are_obeyed: placement::rules_and_ports_are_obeyed [];
@@ -107,7 +107,7 @@ truths! {
 
     pods_keep_apart: inter_pod::pods_keep_apart [];
     // Evictions may undo later what a pod was placed for, so that only pure placement can be replayed.
-    bonds_are_obeyed: inter_pod::bonds_are_obeyed [("actions", "allocate")];
+    inter_pod_rules_are_obeyed: inter_pod::inter_pod_rules_are_obeyed [("actions", "allocate")];
 
     limits_hold: queues::limits_hold [];
     fixed_work_stays_within_quota: queues::fixed_work_stays_within_quota [];
@@ -173,7 +173,7 @@ fn nodes_are_feasible_or_have_an_obstacle() {
 
 /// Tournaments, bounds and early ends decide, and explain, as if every node were looked at for every job in turn.
 #[test]
-fn the_fast_way_equals_the_plain_one() {
+fn cached_and_full_scan_cycles_agree() {
     for_clusters(|shown| {
         let world = World::of(&shown.0);
         same(&world.cycle(), &step_by_step(&world, |session| session.finder.full_scan = true))
@@ -243,7 +243,7 @@ fn bounds_refuse_nothing_that_works() {
     }
 }
 
-fn with_bounds_and_without(world: &World) -> Found {
+fn with_bounds_and_without(world: &World) -> CheckResult {
     let mut plain = step_by_step(world, |session| session.no_loss_bounds = true);
     let mut bounded = world.cycle();
     [&mut plain, &mut bounded].into_iter().for_each(forget_effort);
@@ -275,7 +275,7 @@ fn the_same_cluster_gives_the_same_outcome_on_any_thread() {
     });
 }
 
-fn same(left: &Outcome, right: &Outcome) -> Found {
+fn same(left: &Outcome, right: &Outcome) -> CheckResult {
     if left == right { Ok(()) } else { Err(format!("{left:#?}\ndiffers from\n{right:#?}")) }
 }
 

@@ -7,10 +7,10 @@ use kai_engine::outcome::{Assignment, DeviceRef};
 use kai_engine::snapshot::{GPUS, GpuAsk, LevelRef, Member, Shape, Status};
 use kai_engine::units::GPU;
 
-use super::after::{After, Found, ensure};
+use super::after::{CheckResult, OutcomeView, ensure};
 
 /// Waiting pods are bound or promised a place, pods that hold one are evicted, and only evicted ones get another.
-pub(super) fn decisions_make_sense(after: &After<'_>) -> Found {
+pub(super) fn decisions_make_sense(after: &OutcomeView<'_>) -> CheckResult {
     for task in after.tasks() {
         let (name, status) = (after.name(task), after.status(task));
         let waits = status == Status::Pending;
@@ -28,7 +28,7 @@ pub(super) fn decisions_make_sense(after: &After<'_>) -> Found {
 
 /// No node or device holds more than it has: not now, with all that is bound beside all that still leaves, and not
 /// later, when they have left and promises are kept.
-pub(super) fn nothing_is_over_committed(after: &After<'_>) -> Found {
+pub(super) fn nothing_is_over_committed(after: &OutcomeView<'_>) -> CheckResult {
     let there_now = |task: TaskId| {
         let still = matches!(after.status(task), Status::Releasing | Status::StuckInReleasing) || after.ran(task);
         after.bound(task).cloned().or_else(|| after.place_before(task).filter(|_| still))
@@ -41,7 +41,12 @@ pub(super) fn nothing_is_over_committed(after: &After<'_>) -> Found {
     fits(after, "later", true, &there_later)
 }
 
-fn fits(after: &After<'_>, when: &str, others_left: bool, place: &dyn Fn(TaskId) -> Option<Assignment>) -> Found {
+fn fits(
+    after: &OutcomeView<'_>,
+    when: &str,
+    others_left: bool,
+    place: &dyn Fn(TaskId) -> Option<Assignment>,
+) -> CheckResult {
     let snapshot = after.snapshot;
     for node in snapshot.nodes.ids() {
         let mut used = snapshot.row(&snapshot.nodes.unmanaged_used, node).to_vec();
@@ -77,7 +82,7 @@ fn fits(after: &After<'_>, when: &str, others_left: bool, place: &dyn Fn(TaskId)
     Ok(())
 }
 
-fn device_memory(after: &After<'_>, shape: &Shape, node: NodeId) -> i64 {
+fn device_memory(after: &OutcomeView<'_>, shape: &Shape, node: NodeId) -> i64 {
     match shape.gpu {
         GpuAsk::Fraction { portion, .. } => (portion as f64 / GPU as f64 * after.device_memory(node) as f64) as i64,
         GpuAsk::Memory { mib, .. } => mib,
@@ -86,7 +91,7 @@ fn device_memory(after: &After<'_>, shape: &Shape, node: NodeId) -> i64 {
 }
 
 /// Pods are placed only where their rules admit them and their host ports are free, leavers included.
-pub(super) fn rules_and_ports_are_obeyed(after: &After<'_>) -> Found {
+pub(super) fn rules_and_ports_are_obeyed(after: &OutcomeView<'_>) -> CheckResult {
     let snapshot = after.snapshot;
     let ports = |task: TaskId| snapshot.task(task).ports.map_or(&[][..], |set| &snapshot.port_sets[set as usize]);
     let is_there = |task: TaskId, node: NodeId| {
@@ -108,13 +113,13 @@ pub(super) fn rules_and_ports_are_obeyed(after: &After<'_>) -> Found {
 }
 
 /// A pod that runs when the next cycle begins; one that only moves runs until then.
-fn runs(after: &After<'_>, task: TaskId) -> bool {
+fn runs(after: &OutcomeView<'_>, task: TaskId) -> bool {
     after.runs_now(task) || after.is_evicted(task) && after.pipelined(task).is_some()
 }
 
 /// A job of which something is bound runs with all it needs, and so does every sub-group with a bound pod; where
 /// something is promised, it will.
-pub(super) fn gangs_start_whole(after: &After<'_>) -> Found {
+pub(super) fn gangs_start_whole(after: &OutcomeView<'_>) -> CheckResult {
     let sets = (0..after.snapshot.pod_sets.len()).map(|index| Member::PodSet(PodSetId::at(index)));
     let groups = (0..after.snapshot.groups.len()).map(|index| Member::Group(GroupId::at(index)));
     for member in sets.chain(groups) {
@@ -126,17 +131,17 @@ pub(super) fn gangs_start_whole(after: &After<'_>) -> Found {
 
 /// A member of which a pod was chosen has all the pods it needs.
 fn member_is_whole(
-    after: &After<'_>,
+    after: &OutcomeView<'_>,
     member: Member,
     chosen: &dyn Fn(TaskId) -> bool,
     stands: &dyn Fn(TaskId) -> bool,
-) -> Found {
+) -> CheckResult {
     let whole = !has_any(after, member, chosen) || after.is_met(member, stands);
     ensure!(whole, "{member:?} gets a pod but lacks others");
     Ok(())
 }
 
-fn has_any(after: &After<'_>, member: Member, test: &dyn Fn(TaskId) -> bool) -> bool {
+fn has_any(after: &OutcomeView<'_>, member: Member, test: &dyn Fn(TaskId) -> bool) -> bool {
     match member {
         Member::PodSet(set) => after.count(set, test) > 0,
         Member::Group(_) => after.members(member).iter().any(|inner| has_any(after, *inner, test)),
@@ -145,7 +150,7 @@ fn has_any(after: &After<'_>, member: Member, test: &dyn Fn(TaskId) -> bool) -> 
 
 /// A pod set that must stay in one domain, and did, does so afterwards. The bounds of a job of one pod set are bounds
 /// of that pod set; those of groups of several hold for what is placed together, which the outcome does not tell.
-pub(super) fn required_domains_hold(after: &After<'_>) -> Found {
+pub(super) fn required_domains_hold(after: &OutcomeView<'_>) -> CheckResult {
     let snapshot = after.snapshot;
     for (index, set) in snapshot.pod_sets.iter().enumerate() {
         let job = snapshot.job(set.job);
@@ -167,7 +172,7 @@ pub(super) fn required_domains_hold(after: &After<'_>) -> Found {
 }
 
 /// A job says when it started exactly if it went from nothing running to something running.
-pub(super) fn starts_are_noted(after: &After<'_>) -> Found {
+pub(super) fn starts_are_noted(after: &OutcomeView<'_>) -> CheckResult {
     for job in after.snapshot.job_ids() {
         let row = after.snapshot.job(job);
         let note = after.outcome.job_timestamps.iter().find(|note| note.job == job);
@@ -182,7 +187,7 @@ pub(super) fn starts_are_noted(after: &After<'_>) -> Found {
 }
 
 /// Every job with a pod that could be scheduled but was not says why.
-pub(super) fn waiting_jobs_say_why(after: &After<'_>) -> Found {
+pub(super) fn waiting_jobs_say_why(after: &OutcomeView<'_>) -> CheckResult {
     for job in after.snapshot.job_ids() {
         let waits = |task: TaskId| after.status(task) == Status::Pending && after.placed(task).is_none();
         if after.snapshot.job_tasks(job).any(waits) {
@@ -195,7 +200,7 @@ pub(super) fn waiting_jobs_say_why(after: &After<'_>) -> Found {
 }
 
 /// When only free room is given away, no job of one pod waits while a node has room for it, now or later.
-pub(super) fn room_is_used(after: &After<'_>) -> Found {
+pub(super) fn room_is_used(after: &OutcomeView<'_>) -> CheckResult {
     for job in after.snapshot.job_ids() {
         if let Some(task) = single_waiting_pod(after, job)
             && let Some(node) = after.snapshot.nodes.ids().find(|node| could_take(after, job, task, *node))
@@ -207,7 +212,7 @@ pub(super) fn room_is_used(after: &After<'_>) -> Found {
 }
 
 /// The pod of a job of one plain pod that waits, in a queue that may hold jobs.
-fn single_waiting_pod(after: &After<'_>, job: JobId) -> Option<TaskId> {
+fn single_waiting_pod(after: &OutcomeView<'_>, job: JobId) -> Option<TaskId> {
     let snapshot = after.snapshot;
     let row = snapshot.job(job);
     let is_leaf = snapshot.queues.iter().all(|other| other.parent != row.queue);
@@ -225,7 +230,7 @@ fn single_waiting_pod(after: &After<'_>, job: JobId) -> Option<TaskId> {
     (row.queue.is_some() && is_leaf && set.min <= 1 && is_plain && waits).then_some(task)
 }
 
-fn could_take(after: &After<'_>, job: JobId, task: TaskId, node: NodeId) -> bool {
+fn could_take(after: &OutcomeView<'_>, job: JobId, task: TaskId, node: NodeId) -> bool {
     let snapshot = after.snapshot;
     let row = snapshot.task(task);
     if !snapshot.node_filters[row.node_filter.index()].feasible.contains(node.index()) {

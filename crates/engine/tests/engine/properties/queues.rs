@@ -3,28 +3,28 @@
 use kai_engine::ids::{JobId, QueueId};
 use kai_engine::units::{Ceiling, QueueResource, ResourceQuantities};
 
-use super::after::{After, Found, ensure};
+use super::after::{CheckResult, OutcomeView, ensure};
 
-fn queues(after: &After<'_>) -> impl Iterator<Item = QueueId> + use<> {
+fn queues(after: &OutcomeView<'_>) -> impl Iterator<Item = QueueId> + use<> {
     (0..after.snapshot.queues.len()).map(QueueId::at)
 }
 
 /// No queue holds more than its limit, unless it did before, and then not more than before.
-pub(super) fn limits_hold(after: &After<'_>) -> Found {
+pub(super) fn limits_hold(after: &OutcomeView<'_>) -> CheckResult {
     bounds_hold(after, "limit", false, |after, queue| after.snapshot.queues[queue.index()].limit)
 }
 
 /// Work that cannot be preempted stays within quota, unless it was above before.
-pub(super) fn fixed_work_stays_within_quota(after: &After<'_>) -> Found {
+pub(super) fn fixed_work_stays_within_quota(after: &OutcomeView<'_>) -> CheckResult {
     bounds_hold(after, "quota", true, |after, queue| after.snapshot.queues[queue.index()].quota)
 }
 
 fn bounds_hold(
-    after: &After<'_>,
+    after: &OutcomeView<'_>,
     what: &str,
     only_fixed: bool,
-    ceilings: fn(&After<'_>, QueueId) -> [Ceiling; 3],
-) -> Found {
+    ceilings: fn(&OutcomeView<'_>, QueueId) -> [Ceiling; 3],
+) -> CheckResult {
     for queue in queues(after) {
         let (before, later) = (after.held(queue, false, only_fixed), after.held(queue, true, only_fixed));
         for resource in QueueResource::ALL {
@@ -41,7 +41,7 @@ fn bounds_hold(
 }
 
 /// What the outcome says that queues hold is what their pods add up to.
-pub(super) fn totals_add_up(after: &After<'_>) -> Found {
+pub(super) fn totals_add_up(after: &OutcomeView<'_>) -> CheckResult {
     for queue in queues(after) {
         let state = &after.outcome.queue_states[queue.index()];
         let (all, fixed) = (after.held(queue, true, false), after.held(queue, true, true));
@@ -54,7 +54,7 @@ pub(super) fn totals_add_up(after: &After<'_>) -> Found {
 }
 
 /// Every queue is entitled to what it asks for up to its quota, if everyone above it is; at the top that is everyone.
-pub(super) fn quotas_are_guaranteed(after: &After<'_>) -> Found {
+pub(super) fn quotas_are_guaranteed(after: &OutcomeView<'_>) -> CheckResult {
     for queue in queues(after) {
         let row = &after.snapshot.queues[queue.index()];
         let state = &after.outcome.queue_states[queue.index()];
@@ -71,7 +71,7 @@ pub(super) fn quotas_are_guaranteed(after: &After<'_>) -> Found {
 }
 
 /// Whether the job's queue and all above it could take on this much more once everything has happened.
-pub(super) fn may_grow(after: &After<'_>, job: JobId, cost: ResourceQuantities) -> bool {
+pub(super) fn may_grow(after: &OutcomeView<'_>, job: JobId, cost: ResourceQuantities) -> bool {
     let row = after.snapshot.job(job);
     let Some(own) = row.queue else { return false };
     after.path(own).into_iter().all(|queue| {

@@ -239,7 +239,7 @@ impl<'c> Build<'c> {
     /// Jobs are alike if nothing but amounts tells their pods apart.
     fn signature(&mut self, job: &Job) -> u32 {
         let of_set = |set: &Set| {
-            format!("{:?}{:?}{:?}{:?}{:?}", AskKind::of(&set.ask), set.bounds, set.ports, set.tags, set.wishes)
+            format!("{:?}{:?}{:?}{:?}{:?}", AskKind::of(&set.ask), set.bounds, set.ports, set.tags, set.pod_rules)
         };
         let of_sets: Vec<_> = sets(&job.root).into_iter().map(of_set).collect();
         let text = format!("{:?}{}{:?}{of_sets:?}", job.only, job.tolerates, job.root.bounds);

@@ -144,28 +144,28 @@ pub(crate) struct Set {
     /// What it is, for others to ask for.
     pub(crate) tags: Vec<String>,
     /// What it asks of others.
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) pod_rules: Vec<PodRule>,
     pub(crate) nominated: Option<String>,
     pub(crate) pods: Vec<Pod>,
 }
 
 /// What a pod asks of others: `kind=tag@level`, `node` being the narrowest level.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wish {
-    pub(crate) kind: WishKind,
+pub(crate) struct PodRule {
+    pub(crate) kind: PodRuleKind,
     pub(crate) tag: String,
     pub(crate) level: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum WishKind {
-    Near,
-    Apart,
-    /// With a weight: `likes=web@zone*-10`.
-    Likes(i64),
-    /// With the largest skew: `even=web@zone*1`; a minimum of domains may follow: `*1/3`.
-    Even(u32, u32),
-    RatherEven(u32),
+pub(crate) enum PodRuleKind {
+    Affinity,
+    AntiAffinity,
+    /// With a weight: `prefer=web@zone*-10`.
+    Prefer(i64),
+    /// With the largest skew: `spread=web@zone*1`; a minimum of domains may follow: `*1/3`.
+    Spread(u32, u32),
+    SoftSpread(u32),
 }
 
 /// What one pod asks for.

@@ -7,15 +7,15 @@ use kai_engine::ids::{PodMatcherId, TopologyKeyId};
 use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 
 use super::build::{Names, sets};
-use super::cluster::{Cluster, Job, Set, Wish, WishKind};
+use super::cluster::{Cluster, Job, PodRule, PodRuleKind, Set};
 
 /// Who is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     /// Pods with all these tags.
     Are(Vec<String>),
-    /// Pods with this wish.
-    Wish(Wish),
+    /// Pods with this rule.
+    PodRule(PodRule),
 }
 
 /// The domain of each node, as text.
@@ -43,40 +43,40 @@ impl Neighbours {
         let is = |tags: &[String]| tags.iter().all(|tag| set.tags.contains(tag));
         let part_of = everyone.iter().filter(|(who, _)| match who {
             Who::Are(tags) => is(tags),
-            Who::Wish(wish) => set.wishes.contains(wish),
+            Who::PodRule(rule) => set.pod_rules.contains(rule),
         });
         let list = part_of.map(|(who, domains)| self.matcher(who, domains, builder, names)).collect();
         let mut inter_pod = InterPodRules::default();
         let near = near_tags(set);
         inter_pod.matches_own_affinity = is(&near);
-        for wish in &set.wishes {
-            let who = if wish.kind == WishKind::Near { near.clone() } else { vec![wish.tag.clone()] };
-            let domains = wish_domains(cluster, &names.nodes, job, set, wish);
+        for rule in &set.pod_rules {
+            let who = if rule.kind == PodRuleKind::Affinity { near.clone() } else { vec![rule.tag.clone()] };
+            let domains = rule_domains(cluster, &names.nodes, job, set, rule);
             let matcher = self.matcher(&Who::Are(who), &domains, builder, names);
             let spread = |skew_max, domains_min| SpreadConstraint {
                 matcher,
                 skew_max,
                 domains_min,
-                counts_itself: is(std::slice::from_ref(&wish.tag)),
+                counts_itself: is(std::slice::from_ref(&rule.tag)),
             };
-            match wish.kind {
-                WishKind::Near => inter_pod.affinity.push(matcher),
-                WishKind::Apart => inter_pod.anti_affinity.push(matcher),
-                WishKind::Likes(weight) => inter_pod.preferences.push((matcher, weight)),
-                WishKind::Even(skew, domains) => inter_pod.spread_required.push(spread(skew, domains)),
-                WishKind::RatherEven(skew) => inter_pod.spread_preferred.push(spread(skew, 0)),
+            match rule.kind {
+                PodRuleKind::Affinity => inter_pod.affinity.push(matcher),
+                PodRuleKind::AntiAffinity => inter_pod.anti_affinity.push(matcher),
+                PodRuleKind::Prefer(weight) => inter_pod.preferences.push((matcher, weight)),
+                PodRuleKind::Spread(skew, domains) => inter_pod.spread_required.push(spread(skew, domains)),
+                PodRuleKind::SoftSpread(skew) => inter_pod.spread_preferred.push(spread(skew, 0)),
             }
         }
         for (who, domains) in &everyone {
-            let Who::Wish(wish) = who else { continue };
-            if !is(std::slice::from_ref(&wish.tag)) {
+            let Who::PodRule(rule) = who else { continue };
+            if !is(std::slice::from_ref(&rule.tag)) {
                 continue;
             }
             let matcher = self.matcher(who, domains, builder, names);
-            match wish.kind {
-                WishKind::Apart => inter_pod.existing_anti_affinity.push(matcher),
-                WishKind::Likes(weight) => inter_pod.preferences.push((matcher, weight)),
-                WishKind::Near | WishKind::Even(..) | WishKind::RatherEven(_) => {}
+            match rule.kind {
+                PodRuleKind::AntiAffinity => inter_pod.existing_anti_affinity.push(matcher),
+                PodRuleKind::Prefer(weight) => inter_pod.preferences.push((matcher, weight)),
+                PodRuleKind::Affinity | PodRuleKind::Spread(..) | PodRuleKind::SoftSpread(_) => {}
             }
         }
         self.all = Some(everyone);
@@ -98,24 +98,24 @@ impl Neighbours {
         let id = builder.matcher(topology_key);
         names.matchers.push(match who {
             Who::Are(tags) => tags.join("+"),
-            Who::Wish(wish) => format!("those apart from {}", wish.tag),
+            Who::PodRule(rule) => format!("those apart from {}", rule.tag),
         });
         self.matchers.insert(key, id);
         id
     }
 }
 
-/// Every matcher that some wish speaks of.
+/// Every matcher that some rule speaks of.
 fn matchers(cluster: &Cluster, nodes: &[String]) -> Vec<(Who, Domains)> {
     let mut found = Vec::new();
     for job in &cluster.jobs {
         for set in sets(&job.root) {
-            for wish in &set.wishes {
-                let domains = wish_domains(cluster, nodes, job, set, wish);
-                let who = if wish.kind == WishKind::Near { near_tags(set) } else { vec![wish.tag.clone()] };
+            for rule in &set.pod_rules {
+                let domains = rule_domains(cluster, nodes, job, set, rule);
+                let who = if rule.kind == PodRuleKind::Affinity { near_tags(set) } else { vec![rule.tag.clone()] };
                 found.push((Who::Are(who), domains.clone()));
-                if matches!(wish.kind, WishKind::Apart | WishKind::Likes(_)) {
-                    found.push((Who::Wish(wish.clone()), domains));
+                if matches!(rule.kind, PodRuleKind::AntiAffinity | PodRuleKind::Prefer(_)) {
+                    found.push((Who::PodRule(rule.clone()), domains));
                 }
             }
         }
@@ -127,24 +127,24 @@ fn matchers(cluster: &Cluster, nodes: &[String]) -> Vec<(Who, Domains)> {
 
 fn near_tags(set: &Set) -> Vec<String> {
     let mut tags: Vec<_> =
-        set.wishes.iter().filter(|wish| wish.kind == WishKind::Near).map(|wish| wish.tag.clone()).collect();
+        set.pod_rules.iter().filter(|rule| rule.kind == PodRuleKind::Affinity).map(|rule| rule.tag.clone()).collect();
     tags.sort();
     tags.dedup();
     tags
 }
 
 /// Pods are spread over nodes that the job may use and that are in a domain of each level asked for.
-pub(crate) fn wish_domains(cluster: &Cluster, nodes: &[String], job: &Job, set: &Set, wish: &Wish) -> Domains {
+pub(crate) fn rule_domains(cluster: &Cluster, nodes: &[String], job: &Job, set: &Set, rule: &PodRule) -> Domains {
     let domain = |node: &String, level: &str| {
         if level == "node" { Some(node.clone()) } else { cluster.node(node).domains.get(level).cloned() }
     };
-    let spreads = |other: &Wish| std::mem::discriminant(&other.kind) == std::mem::discriminant(&wish.kind);
-    let counts = |node: &String| match wish.kind {
-        WishKind::Even(..) | WishKind::RatherEven(_) => {
+    let spreads = |other: &PodRule| std::mem::discriminant(&other.kind) == std::mem::discriminant(&rule.kind);
+    let counts = |node: &String| match rule.kind {
+        PodRuleKind::Spread(..) | PodRuleKind::SoftSpread(_) => {
             job.only.as_ref().is_none_or(|only| only.contains(node))
-                && set.wishes.iter().filter(|other| spreads(other)).all(|other| domain(node, &other.level).is_some())
+                && set.pod_rules.iter().filter(|other| spreads(other)).all(|other| domain(node, &other.level).is_some())
         }
-        WishKind::Near | WishKind::Apart | WishKind::Likes(_) => true,
+        PodRuleKind::Affinity | PodRuleKind::AntiAffinity | PodRuleKind::Prefer(_) => true,
     };
-    nodes.iter().map(|node| domain(node, &wish.level).filter(|_| counts(node))).collect()
+    nodes.iter().map(|node| domain(node, &rule.level).filter(|_| counts(node))).collect()
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use kai_engine::units::{Ceiling, GPU, ONE};
 
 use super::cluster::{
-    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set, Wish, WishKind,
+    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
 };
 
 /// Reads a cluster.
@@ -146,31 +146,31 @@ fn set(words: &mut Words) -> Set {
         ask: ask(words),
         ports: words.take("ports").map_or(Vec::new(), |text| text.split(',').map(number).collect()),
         tags: words.take("is").map_or(Vec::new(), |text| text.split(',').map(str::to_owned).collect()),
-        wishes: wishes(words),
+        pod_rules: pod_rules(words),
         nominated: words.take("nominated"),
         pods,
     }
 }
 
-fn wishes(words: &mut Words) -> Vec<Wish> {
-    let mut wishes = Vec::new();
-    for word in ["near", "apart", "likes", "even", "rather-even"] {
+fn pod_rules(words: &mut Words) -> Vec<PodRule> {
+    let mut pod_rules = Vec::new();
+    for word in ["affinity", "anti-affinity", "prefer", "spread", "soft-spread"] {
         let text = words.take(word).unwrap_or_default();
         for text in text.split(',').filter(|text| !text.is_empty()) {
             let (tag, rest) = text.split_once('@').unwrap_or_else(|| panic!("{text} has no level: {}", words.line));
             let (level, amount) = rest.split_once('*').unwrap_or((rest, "1"));
             let (skew, domains) = amount.split_once('/').unwrap_or((amount, "0"));
             let kind = match word {
-                "near" => WishKind::Near,
-                "apart" => WishKind::Apart,
-                "likes" => WishKind::Likes(number(amount)),
-                "even" => WishKind::Even(number(skew), number(domains)),
-                _ => WishKind::RatherEven(number(skew)),
+                "affinity" => PodRuleKind::Affinity,
+                "anti-affinity" => PodRuleKind::AntiAffinity,
+                "prefer" => PodRuleKind::Prefer(number(amount)),
+                "spread" => PodRuleKind::Spread(number(skew), number(domains)),
+                _ => PodRuleKind::SoftSpread(number(skew)),
             };
-            wishes.push(Wish { kind, tag: tag.to_owned(), level: level.to_owned() });
+            pod_rules.push(PodRule { kind, tag: tag.to_owned(), level: level.to_owned() });
         }
     }
-    wishes
+    pod_rules
 }
 
 fn ask(words: &mut Words) -> Ask {

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use kai_engine::units::{Ceiling, GPU, ONE};
 
 use super::cluster::{
-    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, Queue, Set, Wish, WishKind,
+    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
 };
 
 impl Display for Cluster {
@@ -163,8 +163,8 @@ fn set(row: &Set) -> String {
     let ports: Vec<_> = row.ports.iter().map(u16::to_string).collect();
     line.pair_if(!ports.is_empty(), "ports", ports.join(","));
     line.pair_if(!row.tags.is_empty(), "is", row.tags.join(","));
-    for alike in row.wishes.chunk_by(|left, right| wish_word(left) == wish_word(right)) {
-        line.pair(wish_word(&alike[0]), alike.iter().map(wish).collect::<Vec<_>>().join(","));
+    for alike in row.pod_rules.chunk_by(|left, right| wish_word(left) == wish_word(right)) {
+        line.pair(wish_word(&alike[0]), alike.iter().map(rule).collect::<Vec<_>>().join(","));
     }
     line.option("nominated", row.nominated.as_ref());
     line.pair_if(row.pods.is_empty(), "pods", 0);
@@ -174,23 +174,23 @@ fn set(row: &Set) -> String {
     line.0
 }
 
-fn wish_word(row: &Wish) -> &'static str {
+fn wish_word(row: &PodRule) -> &'static str {
     match row.kind {
-        WishKind::Near => "near",
-        WishKind::Apart => "apart",
-        WishKind::Likes(_) => "likes",
-        WishKind::Even(..) => "even",
-        WishKind::RatherEven(_) => "rather-even",
+        PodRuleKind::Affinity => "affinity",
+        PodRuleKind::AntiAffinity => "anti-affinity",
+        PodRuleKind::Prefer(_) => "prefer",
+        PodRuleKind::Spread(..) => "spread",
+        PodRuleKind::SoftSpread(_) => "soft-spread",
     }
 }
 
-fn wish(row: &Wish) -> String {
+fn rule(row: &PodRule) -> String {
     let target = format!("{}@{}", row.tag, row.level);
     match row.kind {
-        WishKind::Near | WishKind::Apart => target,
-        WishKind::Likes(weight) => format!("{target}*{weight}"),
-        WishKind::Even(skew, 0) | WishKind::RatherEven(skew) => format!("{target}*{skew}"),
-        WishKind::Even(skew, domains) => format!("{target}*{skew}/{domains}"),
+        PodRuleKind::Affinity | PodRuleKind::AntiAffinity => target,
+        PodRuleKind::Prefer(weight) => format!("{target}*{weight}"),
+        PodRuleKind::Spread(skew, 0) | PodRuleKind::SoftSpread(skew) => format!("{target}*{skew}"),
+        PodRuleKind::Spread(skew, domains) => format!("{target}*{skew}/{domains}"),
     }
 }
 
