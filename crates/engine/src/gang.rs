@@ -257,12 +257,12 @@ impl<'a> Gang<'a> {
         if !self.by_tree() {
             return !self.every_pod_set(|set| self.counts(set).pipelined == 0 || held(set) >= self.min(set));
         }
-        let promised = snapshot.pod_sets_of(self.job).any(|pod_set| self.counts(pod_set).pipelined > 0);
+        let pipelined = snapshot.pod_sets_of(self.job).any(|pod_set| self.counts(pod_set).pipelined > 0);
         let groups = || snapshot.job(self.job).groups.indices().map(GroupId::at);
         let concerned = |group: &GroupId| {
             self.any_leaf(*group, &|leaf| chunk.iter().any(|task| snapshot.task(*task).pod_set == leaf))
         };
-        promised
+        pipelined
             && (groups().filter(concerned).any(|group| !self.is_met(Member::Group(group), &held))
                 || chunk
                     .iter()

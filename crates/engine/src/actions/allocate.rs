@@ -132,14 +132,14 @@ fn place_on(session: &mut Session<'_>, job: JobId, nodes: NodeSet<'_>, attempt: 
     let mark = session.ledger.mark();
     let Some(chunk) = session.place_job(job, nodes, attempt) else { return false };
     if Gang::new(&session.ledger, job).must_wait(&chunk) {
-        promise_instead(session, &chunk);
+        pipeline_instead(session, &chunk);
     }
     session.commit(mark);
     true
 }
 
 /// Part of the gang has to wait, so all of it does.
-fn promise_instead(session: &mut Session<'_>, chunk: &[TaskId]) {
+fn pipeline_instead(session: &mut Session<'_>, chunk: &[TaskId]) {
     for task in chunk {
         if let TaskState::Allocated(placement) = session.ledger.state(*task) {
             session.ledger.shift(*task, TaskState::Pipelined(placement));

@@ -16,7 +16,7 @@ pub(super) struct Tournament {
     generation: usize,
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_WINNER: u32 = u32::MAX;
 
 impl Tournament {
     pub(super) fn new(filters: &PodFilters<'_, '_>) -> Self {
@@ -24,7 +24,7 @@ impl Tournament {
         let width = count.next_power_of_two().max(1);
         let scores = (0..count).map(|node| Self::score(filters, NodeId::at(node))).collect();
         let mut tree =
-            Self { scores, winners: vec![NOBODY; 2 * width], width, generation: filters.ledger.generation() };
+            Self { scores, winners: vec![NO_WINNER; 2 * width], width, generation: filters.ledger.generation() };
         for node in 0..count {
             tree.winners[width + node] = tree.entrant(node);
         }
@@ -40,13 +40,13 @@ impl Tournament {
     }
 
     fn entrant(&self, node: usize) -> u32 {
-        if self.scores[node].is_some() { node as u32 } else { NOBODY }
+        if self.scores[node].is_some() { node as u32 } else { NO_WINNER }
     }
 
     fn play(&self, slot: usize) -> u32 {
         let (left, right) = (self.winners[2 * slot], self.winners[2 * slot + 1]);
         match (left, right) {
-            (NOBODY, other) | (other, NOBODY) => other,
+            (NO_WINNER, other) | (other, NO_WINNER) => other,
             // The left one comes first by name, so it keeps ties.
             _ if self.scores[right as usize] > self.scores[left as usize] => right,
             _ => left,
@@ -76,6 +76,6 @@ impl Tournament {
 
     pub(super) fn best(&self) -> Option<NodeId> {
         let winner = self.winners[1];
-        (winner != NOBODY).then_some(NodeId(winner))
+        (winner != NO_WINNER).then_some(NodeId(winner))
     }
 }

@@ -93,7 +93,7 @@ struct SiblingGroup {
     ordered: bool,
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_WINNER: u32 = u32::MAX;
 
 impl JobTree {
     /// A tree without jobs.
@@ -117,7 +117,7 @@ impl JobTree {
         }
         for group in &mut groups {
             group.width = group.members.len().next_power_of_two();
-            group.winners = vec![NOBODY; 2 * group.width];
+            group.winners = vec![NO_WINNER; 2 * group.width];
             group.ordered = by_age || all_comparable(group.members.iter().map(|queue| ledger.queues.row(*queue)));
         }
         let levels = positions.iter().map(|position| position.depth + 1).max().unwrap_or(0);
@@ -198,7 +198,7 @@ impl JobTree {
     /// Whether a queue with this key comes before its sibling with that, whatever the other siblings.
     pub fn is_ahead(&self, left: (QueueId, &QueueOrderKey), right: (QueueId, &QueueOrderKey)) -> bool {
         let group = &self.groups[self.positions[left.0.index()].group];
-        // Equal queues are told apart by name.
+        // Between equal queues the name decides.
         let by_name = || group.ordered && left.1.compare(right.1).then(left.0.cmp(&right.0)).is_lt();
         !self.by_age && (left.1.is_ahead_of(right.1) || by_name())
     }
@@ -268,15 +268,16 @@ impl JobTree {
     fn update_tournament(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
         let QueuePosition { group, number, .. } = self.positions[queue.index()];
         let mut slot = self.groups[group].width + number;
-        self.groups[group].winners[slot] = if self.rankings[queue.index()].is_some() { number as u32 } else { NOBODY };
+        self.groups[group].winners[slot] =
+            if self.rankings[queue.index()].is_some() { number as u32 } else { NO_WINNER };
         while slot > 1 {
             slot /= 2;
             let winners = &self.groups[group].winners;
             let winner = match (winners[2 * slot], winners[2 * slot + 1]) {
-                (NOBODY, other) | (other, NOBODY) => other,
+                (NO_WINNER, other) | (other, NO_WINNER) => other,
                 (left, right) => {
                     let members = &self.groups[group].members;
-                    // Equal queues are told apart by name: the left one stays.
+                    // Between equal queues the name decides: the left one stays.
                     let passes = self.comes_before(ledger, members[right as usize], members[left as usize]);
                     if passes { right } else { left }
                 }

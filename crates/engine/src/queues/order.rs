@@ -63,7 +63,7 @@ impl QueueOrderKey {
             .then_with(|| self.share_now.cmp(&other.share_now))
     }
 
-    /// `Less` if this queue comes first. Equal queues are told apart by name.
+    /// `Less` if this queue comes first. Between equal queues the name decides.
     pub fn compare(&self, other: &Self) -> Ordering {
         self.cmp_by_share(other)
             .then_with(|| smaller_entitlement(self.allocatable, other.allocatable))

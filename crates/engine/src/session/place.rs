@@ -87,7 +87,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether the job's next pods are refused as things stand, as far as that can be told without placing any.
+    /// Whether the job's next pods are refused as things stand, as far as that is known without placing any.
     /// [`Self::place_job`] would give the same reason.
     pub(crate) fn precheck(&mut self, job: JobId) -> Precheck {
         let chunk = Gang::new(&self.ledger, job).chunk(false);

@@ -1,4 +1,4 @@
-//! Inter-pod affinity, anti-affinity and topology spread, as far as they can be told before the cycle.
+//! Inter-pod affinity, anti-affinity and topology spread, as far as they are known before the cycle.
 //!
 //! A [`TopologyKey`] is a node label whose values are domains, a [`PodMatcher`] all pods that some selector matches,
 //! counted by domain of one key. Which pods a selector matches is found out before: the engine sees neither names nor

@@ -279,7 +279,7 @@ pub enum Status {
     Pending,
     /// Waits, and must not be scheduled yet.
     Gated,
-    /// A bind is under way.
+    /// It is being bound.
     Binding,
     /// Has a node, does not run yet.
     Bound,

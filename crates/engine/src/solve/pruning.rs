@@ -31,7 +31,7 @@ impl Search<'_> {
     }
 
     /// Whether all victims would have to be moved.
-    pub(super) fn nobody_loses(&self, session: &Session<'_>, required: ResourceQuantities) -> bool {
+    pub(super) fn no_loss_possible(&self, session: &Session<'_>, required: ResourceQuantities) -> bool {
         self.problem.loss_bound.none_possible(&session.ledger.queues, required, &self.problem.eligible.queues)
     }
 

@@ -338,7 +338,7 @@ impl Search<'_> {
                 return Ok(Probe::VictimLimit);
             }
             let may_ask = start.within.is_none() && total_check.is_short() && self.use_loss_bounds;
-            if state == VICTIMS_BEFORE_QUEUE_BOUND && may_ask && self.nobody_loses(session, required) {
+            if state == VICTIMS_BEFORE_QUEUE_BOUND && may_ask && self.no_loss_possible(session, required) {
                 break;
             }
             if state == victims_before_bound && may_ask {

@@ -498,8 +498,8 @@ fn dependent_moves(session: &Session<'_>, job: JobId, tasks: &[TaskId]) -> Vec<T
         return Vec::new();
     };
     let stands = |task: TaskId| session.ledger.state(task);
-    let loses_promise = tasks.iter().any(|task| matches!(stands(*task), TaskState::Pipelined(_)));
-    let moves = |task: &TaskId| loses_promise && matches!(stands(*task), TaskState::Moving { .. });
+    let loses_pipelined = tasks.iter().any(|task| matches!(stands(*task), TaskState::Pipelined(_)));
+    let moves = |task: &TaskId| loses_pipelined && matches!(stands(*task), TaskState::Moving { .. });
     moved.iter().copied().filter(moves).collect()
 }
 
