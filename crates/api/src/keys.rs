@@ -241,7 +241,7 @@ pub mod priority {
     /// From here on up groups are not preemptible, unless they say so.
     pub const NON_PREEMPTIBLE_MIN: i32 = 100;
     /// Priority of a queue that sets none.
-    pub const QUEUE_DEFAULT: i64 = 100;
+    pub const QUEUE_DEFAULT: i32 = 100;
 }
 
 /// Names of Leases: those of NVIDIA's KAI, so that its components and these are never leaders at the same time. The
@@ -271,6 +271,8 @@ pub mod name {
     pub const RESOURCE_RESERVATION: &str = "kai-resource-reservation";
     /// Namespace and service account of scaling pods, unless configured.
     pub const SCALE_ADJUST: &str = "kai-scale-adjust";
+    /// Name and `app` label of scaling pods, unless configured.
+    pub const SCALING_POD: &str = "scaling-pod";
     /// Top queue the chart installs.
     pub const DEFAULT_PARENT_QUEUE: &str = "default-parent-queue";
     /// Leaf queue the chart installs.

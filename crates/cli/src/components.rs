@@ -154,7 +154,7 @@ pub(crate) struct NodeScaleArgs {
     #[arg(long, default_value = "registry/local/kai-scheduler/scalingpod", value_name = "IMAGE")]
     scaling_pod_image: String,
     /// Value of the label `app` of scaling pods
-    #[arg(long, default_value = "scaling-pod", value_name = "NAME")]
+    #[arg(long, default_value = name::SCALING_POD, value_name = "NAME")]
     scaling_pod_app_label: String,
     /// Service account of scaling pods
     #[arg(long, default_value = name::SCALE_ADJUST, value_name = "NAME")]

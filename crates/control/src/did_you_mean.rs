@@ -1,13 +1,14 @@
-//! Guesses which name was meant.
+//! Suggests the name that a misspelt one most likely means.
 
-/// The known name that `name` is most likely a misspelling of.
-pub(crate) fn closest_match<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+/// The known name that is closest to `name`, if one is close enough. Case does not matter.
+pub fn closest_match<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     // A third of the letters may differ; beyond that, and for a letter or two, a suggestion is a guess.
-    let worst = name.chars().count() / 3;
+    let allowed = name.chars().count() / 3;
+    let lower = name.to_lowercase();
     known
         .into_iter()
-        .map(|other| (strsim::damerau_levenshtein(name, other), other))
-        .filter(|(distance, _)| *distance <= worst)
+        .map(|other| (strsim::damerau_levenshtein(&lower, &other.to_lowercase()), other))
+        .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, other)| other)
 }
@@ -17,9 +18,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_recognised_and_a_stranger_is_not() {
+    fn a_misspelling_is_recognised_and_another_name_is_not() {
         assert_eq!(closest_match("reserch", ["research", "search", "team"]), Some("research"));
         assert_eq!(closest_match("taem", ["team", "tram"]), Some("team"));
+        assert_eq!(closest_match("nodedown", ["nodeDown", "nodeUp"]), Some("nodeDown"));
         assert_eq!(closest_match("gold", ["research", "team"]), None);
         assert_eq!(closest_match("a", ["b", "c"]), None);
     }

@@ -25,12 +25,12 @@ const LABEL_MAX: usize = 63;
 
 /// The container that gets the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct GpuContainer {
     pub init: bool,
     pub index: usize,
 }
 
-impl Target {
+impl GpuContainer {
     pub(crate) fn list(self) -> &'static str {
         LISTS[usize::from(!self.init)]
     }
@@ -42,14 +42,14 @@ impl Target {
 
 /// Names of the two config maps of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Maps {
+pub struct ConfigMapNames {
     /// Read key by key.
     pub capabilities: String,
     /// Read as a whole.
     pub env: String,
 }
 
-impl Maps {
+impl ConfigMapNames {
     /// The volume that makes the kubelet wait for the map: a DNS label, which the map's name need not be.
     pub fn volume(&self) -> String {
         let mut label = String::new();
@@ -65,14 +65,14 @@ impl Maps {
 }
 
 /// The container that the pod wants its GPU in: the one it names, else the first ordinary one.
-pub fn target(pod: &Value) -> Result<Target, String> {
+pub fn target(pod: &Value) -> Result<GpuContainer, String> {
     let Some(name) = pod["metadata"]["annotations"][annotation::GPU_FRACTION_CONTAINER_NAME].as_str() else {
-        return Ok(Target { init: false, index: 0 });
+        return Ok(GpuContainer { init: false, index: 0 });
     };
     for list in LISTS {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         if let Some(index) = containers.into_iter().position(|container| container["name"].as_str() == Some(name)) {
-            return Ok(Target { init: list == LISTS[0], index });
+            return Ok(GpuContainer { init: list == LISTS[0], index });
         }
     }
     Err(format!("container with name {name} not found for fraction request"))
@@ -84,13 +84,13 @@ pub(crate) fn prefix(pod: &Value) -> Option<&str> {
 }
 
 /// Names of the pod's config maps; `None` before admission.
-pub fn maps(pod: &Value, target: Target) -> Option<Maps> {
+pub fn maps(pod: &Value, target: GpuContainer) -> Option<ConfigMapNames> {
     let capabilities = format!("{}-{}", prefix(pod)?, target.mark());
-    Some(Maps { env: format!("{capabilities}-evar"), capabilities })
+    Some(ConfigMapNames { env: format!("{capabilities}-evar"), capabilities })
 }
 
 /// A prefix for a pod called or owned by `base`, short enough for the volume's name.
-pub(crate) fn new_prefix(base: &str, target: Target, suffix: &str) -> String {
+pub(crate) fn new_prefix(base: &str, target: GpuContainer, suffix: &str) -> String {
     const AROUND: usize = "-1234567-shared-gpu".len() + "-".len() + "-vol".len() + "-evar".len();
     let room = LABEL_MAX.saturating_sub(AROUND + target.index.to_string().len());
     let cut: String = base.chars().take(room).collect();
@@ -113,7 +113,7 @@ pub fn contents(devices: &str, portion: &str, direct: bool, limit: Option<String
 }
 
 /// Whether the container reads its devices from a config map by key, as admission would have it.
-pub fn reads_devices_by_key(pod: &Value, target: Target) -> bool {
+pub fn reads_devices_by_key(pod: &Value, target: GpuContainer) -> bool {
     let variables = pod["spec"][target.list()][target.index]["env"].as_array().into_iter().flatten();
     variables
         .into_iter()

@@ -12,7 +12,7 @@ pub mod bind_batch;
 pub mod binder;
 pub mod controller;
 pub mod devices;
-mod did_you_mean;
+pub mod did_you_mean;
 mod duration;
 pub mod gpu_config_maps;
 pub mod grouper;

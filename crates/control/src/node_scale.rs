@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_api::keys::{annotation, label, reason, resource};
+use kai_api::keys::{annotation, label, name, reason, resource};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value, json};
 
@@ -168,7 +168,7 @@ fn scaling_pod(name: &str, key: &Key, pod: &Value, devices: u32, settings: &Sett
         "serviceAccountName": settings.service_account,
         "restartPolicy": "OnFailure",
         "containers": [{
-            "name": "scaling-pod",
+            "name": name::SCALING_POD,
             "image": settings.image,
             "resources": {"requests": requests, "limits": {resource::NVIDIA_GPU: gpus}},
         }],
@@ -199,8 +199,8 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             namespace: "scale".to_owned(),
-            app: "scaling-pod".to_owned(),
-            service_account: "scaling-pod".to_owned(),
+            app: name::SCALING_POD.to_owned(),
+            service_account: name::SCALING_POD.to_owned(),
             image: "scaling".to_owned(),
             memory_hundredths: 10,
         }

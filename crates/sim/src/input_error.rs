@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kai_control::did_you_mean::closest_match;
 use thiserror::Error;
 
 /// One complaint about the input. A simulation starts with none or not at all.
@@ -76,22 +77,9 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// The candidate that a misspelt word most likely means.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the letters may differ; beyond that a suggestion confuses more than it helps.
-    let allowed = (word.chars().count() / 3).max(1);
-    let lower = word.to_lowercase();
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::osa_distance(&lower, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
 /// `did you mean …?` where a near candidate exists, else a list of all of them.
 pub fn suggest(word: &str, candidates: &[&str]) -> String {
-    match nearest(word, candidates.iter().copied()) {
+    match closest_match(word, candidates.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("understood here: {}", candidates.join(", ")),
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use kai_api::Duration;
 use kai_api::keys::{annotation, label};
 
-use crate::group::{GroupSpec, Minimum, Note, OwnerRef};
+use crate::group::{GroupSpec, IgnoredValue, Minimum, OwnerRef};
 use crate::object::Object;
 use crate::workload::Workload;
-use crate::{preemptibility, priority, queue, record, topology};
+use crate::{preemptibility, priority, queue, top_owner_annotation, topology};
 
 /// One group for `object`, minimum one pod.
 ///
@@ -20,22 +20,28 @@ pub(crate) fn group(
     default_class: &str,
 ) -> GroupSpec {
     let Workload { pod, settings, .. } = workload;
-    let mut notes = Vec::new();
+    let mut ignored_values = Vec::new();
     GroupSpec {
         name: group_name(object),
         namespace: pod.namespace().to_owned(),
         queue: queue::of(object, *pod, settings),
-        priority_class: priority::of(workload, lineage, default_class, &mut notes),
-        preemptibility: preemptibility::of(lineage, *pod, settings, &mut notes),
-        preemption_delay: span(lineage, *pod, annotation::PREEMPTION_DELAY, |span| span.as_nanos() >= 0, &mut notes),
-        staleness_grace_period: span(lineage, *pod, annotation::STALENESS_GRACE_PERIOD, |_| true, &mut notes),
+        priority_class: priority::of(workload, lineage, default_class, &mut ignored_values),
+        preemptibility: preemptibility::of(lineage, *pod, settings, &mut ignored_values),
+        preemption_delay: span(
+            lineage,
+            *pod,
+            annotation::PREEMPTION_DELAY,
+            |span| span.as_nanos() >= 0,
+            &mut ignored_values,
+        ),
+        staleness_grace_period: span(lineage, *pod, annotation::STALENESS_GRACE_PERIOD, |_| true, &mut ignored_values),
         minimum: Minimum::Members(1),
         owner: OwnerRef::of(object),
         labels: labels(object, *pod),
         annotations: annotations(object, *pod),
         topology: topology::of_object(object),
         sub_groups: Vec::new(),
-        notes,
+        ignored_values,
     }
 }
 
@@ -55,7 +61,7 @@ fn labels(object: Object<'_>, pod: Object<'_>) -> BTreeMap<String, String> {
 }
 
 fn annotations(object: Object<'_>, pod: Object<'_>) -> BTreeMap<String, String> {
-    let record = record::of(object);
+    let record = top_owner_annotation::of(object);
     let user = pod.annotation(label::USER).map(|user| (label::USER, user));
     owned(user.into_iter().chain([(annotation::TOP_OWNER_METADATA, record.as_str())]).chain(object.annotations()))
 }
@@ -71,14 +77,14 @@ fn span(
     pod: Object<'_>,
     key: &'static str,
     usable: fn(&Duration) -> bool,
-    notes: &mut Vec<Note>,
+    ignored_values: &mut Vec<IgnoredValue>,
 ) -> Option<Duration> {
     for object in lineage.iter().chain([&pod]) {
         let Some(text) = object.annotation(key) else { continue };
         if let Some(span) = text.parse().ok().filter(usable) {
             return Some(span);
         }
-        notes.push(Note::InvalidDuration { object: object.reference(), key, value: text.to_owned() });
+        ignored_values.push(IgnoredValue::InvalidDuration { object: object.reference(), key, value: text.to_owned() });
     }
     None
 }
@@ -115,6 +121,6 @@ mod tests {
         let spec = check_group(&[owner], &pod);
         assert_eq!(spec.preemption_delay.unwrap().to_string(), "5s");
         assert_eq!(spec.staleness_grace_period.unwrap().to_string(), "-1s");
-        assert_eq!(spec.notes.len(), 1);
+        assert_eq!(spec.ignored_values.len(), 1);
     }
 }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::{Fault, GroupError};
-use crate::group::{GroupSpec, Minimum, Note};
+use crate::group::{GroupSpec, IgnoredValue, Minimum};
 use crate::jq::Program;
 use crate::object::Object;
 use crate::table;
@@ -53,7 +53,7 @@ impl DeclaredKinds {
         for (key, text) in entries {
             match DeclaredKind::read(object, key, text.as_str().unwrap_or_default()) {
                 Ok(kind) if declared.find(&kind.group, &kind.kind).is_some() => {
-                    complaints.push(object.malformed(format!("data.{key}"), "declared once", &kind.kind));
+                    complaints.push(object.fault(format!("data.{key}"), Fault::DeclaredTwice { kind: kind.kind }));
                 }
                 Ok(kind) => declared.kinds.push(kind),
                 Err(complaint) => complaints.push(complaint),
@@ -169,7 +169,7 @@ fn apply(workload: &Workload<'_>, declared: &DeclaredKind) -> Result<GroupSpec, 
         if workload.related.has_priority_class(&class) {
             spec.priority_class = class;
         } else {
-            spec.notes.push(Note::UnknownPriorityClass { object: object.reference(), class });
+            spec.ignored_values.push(IgnoredValue::UnknownPriorityClass { object: object.reference(), class });
         }
     }
     Ok(spec)
@@ -222,7 +222,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::settings::Settings;
     use crate::testing::{outline, try_group_with};
 
@@ -243,7 +243,7 @@ mod tests {
             "metadata": {"name": "t", "namespace": "lab", "uid": "u", "labels": labels}});
         let class =
             json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}});
-        let related: Objects = [class].into_iter().collect();
+        let related: ObjectStore = [class].into_iter().collect();
         try_group_with(&[owner], &json!({"metadata": {"name": "p", "namespace": "lab"}}), &related, &settings)
     }
 
@@ -294,7 +294,7 @@ mod tests {
         }));
         assert_eq!(kinds.kinds.len(), 1);
         let starts = [
-            "ConfigMap kai/kinds: data.b must be declared once, but is \"Good\"",
+            "ConfigMap kai/kinds: data.b repeats kind Good, which is declared already",
             "ConfigMap kai/kinds: data.c: kind must be a kind that has no rule of its own; remove this key, but is \"Job\"",
             "ConfigMap kai/kinds: data.d: replicas is missing",
             "ConfigMap kai/kinds: data.e: replicas must be a jq path such as .spec.replicas (",

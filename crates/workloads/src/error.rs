@@ -21,7 +21,9 @@ pub enum Fault {
     Missing,
     #[error("must be {expected}, but is {found}")]
     Malformed { expected: String, found: String },
-    /// The caller may know that the object was never asked for, and fetch it.
+    #[error("repeats kind {kind}, which is declared already")]
+    DeclaredTwice { kind: String },
+    /// The caller may know that the object was not fetched yet, and fetch it.
     #[error("refers to {0}, which does not exist")]
     NotFound(Box<ObjectRef>),
 }

@@ -25,7 +25,7 @@ pub struct GroupSpec {
     /// Parents and leaves; a parent stands before its children.
     pub sub_groups: Vec<SubGroupSpec>,
     /// What was passed over on the way; for the log, not for the object.
-    pub notes: Vec<Note>,
+    pub ignored_values: Vec<IgnoredValue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct TopologyConstraint {
 
 /// A value that was there but could not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub enum IgnoredValue {
     UnknownPriorityClass { object: ObjectRef, class: String },
     InvalidPreemptibility { object: ObjectRef, value: String },
     InvalidDuration { object: ObjectRef, key: &'static str, value: String },

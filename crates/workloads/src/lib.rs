@@ -6,12 +6,12 @@
 //!                                    └── TABLE: group, version, kind -> rule (kinds/<kind>.rs)
 //! ```
 //!
-//! A rule computes from the top owner, the pod and what [`Related`] shows of the cluster. It fetches
-//! nothing, reads no clock, and gives the same answer for the same input. Objects are plain JSON, since
+//! A rule computes from the top owner, the pod and what [`ClusterReader`] shows of the cluster. It fetches
+//! nothing, reads no clock, and gives the same answer for the same input. ObjectStore are plain JSON, since
 //! most kinds are not ours; a field that is missing or absurd is a [`GroupError`], never a panic.
 //!
 //! ```
-//! use kai_workloads::{Objects, Owners, Settings, group};
+//! use kai_workloads::{ObjectStore, Owners, Settings, group};
 //! use serde_json::json;
 //!
 //! let job = json!({"apiVersion": "batch/v1", "kind": "Job",
@@ -22,13 +22,15 @@
 //!     "spec": {"schedulerName": "kai-scheduler"}});
 //!
 //! let owners: Owners = [&job].into_iter().collect();
-//! let spec = group(&owners, &pod, &Objects::default(), &Settings::default())?.grouped().unwrap();
+//! let spec = group(&owners, &pod, &ObjectStore::default(), &Settings::default())?.grouped().unwrap();
 //! assert_eq!((spec.name.as_str(), spec.queue.as_str()), ("pg-sweep-u1", "team-a"));
 //! # Ok::<(), kai_workloads::GroupError>(())
 //! ```
 
 mod base;
 mod declared;
+#[cfg(test)]
+mod docs_page;
 mod error;
 mod group;
 mod jq;
@@ -39,14 +41,12 @@ pub mod owners;
 mod preemptibility;
 mod priority;
 mod queue;
-mod record;
-#[cfg(test)]
-mod reference;
 mod related;
 mod settings;
 pub mod table;
 #[cfg(test)]
 mod testing;
+mod top_owner_annotation;
 mod topology;
 mod workload;
 
@@ -56,11 +56,11 @@ use serde_json::Value;
 pub use crate::base::default_group_name;
 pub use crate::declared::DeclaredKinds;
 pub use crate::error::{Fault, GroupError};
-pub use crate::group::{GroupSpec, Minimum, Note, OwnerRef, SubGroupSpec, TopologyConstraint};
+pub use crate::group::{GroupSpec, IgnoredValue, Minimum, OwnerRef, SubGroupSpec, TopologyConstraint};
 pub use crate::object::{Object, ObjectRef, Part};
 pub use crate::owners::Owners;
 pub use crate::preemptibility::Preemptibility;
-pub use crate::related::{Objects, Related, RelatedPod, StoredGroup};
+pub use crate::related::{ClusterReader, ObjectStore, RelatedPod, StoredGroup};
 pub use crate::settings::{KindDefault, KindDefaults, Settings};
 pub use crate::workload::Workload;
 
@@ -70,21 +70,21 @@ pub enum Grouping {
     /// Create or update this group, link the pod to it.
     Grouped(Box<GroupSpec>),
     /// Touch neither pod nor groups.
-    LeftAlone(LeftAlone),
+    Skipped(SkipReason),
 }
 
 impl Grouping {
     pub fn grouped(self) -> Option<GroupSpec> {
         match self {
             Self::Grouped(spec) => Some(*spec),
-            Self::LeftAlone(_) => None,
+            Self::Skipped(_) => None,
         }
     }
 }
 
 /// Why a pod is none of our business.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeftAlone {
+pub enum SkipReason {
     OtherScheduler,
     /// This object, the pod or one of its owners, carries the opt-out annotation.
     OptedOut(ObjectRef),
@@ -96,15 +96,15 @@ pub enum LeftAlone {
 pub fn group(
     owners: &Owners<'_>,
     pod: &Value,
-    related: &dyn Related,
+    related: &dyn ClusterReader,
     settings: &Settings,
 ) -> Result<Grouping, GroupError> {
-    if let Some(reason) = left_alone(pod, settings) {
-        return Ok(Grouping::LeftAlone(reason));
+    if let Some(reason) = skip_reason(pod, settings) {
+        return Ok(Grouping::Skipped(reason));
     }
     let chain: Vec<Object<'_>> = owners.chain.iter().map(|owner| Object::new(owner)).collect();
     if let Some(owner) = chain.iter().find(|owner| opts_out(**owner)) {
-        return Ok(Grouping::LeftAlone(LeftAlone::OptedOut(owner.reference())));
+        return Ok(Grouping::Skipped(SkipReason::OptedOut(owner.reference())));
     }
     let pod = Object::new(pod);
     let top = chain.last().copied().unwrap_or(pod);
@@ -116,16 +116,16 @@ pub fn group(
 }
 
 /// What can be told from the pod alone, before anybody looks for its owners.
-pub fn left_alone(pod: &Value, settings: &Settings) -> Option<LeftAlone> {
+pub fn skip_reason(pod: &Value, settings: &Settings) -> Option<SkipReason> {
     let object = Object::new(pod);
     if pod["spec"]["schedulerName"].as_str() != Some(&settings.scheduler_name) {
-        return Some(LeftAlone::OtherScheduler);
+        return Some(SkipReason::OtherScheduler);
     }
     if opts_out(object) {
-        return Some(LeftAlone::OptedOut(object.reference()));
+        return Some(SkipReason::OptedOut(object.reference()));
     }
     let bare = owners::references(pod).next().is_none();
-    (bare && object.annotation(annotation::POD_GROUP_NAME).is_some()).then_some(LeftAlone::AlreadyLinked)
+    (bare && object.annotation(annotation::POD_GROUP_NAME).is_some()).then_some(SkipReason::AlreadyLinked)
 }
 
 fn opts_out(object: Object<'_>) -> bool {
@@ -157,32 +157,32 @@ mod tests {
 
     fn check(owners: &[&Value], pod: &Value) -> Grouping {
         let owners = owners.iter().copied().collect();
-        group(&owners, pod, &Objects::default(), &Settings::default()).unwrap()
+        group(&owners, pod, &ObjectStore::default(), &Settings::default()).unwrap()
     }
 
     #[test]
     fn pods_of_other_schedulers_are_left_alone() {
         let mut other = pod();
         other["spec"]["schedulerName"] = json!("default-scheduler");
-        assert_eq!(check(&[], &other), Grouping::LeftAlone(LeftAlone::OtherScheduler));
+        assert_eq!(check(&[], &other), Grouping::Skipped(SkipReason::OtherScheduler));
     }
 
     #[test]
     fn the_annotation_opts_out_on_the_pod_and_on_any_owner() {
         let out = json!({"metadata": {"name": "o", "annotations": {annotation::SKIP_POD_GROUPER: "true"}}});
         let on = json!({"metadata": {"name": "x", "annotations": {annotation::SKIP_POD_GROUPER: "yes"}}});
-        assert!(matches!(check(&[&out, &on], &pod()), Grouping::LeftAlone(LeftAlone::OptedOut(_))));
+        assert!(matches!(check(&[&out, &on], &pod()), Grouping::Skipped(SkipReason::OptedOut(_))));
         assert!(matches!(check(&[&on], &pod()), Grouping::Grouped(_)));
         let mut skipped = pod();
         skipped["metadata"]["annotations"] = json!({annotation::SKIP_POD_GROUPER: "true"});
-        assert!(matches!(check(&[&on], &skipped), Grouping::LeftAlone(LeftAlone::OptedOut(_))));
+        assert!(matches!(check(&[&on], &skipped), Grouping::Skipped(SkipReason::OptedOut(_))));
     }
 
     #[test]
     fn a_linked_pod_is_left_alone_only_without_owners() {
         let mut linked = pod();
         linked["metadata"]["annotations"] = json!({annotation::POD_GROUP_NAME: "duo"});
-        assert_eq!(check(&[], &linked), Grouping::LeftAlone(LeftAlone::AlreadyLinked));
+        assert_eq!(check(&[], &linked), Grouping::Skipped(SkipReason::AlreadyLinked));
         linked["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "j"}]);
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": "k"}});
         assert_eq!(check(&[&job], &linked).grouped().unwrap().name, "pg-j-k");

@@ -72,7 +72,7 @@ fn named(workload: &Workload<'_>, object: Object<'_>, name: String, minimum: i32
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::{Objects, Owners, Settings, group};
+    use crate::{ObjectStore, Owners, Settings, group};
 
     fn grouped(spec: &Value) -> Result<(String, String, String), String> {
         let workload = json!({"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "Workload",
@@ -87,7 +87,7 @@ mod tests {
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec,
             "metadata": {"name": "p", "namespace": "lab", "ownerReferences": [{"kind": "Job", "name": "j"}]}});
         pod["spec"]["schedulerName"] = json!("kai-scheduler");
-        let objects: Objects = [workload, native].into_iter().collect();
+        let objects: ObjectStore = [workload, native].into_iter().collect();
         let owners: Owners<'_> = [&job].into_iter().collect();
         let spec = group(&owners, &pod, &objects, &Settings::default()).map_err(|error| error.to_string())?;
         let spec = spec.grouped().unwrap();

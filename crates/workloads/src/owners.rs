@@ -45,7 +45,7 @@ pub enum Lookup<'a> {
     Forbidden,
     Missing,
     /// Nobody asked the API server yet.
-    Unread,
+    NotFetched,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -57,7 +57,7 @@ pub enum WalkError {
     #[error("owner {} is not the one referred to: uid {found} instead of {}", .wanted.object, .wanted.uid)]
     Replaced { wanted: Box<OwnerQuery>, found: String },
     #[error("owner {} has not been read yet", .0.object)]
-    Unread(Box<OwnerQuery>),
+    NotFetched(Box<OwnerQuery>),
     #[error("{0} has owners more than {HOPS_MAX} levels up")]
     Endless(ObjectRef),
 }
@@ -80,7 +80,7 @@ pub fn walk<'a>(pod: &Value, mut read: impl FnMut(&OwnerQuery) -> Lookup<'a>) ->
             Lookup::Found(owner) => owner,
             Lookup::Forbidden => break,
             Lookup::Missing => return Err(WalkError::Missing(query)),
-            Lookup::Unread => return Err(WalkError::Unread(query)),
+            Lookup::NotFetched => return Err(WalkError::NotFetched(query)),
         };
         let found = Object::new(owner);
         if found.uid() != query.uid {

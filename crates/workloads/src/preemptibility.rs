@@ -2,7 +2,7 @@
 
 use kai_api::keys::label;
 
-use crate::group::Note;
+use crate::group::IgnoredValue;
 use crate::object::Object;
 use crate::settings::Settings;
 
@@ -37,14 +37,15 @@ pub(crate) fn of(
     lineage: &[Object<'_>],
     pod: Object<'_>,
     settings: &Settings,
-    notes: &mut Vec<Note>,
+    ignored_values: &mut Vec<IgnoredValue>,
 ) -> Option<Preemptibility> {
     for object in lineage.iter().chain([&pod]) {
         let Some(value) = object.label(label::PREEMPTIBILITY) else { continue };
         if let Some(known) = Preemptibility::parse(value) {
             return known;
         }
-        notes.push(Note::InvalidPreemptibility { object: object.reference(), value: value.to_owned() });
+        ignored_values
+            .push(IgnoredValue::InvalidPreemptibility { object: object.reference(), value: value.to_owned() });
     }
     let defaults = lineage.iter().filter_map(|object| settings.kind_defaults.of(*object));
     defaults.map(|entry| entry.preemptibility.to_lowercase()).find_map(|value| Preemptibility::parse(&value).flatten())

@@ -2,7 +2,7 @@
 
 use kai_api::keys::{label, priority as classes};
 
-use crate::group::Note;
+use crate::group::IgnoredValue;
 use crate::object::Object;
 use crate::workload::Workload;
 
@@ -14,15 +14,20 @@ pub(crate) const BUILD: &str = classes::BUILD.0;
 /// the rule's own default, which need not exist.
 ///
 /// Since the nearest owner is tried together with the pod, the pod's own wish beats a label further up.
-pub(crate) fn of(workload: &Workload<'_>, lineage: &[Object<'_>], fallback: &str, notes: &mut Vec<Note>) -> String {
+pub(crate) fn of(
+    workload: &Workload<'_>,
+    lineage: &[Object<'_>],
+    fallback: &str,
+    ignored_values: &mut Vec<IgnoredValue>,
+) -> String {
     for owner in lineage {
         let Some((object, class)) = wish(*owner, workload.pod) else { continue };
         if workload.related.has_priority_class(class) {
             return class.to_owned();
         }
-        let note = Note::UnknownPriorityClass { object: object.reference(), class: class.to_owned() };
-        if !notes.contains(&note) {
-            notes.push(note);
+        let note = IgnoredValue::UnknownPriorityClass { object: object.reference(), class: class.to_owned() };
+        if !ignored_values.contains(&note) {
+            ignored_values.push(note);
         }
     }
     let defaults = lineage.iter().filter_map(|owner| workload.settings.kind_defaults.of(*owner));
@@ -42,7 +47,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::settings::{KindDefaults, Settings};
 
     fn owner(class: &str) -> Value {
@@ -50,7 +55,7 @@ mod tests {
     }
 
     fn check(owners: &[Value], pod: &Value) -> String {
-        let related: Objects = ["high", "low"]
+        let related: ObjectStore = ["high", "low"]
             .map(|name| {
                 json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}})
             })

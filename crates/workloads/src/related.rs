@@ -1,6 +1,6 @@
 //! The cluster as a rule may see it: read-only, from memory, never fetched from here.
 //!
-//! The grouper implements [`Related`] over what it watches; [`Objects`] is a plain store for tests,
+//! The grouper implements [`ClusterReader`] over what it watches; [`ObjectStore`] is a plain store for tests,
 //! simulations and one-off use.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::object::{Object, ObjectRef};
 
-pub trait Related {
+pub trait ClusterReader {
     /// One object of a kind the row declares, in full.
     fn object(&self, at: &ObjectRef) -> Option<&Value>;
 
@@ -48,9 +48,9 @@ pub struct StoredGroup {
     pub sub_groups: Vec<String>,
 }
 
-/// Objects by place. Whoever fills it decides which pods count as ours.
+/// Objects by kind and name, in memory. Its filler decides which pods count.
 #[derive(Debug, Clone, Default)]
-pub struct Objects {
+pub struct ObjectStore {
     by_ref: BTreeMap<ObjectRef, Value>,
 }
 
@@ -58,7 +58,7 @@ const POD_GROUP_API: &str = "scheduling.run.ai/v2alpha2";
 const PRIORITY_CLASS_API: &str = "scheduling.k8s.io/v1";
 const KARTA_API: &str = "run.ai/v1alpha1";
 
-impl Objects {
+impl ObjectStore {
     pub fn insert(&mut self, object: Value) {
         let at = Object::new(&object).reference();
         self.by_ref.insert(at, object);
@@ -82,7 +82,7 @@ impl Objects {
     }
 }
 
-impl FromIterator<Value> for Objects {
+impl FromIterator<Value> for ObjectStore {
     fn from_iter<I: IntoIterator<Item = Value>>(objects: I) -> Self {
         let mut all = Self::default();
         objects.into_iter().for_each(|object| all.insert(object));
@@ -90,7 +90,7 @@ impl FromIterator<Value> for Objects {
     }
 }
 
-impl Related for Objects {
+impl ClusterReader for ObjectStore {
     fn object(&self, at: &ObjectRef) -> Option<&Value> {
         self.by_ref.get(at)
     }

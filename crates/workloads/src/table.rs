@@ -18,7 +18,7 @@ use crate::workload::Workload;
 pub type Rule = fn(&Workload<'_>) -> Result<GroupSpec, GroupError>;
 
 /// A correction after the rule, where we do more than the original system.
-pub type Afterwards = fn(&Workload<'_>, &mut GroupSpec) -> Result<(), GroupError>;
+pub type PostProcess = fn(&Workload<'_>, &mut GroupSpec) -> Result<(), GroupError>;
 
 #[derive(Clone, Copy)]
 pub struct Row {
@@ -27,17 +27,17 @@ pub struct Row {
     pub versions: &'static [&'static str],
     pub kind: &'static str,
     pub rule: Rule,
-    pub afterwards: Option<Afterwards>,
-    /// Kinds the rule asks [`crate::Related`] for, beside priority classes.
+    pub post_process: Option<PostProcess>,
+    /// Kinds the rule asks [`crate::ClusterReader`] for, beside priority classes.
     pub related: &'static [Kind],
     /// Whether the shipped role may read it.
     pub readable: bool,
-    pub about: About,
+    pub about: RuleDoc,
 }
 
 /// What a rule does, for people who read the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct About {
+pub struct RuleDoc {
     /// What gets a pod group of its own.
     pub group: &'static str,
     /// How many pods start together.
@@ -71,14 +71,14 @@ pub const TABLE: &[Row] = &[
     row("apps", &["v1"], "ReplicaSet", plain::group, plain::ABOUT),
     row("apps", &["v1"], "StatefulSet", plain::group, plain::ABOUT),
     row("argoproj.io", &["v1alpha1"], "Workflow", wrapper::group, wrapper::ABOUT),
-    row("batch", &["v1"], "CronJob", cron_job::group, cron_job::ABOUT).asks(&[JOB]),
-    row("batch", &["v1"], "Job", job::group, job::ABOUT).asks(&[POD_GROUP]),
+    row("batch", &["v1"], "CronJob", cron_job::group, cron_job::ABOUT).reads(&[JOB]),
+    row("batch", &["v1"], "Job", job::group, job::ABOUT).reads(&[POD_GROUP]),
     row("egx.nvidia.io", &["v1"], "SPOTRequest", spot_request::group, spot_request::ABOUT),
-    row("grove.io", &["v1alpha1"], "PodCliqueSet", grove::group, grove::ABOUT).asks(&[POD_GANG]),
-    row("grove.io", &["v1alpha1"], "PodGangSet", grove::group, grove::ABOUT).asks(&[POD_GANG]),
-    row("jobset.x-k8s.io", &["v1alpha2"], "JobSet", job_set::group, job_set::ABOUT).asks(&[POD_GROUP]),
+    row("grove.io", &["v1alpha1"], "PodCliqueSet", grove::group, grove::ABOUT).reads(&[POD_GANG]),
+    row("grove.io", &["v1alpha1"], "PodGangSet", grove::group, grove::ABOUT).reads(&[POD_GANG]),
+    row("jobset.x-k8s.io", &["v1alpha2"], "JobSet", job_set::group, job_set::ABOUT).reads(&[POD_GROUP]),
     row("kubeflow.org", &["v1"], "JAXJob", jax_job::group, jax_job::ABOUT),
-    row("kubeflow.org", &["v1", "v2beta1"], "MPIJob", mpi_job::group, mpi_job::ABOUT).asks(&[POD]),
+    row("kubeflow.org", &["v1", "v2beta1"], "MPIJob", mpi_job::group, mpi_job::ABOUT).reads(&[POD]),
     row("kubeflow.org", &["v1beta1"], "Notebook", notebook::group, notebook::ABOUT),
     row("kubeflow.org", &["v1"], "PyTorchJob", pytorch_job::group, pytorch_job::ABOUT),
     row("kubeflow.org", &["v1alpha1"], "ScheduledWorkflow", plain::group, plain::ABOUT),
@@ -87,21 +87,23 @@ pub const TABLE: &[Row] = &[
     row("kubevirt.io", &["v1"], "VirtualMachineInstance", plain::group, plain::ABOUT),
     row("leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet", leader_worker_set::group, leader_worker_set::ABOUT),
     row("machinelearning.seldon.io", &["v1alpha2", "v1"], "SeldonDeployment", plain::group, plain::ABOUT),
-    row("nvidia.com", ANY, "DynamoGraphDeployment", wrapper::group, wrapper::ABOUT).unread(),
-    row("ray.io", &["v1", "v1alpha1"], "RayCluster", ray::group, ray::ABOUT).asks(&[POD_GROUP]).then(ray::adopt_strays),
+    row("nvidia.com", ANY, "DynamoGraphDeployment", wrapper::group, wrapper::ABOUT).not_readable(),
+    row("ray.io", &["v1", "v1alpha1"], "RayCluster", ray::group, ray::ABOUT)
+        .reads(&[POD_GROUP])
+        .post_process(ray::adopt_strays),
     row("ray.io", &["v1", "v1alpha1"], "RayJob", ray::group, ray::ABOUT)
-        .asks(&[RAY_CLUSTER, POD_GROUP])
-        .then(ray::adopt_strays),
+        .reads(&[RAY_CLUSTER, POD_GROUP])
+        .post_process(ray::adopt_strays),
     row("ray.io", &["v1", "v1alpha1"], "RayService", ray::group, ray::ABOUT)
-        .asks(&[RAY_CLUSTER, POD_GROUP])
-        .then(ray::adopt_strays),
+        .reads(&[RAY_CLUSTER, POD_GROUP])
+        .post_process(ray::adopt_strays),
     row("run.ai", ANY, "DistributedInferenceWorkload", wrapper::group, wrapper::ABOUT),
     row("run.ai", ANY, "DistributedWorkload", wrapper::group, wrapper::ABOUT),
     row("run.ai", ANY, "InferenceWorkload", wrapper::group, wrapper::ABOUT),
     row("run.ai", ANY, "InteractiveWorkload", wrapper::group, wrapper::ABOUT),
-    row("run.ai", &["v1"], "RunaiJob", runai_job::group, runai_job::ABOUT).asks(&[POD_GROUP]),
+    row("run.ai", &["v1"], "RunaiJob", runai_job::group, runai_job::ABOUT).reads(&[POD_GROUP]),
     row("run.ai", ANY, "TrainingWorkload", wrapper::group, wrapper::ABOUT),
-    row("serving.knative.dev", &["v1"], "Service", knative::group, knative::ABOUT).asks(&[REVISION, POD, POD_GROUP]),
+    row("serving.knative.dev", &["v1"], "Service", knative::group, knative::ABOUT).reads(&[REVISION, POD, POD_GROUP]),
     row("tekton.dev", &["v1"], "PipelineRun", plain::group, plain::ABOUT),
     row("tekton.dev", &["v1"], "TaskRun", plain::group, plain::ABOUT),
     row("trainer.kubeflow.org", &["v1alpha1"], "TrainJob", wrapper::group, wrapper::ABOUT),
@@ -109,7 +111,7 @@ pub const TABLE: &[Row] = &[
 ];
 
 /// Kinds that stand between pods and the kinds above, or describe gangs.
-const BETWEEN: &[(&str, &str)] = &[
+const INTERMEDIATE_KINDS: &[(&str, &str)] = &[
     ("grove.io", "PodClique"),
     ("grove.io", "PodCliqueScalingGroup"),
     ("kubevirt.io", "VirtualMachine"),
@@ -127,7 +129,7 @@ pub fn readable() -> BTreeSet<(&'static str, &'static str)> {
         let related = row.related.iter().map(|kind| (kind.group, kind.kind));
         related.chain([(row.group, row.kind)])
     });
-    named.chain(BETWEEN.iter().copied()).collect()
+    named.chain(INTERMEDIATE_KINDS.iter().copied()).collect()
 }
 
 const fn row(
@@ -135,32 +137,32 @@ const fn row(
     versions: &'static [&'static str],
     kind: &'static str,
     rule: Rule,
-    about: About,
+    about: RuleDoc,
 ) -> Row {
-    Row { group, versions, kind, rule, afterwards: None, related: &[], readable: true, about }
+    Row { group, versions, kind, rule, post_process: None, related: &[], readable: true, about }
 }
 
 impl Row {
-    const fn asks(mut self, related: &'static [Kind]) -> Self {
+    const fn reads(mut self, related: &'static [Kind]) -> Self {
         self.related = related;
         self
     }
 
     /// Administrators who run it add the permission themselves.
-    const fn unread(mut self) -> Self {
+    const fn not_readable(mut self) -> Self {
         self.readable = false;
         self
     }
 
-    const fn then(mut self, afterwards: Afterwards) -> Self {
-        self.afterwards = Some(afterwards);
+    const fn post_process(mut self, post_process: PostProcess) -> Self {
+        self.post_process = Some(post_process);
         self
     }
 
     pub fn apply(&self, workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
         let mut spec = (self.rule)(workload)?;
-        if let Some(afterwards) = self.afterwards {
-            afterwards(workload, &mut spec)?;
+        if let Some(post_process) = self.post_process {
+            post_process(workload, &mut spec)?;
         }
         Ok(spec)
     }
@@ -226,6 +228,9 @@ mod tests {
             assert!(readable.contains(&kind), "{kind:?}");
         }
         assert!(!readable.contains(&("nvidia.com", "DynamoGraphDeployment")));
-        assert!(BETWEEN.iter().all(|(group, kind)| find(group, kind).is_none()), "rows need not be named twice");
+        assert!(
+            INTERMEDIATE_KINDS.iter().all(|(group, kind)| find(group, kind).is_none()),
+            "rows need not be named twice"
+        );
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::object::Object;
-use crate::related::{Objects, Related};
+use crate::related::{ClusterReader, ObjectStore};
 use crate::settings::Settings;
 use crate::table;
 use crate::workload::Workload;
@@ -15,17 +15,17 @@ use crate::workload::Workload;
 /// Groups through the table, in an empty cluster.
 #[track_caller]
 pub(crate) fn check_group(owners: &[Value], pod: &Value) -> GroupSpec {
-    try_group(owners, pod, &Objects::default()).unwrap()
+    try_group(owners, pod, &ObjectStore::default()).unwrap()
 }
 
-pub(crate) fn try_group(owners: &[Value], pod: &Value, related: &dyn Related) -> Result<GroupSpec, GroupError> {
+pub(crate) fn try_group(owners: &[Value], pod: &Value, related: &dyn ClusterReader) -> Result<GroupSpec, GroupError> {
     try_group_with(owners, pod, related, &Settings::default())
 }
 
 pub(crate) fn try_group_with(
     owners: &[Value],
     pod: &Value,
-    related: &dyn Related,
+    related: &dyn ClusterReader,
     settings: &Settings,
 ) -> Result<GroupSpec, GroupError> {
     let chain: Vec<_> = owners.iter().map(Object::new).collect();

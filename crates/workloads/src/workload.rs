@@ -7,7 +7,7 @@ use crate::error::{Fault, GroupError};
 use crate::group::GroupSpec;
 use crate::object::{Object, ObjectRef};
 use crate::priority;
-use crate::related::Related;
+use crate::related::ClusterReader;
 use crate::settings::Settings;
 use crate::table::{Row, TABLE};
 
@@ -18,7 +18,7 @@ pub struct Workload<'a> {
     /// Owners of the pod, nearest first, the top owner last; metadata suffices. Empty for a bare pod.
     pub owners: Vec<Object<'a>>,
     pub pod: Object<'a>,
-    pub related: &'a dyn Related,
+    pub related: &'a dyn ClusterReader,
     pub settings: &'a Settings,
     /// Where a wrapper looks for the rule of what it wraps.
     pub table: &'a [Row],
@@ -29,7 +29,7 @@ impl<'a> Workload<'a> {
         object: Object<'a>,
         owners: Vec<Object<'a>>,
         pod: Object<'a>,
-        related: &'a dyn Related,
+        related: &'a dyn ClusterReader,
         settings: &'a Settings,
     ) -> Self {
         Self { object, owners, pod, related, settings, table: TABLE }

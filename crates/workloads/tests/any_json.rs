@@ -1,11 +1,11 @@
 //! Whatever stands in the objects, a rule answers with a group or an error.
 //!
-//! Objects are made of the fields the rules look for, with values that may be anything.
+//! ObjectStore are made of the fields the rules look for, with values that may be anything.
 
 use kai_workloads::table::{Row, TABLE};
 use kai_workloads::{
-    GroupSpec, Grouping, Minimum, Object, ObjectRef, Owners, Related, RelatedPod, Settings, StoredGroup, Workload,
-    group,
+    ClusterReader, GroupSpec, Grouping, Minimum, Object, ObjectRef, Owners, RelatedPod, Settings, StoredGroup,
+    Workload, group,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -223,7 +223,7 @@ struct Nonsense {
     pods: Vec<RelatedPod>,
 }
 
-impl Related for Nonsense {
+impl ClusterReader for Nonsense {
     fn object(&self, _at: &ObjectRef) -> Option<&Value> {
         Some(&self.object)
     }

@@ -2,7 +2,7 @@
 //!
 //! Random objects rarely get past the first check of a rule; these get deep into it.
 
-use kai_workloads::{Grouping, Minimum, Objects, Owners, Settings, group};
+use kai_workloads::{Grouping, Minimum, ObjectStore, Owners, Settings, group};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -186,7 +186,7 @@ fn places(value: &Value) -> usize {
 fn check(objects: &[Value; 3]) -> bool {
     let [owner, pod, related] = objects;
     let owners: Owners<'_> = [owner].into_iter().collect();
-    let related: Objects = [related.clone()].into_iter().collect();
+    let related: ObjectStore = [related.clone()].into_iter().collect();
     let settings = Settings::default();
     let result = group(&owners, pod, &related, &settings);
     assert_eq!(result, group(&owners, pod, &related, &settings), "same input, same output");

@@ -7,8 +7,8 @@ use kai_workloads::kinds::{
 };
 use kai_workloads::table::{self, Row, Rule};
 use kai_workloads::{
-    GroupError, GroupSpec, KindDefaults, Minimum, Object, ObjectRef, Objects, Related, Settings, TopologyConstraint,
-    Workload,
+    ClusterReader, GroupError, GroupSpec, KindDefaults, Minimum, Object, ObjectRef, ObjectStore, Settings,
+    TopologyConstraint, Workload,
 };
 use serde_json::{Value, json};
 
@@ -75,8 +75,8 @@ fn group(input: &Value) -> Result<Result<GroupSpec, GroupError>, String> {
     Ok(rule(&workload))
 }
 
-fn related(input: &Value) -> Result<Objects, String> {
-    let mut objects = Objects::default();
+fn related(input: &Value) -> Result<ObjectStore, String> {
+    let mut objects = ObjectStore::default();
     for entry in input["cluster_objects"].as_array().into_iter().flatten() {
         let text = |field: &str| entry[field].as_str().unwrap_or_default();
         let (group, version) = (text("group"), text("version"));
@@ -104,7 +104,7 @@ fn kind_of(resource: &str) -> Result<&'static str, String> {
     })
 }
 
-fn settings(input: &Value, related: &Objects) -> Result<Settings, String> {
+fn settings(input: &Value, related: &ObjectStore) -> Result<Settings, String> {
     let given = &input["settings"];
     let text = |field: &str| given[field].as_str().unwrap_or_default().to_owned();
     let flag = |field: &str| given[field].as_bool().unwrap_or(true);

@@ -11,7 +11,7 @@ use kai_engine::units::Timestamp;
 use kai_record::Recording;
 use kai_sim::{Source, manifest};
 use kai_workloads::owners::Lookup;
-use kai_workloads::{DeclaredKinds, Objects, Related as _};
+use kai_workloads::{ClusterReader as _, DeclaredKinds, ObjectStore};
 use serde_json::{Value, json};
 
 /// A function that must survive any input.
@@ -80,7 +80,7 @@ pub fn owners(bytes: &[u8]) {
     let (declared, complaints) = DeclaredKinds::from_config_map(&input["declarations"]);
     assert!(complaints.iter().all(|complaint| complaint.field.starts_with("data.")), "the key is named");
     let settings = kai_workloads::Settings { declared, ..kai_workloads::Settings::default() };
-    let objects: Objects = input["objects"].as_array().into_iter().flatten().cloned().collect();
+    let objects: ObjectStore = input["objects"].as_array().into_iter().flatten().cloned().collect();
     let read = |query: &kai_workloads::owners::OwnerQuery| match objects.object(&query.object) {
         Some(owner) => Lookup::Found(owner),
         None => Lookup::Forbidden,

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use kai_control::admission::{PodRules, Reach};
+use kai_control::admission::{PodRules, WebhookEndpoint};
 use kai_live::{AdmissionOptions, Component};
 
 use super::{CommonArgs, Components};
@@ -18,8 +18,8 @@ pub(crate) struct AdmissionArgs {
     webhook_addr: SocketAddr,
     /// URL of the webhook server for the API server, such as https://10.1.2.3:9443, when it runs outside of the cluster;
     /// otherwise the Service `admission` in --namespace
-    #[arg(long, value_name = "URL", value_parser = Reach::at)]
-    webhook_url: Option<Reach>,
+    #[arg(long, value_name = "URL", value_parser = WebhookEndpoint::at)]
+    webhook_url: Option<WebhookEndpoint>,
     /// Validity of the serving certificate; it is renewed after two thirds of it
     #[arg(long, default_value = "8760h", value_name = "TIME", value_parser = span)]
     certificate_validity: Span,
@@ -61,7 +61,7 @@ impl Components for AdmissionArgs {
             rules,
             check_quota: self.enable_quota_validation,
             address: self.webhook_addr,
-            reach: reach.unwrap_or_else(|| Reach::Service { namespace: common.namespace.clone() }),
+            reach: reach.unwrap_or_else(|| WebhookEndpoint::Service { namespace: common.namespace.clone() }),
             namespace: common.namespace.clone(),
             certificate_life: kai_engine::units::Span(self.certificate_validity.0.max(12_000_000)),
         }))])

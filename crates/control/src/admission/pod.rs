@@ -3,7 +3,7 @@
 use kai_api::keys::{annotation, name, resource};
 use serde_json::{Map, Value, json};
 
-use super::Answer;
+use super::AdmissionResult;
 use crate::gpu_config_maps::{self, NUM_OF_GPUS, PORTION, VISIBLE_DEVICES};
 use crate::objects::Malformed;
 use crate::objects::field_reader::FieldReader;
@@ -38,12 +38,12 @@ impl Default for PodRules {
 }
 
 /// The pod as it should be stored. `namespace` is the request's; `suffix` makes names unique (seven characters).
-pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) -> Result<Value, Answer> {
+pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) -> Result<Value, AdmissionResult> {
     if scheduler_of(pod) != rules.scheduler {
         return Ok(pod.clone());
     }
     if let Some(own) = pod["metadata"]["namespace"].as_str().filter(|own| !own.is_empty() && *own != namespace) {
-        return Err(Answer::refuse(format!(
+        return Err(AdmissionResult::deny(format!(
             "error: the namespace from the provided object {own} does not match the namespace {namespace}"
         )));
     }
@@ -54,7 +54,7 @@ pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) 
     let mut pod = pod.clone();
     let target = if shares_gpu(&pod) && !list(&pod, "containers").is_empty() {
         Some(gpu_config_maps::target(&pod).map_err(|problem| {
-            Answer::refuse(format!(
+            AdmissionResult::deny(format!(
                 "failed to get fraction container ref: {problem}; set the annotation {} to the name of a container",
                 annotation::GPU_FRACTION_CONTAINER_NAME
             ))
@@ -63,10 +63,10 @@ pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) 
         None
     };
     if let Some(target) = target {
-        wire(&mut pod, target, suffix, rules.hami_core);
+        inject_gpu_env(&mut pod, target, suffix, rules.hami_core);
     }
     if rules.block_visible_devices {
-        blindfold(&mut pod, target);
+        hide_gpus(&mut pod, target);
     }
     if let Some(class) = rules.runtime_class.as_ref().filter(|_| shares_gpu(&pod))
         && pod["spec"]["runtimeClassName"].as_str().is_none_or(str::is_empty)
@@ -77,21 +77,21 @@ pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) 
 }
 
 /// Whether the pod may enter; asked when it is created and when it changes.
-pub fn validate_pod(pod: &Value, namespace: &str, rules: &PodRules) -> Answer {
+pub fn validate_pod(pod: &Value, namespace: &str, rules: &PodRules) -> AdmissionResult {
     if scheduler_of(pod) != rules.scheduler {
-        return Answer::welcome();
+        return AdmissionResult::allow();
     }
     match sharing(pod, namespace, rules) {
         Err(Refusal::Malformed(malformed)) => return malformed.into(),
-        Err(Refusal::Rule(why, hint)) => return Answer::refuse(format!("{why}; {hint}")),
+        Err(Refusal::Rule(why, hint)) => return AdmissionResult::deny(format!("{why}; {hint}")),
         Ok(()) => {}
     }
     if rules.block_visible_devices
-        && let Some(why) = seen_devices(pod)
+        && let Some(why) = forbidden_visible_devices(pod)
     {
-        return Answer::refuse(why);
+        return AdmissionResult::deny(why);
     }
-    Answer::welcome()
+    AdmissionResult::allow()
 }
 
 enum Refusal {
@@ -187,7 +187,7 @@ fn positive(text: &str) -> bool {
 }
 
 /// Lets the container read its GPUs from config maps that the binder makes.
-fn wire(pod: &mut Value, target: gpu_config_maps::Target, suffix: &str, hami_core: bool) {
+fn inject_gpu_env(pod: &mut Value, target: gpu_config_maps::GpuContainer, suffix: &str, hami_core: bool) {
     if gpu_config_maps::prefix(pod).is_none() {
         let base = pod["metadata"]["ownerReferences"][0]["name"].as_str().or_else(|| pod["metadata"]["name"].as_str());
         let prefix = gpu_config_maps::new_prefix(base.unwrap_or_default(), target, suffix);
@@ -216,7 +216,7 @@ fn wire(pod: &mut Value, target: gpu_config_maps::Target, suffix: &str, hami_cor
 }
 
 /// Containers that ask for no GPU see none.
-fn blindfold(pod: &mut Value, target: Option<gpu_config_maps::Target>) {
+fn hide_gpus(pod: &mut Value, target: Option<gpu_config_maps::GpuContainer>) {
     for list in gpu_config_maps::LISTS {
         for index in 0..pod["spec"][list].as_array().map_or(0, Vec::len) {
             if target.is_some_and(|target| target.list() == list && target.index == index) {
@@ -236,7 +236,7 @@ fn blindfold(pod: &mut Value, target: Option<gpu_config_maps::Target>) {
 }
 
 /// A container that claims devices behind the scheduler's back.
-fn seen_devices(pod: &Value) -> Option<String> {
+fn forbidden_visible_devices(pod: &Value) -> Option<String> {
     let target = shares_gpu(pod).then(|| gpu_config_maps::target(pod).ok()).flatten();
     for list in gpu_config_maps::LISTS {
         for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate() {

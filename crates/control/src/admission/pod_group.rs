@@ -4,37 +4,37 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::Answer;
+use super::AdmissionResult;
 use crate::objects::{PodGroup, SubGroup};
 
 /// Whether the pod group may enter; `update` when it replaces a stored one, where some rules only warn.
-pub fn validate_pod_group(group: &Value, update: bool) -> Answer {
+pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
     let group = match PodGroup::parse(group) {
         Ok(group) => group,
         Err(malformed) => return malformed.into(),
     };
     if let Some(why) = structure(&group) {
-        return Answer::refuse(why);
+        return AdmissionResult::deny(why);
     }
     let by_name: BTreeMap<&str, &SubGroup> = group.sub_groups.iter().map(|sub| (sub.name.as_str(), sub)).collect();
     let children = |parent: Option<&str>| group.sub_groups.iter().filter(|sub| sub.parent.as_deref() == parent).count();
-    let mut answer = Answer::default();
+    let mut answer = AdmissionResult::default();
     for (name, sub) in &by_name {
         let below = children(Some(name));
         if below == 0 && sub.min_sub_group.is_some() {
-            answer.refusals.push(format!(
+            answer.denials.push(format!(
                 "subgroup \"{name}\": minSubGroup cannot be set on a leaf SubGroup (no child SubGroups)"
             ));
         }
         if below == 0 && sub.min_member.is_none() {
-            answer.refusals.push(format!("subgroup {name}: minMember is required"));
+            answer.denials.push(format!("subgroup {name}: minMember is required"));
         }
         if below > 0 && sub.min_member.is_some() {
             let why = format!(
                 "subgroup \"{name}\": minMember cannot be set on a mid-level SubGroup (has child SubGroups); use \
                  minSubGroup instead"
             );
-            if update { answer.warnings.push(why) } else { answer.refusals.push(why) }
+            if update { answer.warnings.push(why) } else { answer.denials.push(why) }
         }
         if below > 0
             && let Some(minimum) = sub.min_sub_group.filter(|minimum| *minimum as usize > below)

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use kai_engine::units::Ceiling;
 use serde_json::Value;
 
-use super::Answer;
+use super::AdmissionResult;
 use crate::did_you_mean::closest_match;
 use crate::key::GroupKey;
 use crate::objects::{Phase, Pod, Queue};
 use crate::world::World;
 
 /// Whether the queue may enter or change. `check_quota` also compares quotas of parent and children.
-pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Answer {
+pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> AdmissionResult {
     if queue["spec"]["resources"].is_null() {
         let why = "resources must be specified";
-        return Answer { refusals: vec![why.to_owned()], warnings: vec![why.to_owned()] };
+        return AdmissionResult { denials: vec![why.to_owned()], warnings: vec![why.to_owned()] };
     }
     let queue = match Queue::parse(queue) {
         Ok(queue) => queue,
@@ -23,7 +23,7 @@ pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Answer
     };
     let Some(parent) = &queue.parent else { return quota_warnings(&queue, world, check_quota) };
     if *parent == queue.name {
-        return Answer::refuse(format!(
+        return AdmissionResult::deny(format!(
             "queue {}: spec.parentQueue names the queue itself; name another queue, or remove it for a top queue",
             queue.name
         ));
@@ -31,24 +31,24 @@ pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Answer
     if !world.queues.contains_key(parent) {
         let guess = closest_match(parent, world.queues.keys().map(String::as_str))
             .map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
-        return Answer::refuse(format!(
+        return AdmissionResult::deny(format!(
             "queue {}: its parent {parent} does not exist{guess}; create the parent first, or correct \
              spec.parentQueue",
             queue.name
         ));
     }
-    if let Some(circle) = circle(&queue, world) {
-        return Answer::refuse(format!(
+    if let Some(cycle) = find_cycle(&queue, world) {
+        return AdmissionResult::deny(format!(
             "queue {}: its parents form a circle, {}; name a parent that is not below this queue",
             queue.name,
-            circle.join(" < ")
+            cycle.join(" < ")
         ));
     }
     quota_warnings(&queue, world, check_quota)
 }
 
 /// Whether the queue may be deleted.
-pub fn delete_queue(name: &str, world: &World) -> Answer {
+pub fn delete_queue(name: &str, world: &World) -> AdmissionResult {
     let children: Vec<&str> = world
         .queues
         .values()
@@ -56,7 +56,7 @@ pub fn delete_queue(name: &str, world: &World) -> Answer {
         .map(|queue| queue.name.as_str())
         .collect();
     if !children.is_empty() {
-        return Answer::refuse(format!(
+        return AdmissionResult::deny(format!(
             "cannot delete queue {name}: it has child queues {}; delete or move them first",
             children.join(", ")
         ));
@@ -70,19 +70,19 @@ pub fn delete_queue(name: &str, world: &World) -> Answer {
         .map(|group| group.key.to_string())
         .collect();
     if busy.is_empty() {
-        return Answer::welcome();
+        return AdmissionResult::allow();
     }
     let shown = 5;
     let more = busy.len().saturating_sub(shown);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Answer::refuse(format!(
+    AdmissionResult::deny(format!(
         "cannot delete queue {name}: its workloads {}{more} are running; delete them or move them to another queue first",
         busy[..busy.len().min(shown)].join(", ")
     ))
 }
 
 /// The way from the queue up to itself, if there is one.
-fn circle<'w>(queue: &'w Queue, world: &'w World) -> Option<Vec<&'w str>> {
+fn find_cycle<'w>(queue: &'w Queue, world: &'w World) -> Option<Vec<&'w str>> {
     let mut way = vec![queue.name.as_str()];
     let mut seen = BTreeSet::new();
     let mut next = queue.parent.as_deref();
@@ -102,7 +102,7 @@ fn circle<'w>(queue: &'w Queue, world: &'w World) -> Option<Vec<&'w str>> {
 
 const RESOURCES: [&str; 3] = ["cpu", "memory", "gpu"];
 
-fn quota_warnings(queue: &Queue, world: &World, wanted: bool) -> Answer {
+fn quota_warnings(queue: &Queue, world: &World, wanted: bool) -> AdmissionResult {
     let mut warnings = Vec::new();
     if wanted {
         let with_change = |name: &str| if name == queue.name { Some(queue) } else { world.queues.get(name) };
@@ -111,7 +111,7 @@ fn quota_warnings(queue: &Queue, world: &World, wanted: bool) -> Answer {
         }
         warnings.extend(family_warnings(queue, queue, world));
     }
-    Answer { refusals: Vec::new(), warnings }
+    AdmissionResult { denials: Vec::new(), warnings }
 }
 
 fn exceeds(quota: Ceiling, own: i64) -> bool {

@@ -17,14 +17,14 @@ use super::PodRules;
 
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum WebhookEndpoint {
     /// Through the Service of admission in this namespace.
     Service { namespace: String },
     /// Directly, such as `https://127.0.0.1:9443`.
     Url { base: String, host: String },
 }
 
-impl Reach {
+impl WebhookEndpoint {
     /// Reads a URL of scheme and host, and perhaps a port.
     pub fn at(url: &str) -> Result<Self, String> {
         let wrong = || "write https://HOST:PORT".to_owned();
@@ -60,7 +60,7 @@ impl Reach {
 }
 
 /// One webhook of a configuration, before it has its selectors.
-struct Hook<'h> {
+struct WebhookSpec<'h> {
     name: &'h str,
     path: &'h str,
     operations: &'h [&'h str],
@@ -79,9 +79,9 @@ const POD_GROUPS: [&str; 4] = ["scheduling.run.ai", "v2alpha2", "podgroups", "Na
 const TOPOLOGIES: [&str; 4] = ["kai.scheduler", "v1alpha1", "topologies", "Cluster"];
 
 /// All configurations. `namespace` is our own; `authorities` is the PEM text of who is trusted.
-pub fn configurations(reach: &Reach, namespace: &str, rules: &PodRules, authorities: &[u8]) -> Vec<Value> {
+pub fn configurations(reach: &WebhookEndpoint, namespace: &str, rules: &PodRules, authorities: &[u8]) -> Vec<Value> {
     let authorities = ByteString(authorities.to_vec());
-    let hook = |hook: Hook<'_>| {
+    let hook = |hook: WebhookSpec<'_>| {
         let [group, version, resource, scope] = hook.kind;
         json!({
             "name": hook.name,
@@ -125,28 +125,28 @@ pub fn configurations(reach: &Reach, namespace: &str, rules: &PodRules, authorit
     let hidden = rules.block_visible_devices;
 
     let mutate =
-        Hook { name: &pod, path: webhook::MUTATE_POD_PATH, operations: &CREATE, kind: PODS, on_failure: "Fail" };
+        WebhookSpec { name: &pod, path: webhook::MUTATE_POD_PATH, operations: &CREATE, kind: PODS, on_failure: "Fail" };
     let ours_that = |unless_hidden: Value| if hidden { vec![ours.clone()] } else { vec![ours.clone(), unless_hidden] };
     let mut mutate = about_pods(hook(mutate), ours_that(shares));
     mutate["reinvocationPolicy"] = json!("IfNeeded");
-    let judge_pod = Hook {
+    let validate_pod = WebhookSpec {
         name: &pod,
         path: webhook::POD_PATH,
         operations: &CHANGES,
         kind: PODS,
         on_failure: if hidden { "Fail" } else { "Ignore" },
     };
-    let judge_topology = Hook {
+    let validate_topology = WebhookSpec {
         name: &topology,
         path: webhook::TOPOLOGY_PATH,
         operations: &CHANGES,
         kind: TOPOLOGIES,
         on_failure: "Ignore",
     };
-    let judge_queue = |name, operations, on_failure| {
-        hook(Hook { name, path: webhook::QUEUE_PATH, operations, kind: QUEUES, on_failure })
+    let validate_queue = |name, operations, on_failure| {
+        hook(WebhookSpec { name, path: webhook::QUEUE_PATH, operations, kind: QUEUES, on_failure })
     };
-    let judge_group = Hook {
+    let validate_group = WebhookSpec {
         name: "podgroup-validation.kai.scheduler",
         path: webhook::POD_GROUP_PATH,
         operations: &CHANGES,
@@ -158,17 +158,17 @@ pub fn configurations(reach: &Reach, namespace: &str, rules: &PodRules, authorit
         configuration(
             "Validating",
             webhook::VALIDATING,
-            &[about_pods(hook(judge_pod), ours_that(speaks_of_shares)), hook(judge_topology)],
+            &[about_pods(hook(validate_pod), ours_that(speaks_of_shares)), hook(validate_topology)],
         ),
         configuration(
             "Validating",
             webhook::QUEUES,
             &[
-                judge_queue("queue-validation.kai.scheduler", &CHANGES, "Ignore"),
-                judge_queue("queue-deletion.kai.scheduler", &DELETE, "Fail"),
+                validate_queue("queue-validation.kai.scheduler", &CHANGES, "Ignore"),
+                validate_queue("queue-deletion.kai.scheduler", &DELETE, "Fail"),
             ],
         ),
-        configuration("Validating", webhook::POD_GROUPS, &[hook(judge_group)]),
+        configuration("Validating", webhook::POD_GROUPS, &[hook(validate_group)]),
     ]
 }
 
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn check(rules: &PodRules, want: &Expect) {
-        let reach = Reach::Service { namespace: "kai".to_owned() };
+        let reach = WebhookEndpoint::Service { namespace: "kai".to_owned() };
         let mut text = String::new();
         for configuration in configurations(&reach, "kai", rules, b"pem") {
             writeln!(text, "{}", configuration["metadata"]["name"].as_str().unwrap()).unwrap();
@@ -255,9 +255,10 @@ mod tests {
     #[test]
     fn the_api_server_asks_a_service_or_an_address() {
         let rules = PodRules::default();
-        let client =
-            |reach: &Reach| configurations(reach, "kai", &rules, b"pem")[0]["webhooks"][0]["clientConfig"].clone();
-        let service = Reach::Service { namespace: "kai".to_owned() };
+        let client = |reach: &WebhookEndpoint| {
+            configurations(reach, "kai", &rules, b"pem")[0]["webhooks"][0]["clientConfig"].clone()
+        };
+        let service = WebhookEndpoint::Service { namespace: "kai".to_owned() };
         assert_eq!(service.host(), "admission.kai.svc");
         assert_eq!(
             client(&service),
@@ -266,12 +267,12 @@ mod tests {
                 "caBundle": "cGVt",
             })
         );
-        let address = Reach::at("https://127.0.0.1:9443/").unwrap();
+        let address = WebhookEndpoint::at("https://127.0.0.1:9443/").unwrap();
         assert_eq!(address.host(), "127.0.0.1");
         assert_eq!(client(&address), json!({"url": "https://127.0.0.1:9443/mutate--v1-pod", "caBundle": "cGVt"}));
-        assert_eq!(Reach::at("https://[::1]:9443").unwrap().host(), "::1");
+        assert_eq!(WebhookEndpoint::at("https://[::1]:9443").unwrap().host(), "::1");
         for wrong in ["http://host", "https://", "host:9443", "https://host/path", "https://[::1", "https://a@b"] {
-            assert!(Reach::at(wrong).is_err(), "{wrong}");
+            assert!(WebhookEndpoint::at(wrong).is_err(), "{wrong}");
         }
     }
 }

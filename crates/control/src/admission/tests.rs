@@ -340,9 +340,9 @@ fn sub_groups_form_a_tree_with_minima_that_make_sense() {
     let mut text = String::new();
     for spec in &cases {
         let (create, update) = (validate_pod_group(&group(spec), false), validate_pod_group(&group(spec), true));
-        writeln!(text, "{spec}\n  create: {:?} {:?}", create.refusals, create.warnings).unwrap();
+        writeln!(text, "{spec}\n  create: {:?} {:?}", create.denials, create.warnings).unwrap();
         if update != create {
-            writeln!(text, "  update: {:?} {:?}", update.refusals, update.warnings).unwrap();
+            writeln!(text, "  update: {:?} {:?}", update.denials, update.warnings).unwrap();
         }
     }
     expect![[r#"
@@ -382,15 +382,15 @@ fn an_alias_means_one_level() {
 
 #[test]
 fn what_was_wrong_before_a_change_does_not_stop_it() {
-    let [fine, one, both] = [&[][..], &["a"], &["a", "b"]].map(|refusals| Answer {
-        refusals: refusals.iter().map(|why| (*why).to_owned()).collect(),
+    let [fine, one, both] = [&[][..], &["a"], &["a", "b"]].map(|denials| AdmissionResult {
+        denials: denials.iter().map(|why| (*why).to_owned()).collect(),
         warnings: vec!["mind".to_owned()],
     });
     assert_eq!(
-        one.clone().compared_with(&both),
-        Answer { refusals: Vec::new(), warnings: vec!["a".into(), "mind".into()] }
+        one.clone().tolerating_existing(&both),
+        AdmissionResult { denials: Vec::new(), warnings: vec!["a".into(), "mind".into()] }
     );
-    assert_eq!(both.clone().compared_with(&one), both);
-    assert_eq!(one.clone().compared_with(&fine), one);
-    assert_eq!(fine.clone().compared_with(&one), fine);
+    assert_eq!(both.clone().tolerating_existing(&one), both);
+    assert_eq!(one.clone().tolerating_existing(&fine), one);
+    assert_eq!(fine.clone().tolerating_existing(&one), fine);
 }

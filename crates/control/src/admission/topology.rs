@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Answer;
+use super::AdmissionResult;
 use crate::objects::Topology;
 
 /// Whether the topology may enter. What the schema of its kind demands is the API server's business.
-pub fn validate_topology(topology: &Value) -> Answer {
+pub fn validate_topology(topology: &Value) -> AdmissionResult {
     let topology = match Topology::parse(topology) {
         Ok(topology) => topology,
         Err(malformed) => return malformed.into(),
@@ -27,7 +27,7 @@ pub fn validate_topology(topology: &Value) -> Answer {
         }
     }
     if problems.is_empty() {
-        return Answer::welcome();
+        return AdmissionResult::allow();
     }
-    Answer::refuse(format!("invalid topology aliases: {}", problems.join("; ")))
+    AdmissionResult::deny(format!("invalid topology aliases: {}", problems.join("; ")))
 }

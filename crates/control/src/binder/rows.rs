@@ -7,7 +7,7 @@ use kai_engine::units::Timestamp;
 use serde_json::Value;
 
 use super::Settings;
-use crate::gpu_config_maps::{self, Maps};
+use crate::gpu_config_maps::{self, ConfigMapNames};
 use crate::key::{Key, PodKey};
 use crate::objects::field_reader::{FieldReader, parse_time};
 use crate::objects::pod::gpu_groups;
@@ -70,7 +70,7 @@ pub struct BindInputs {
 /// Where a container reads its devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuEnvSource {
-    pub maps: Option<Maps>,
+    pub maps: Option<ConfigMapNames>,
     /// Key by key rather than as a whole.
     pub by_key: bool,
 }

@@ -17,7 +17,7 @@ use crate::objects::{Attribute, Device};
 use crate::quantity::Quantity;
 
 /// Kubernetes takes no longer ones.
-const LETTERS_MAX: usize = 10 * 1024;
+const BYTES_MAX: usize = 10 * 1024;
 
 /// Brackets within brackets; each costs the parser and the evaluation some stack.
 const DEPTH_MAX: usize = 32;
@@ -44,8 +44,8 @@ impl Selectors {
 
     /// What is wrong with an expression that does not compile.
     pub(super) fn compile(&self, expression: &str) -> Result<Selector, String> {
-        if expression.len() > LETTERS_MAX {
-            return Err(format!("it has more than {LETTERS_MAX} letters"));
+        if expression.len() > BYTES_MAX {
+            return Err(format!("it is longer than {BYTES_MAX} bytes"));
         }
         if depth(expression) > DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} brackets are nested in it"));

@@ -66,32 +66,39 @@ pub struct Consumed {
 }
 
 /// Turns claims into rows of the inventory.
-pub struct ClaimBook<'a, 'w> {
+pub struct ClaimTranslator<'a, 'w> {
     inventory: &'a mut Inventory<'w>,
     claims: &'w BTreeMap<Key, ResourceClaim>,
     queue_label: &'a str,
     /// Pods that a claim is or may be reserved for, where others than those it has may come.
-    seats: BTreeMap<Key, usize>,
+    reserved_counts: BTreeMap<Key, usize>,
     known: BTreeMap<Key, Result<ClaimId, ClaimFault>>,
     /// What is behind each number, for those who write allocations down.
-    pub written: Vec<Written<'w>>,
+    pub sources: Vec<ClaimSource<'w>>,
 }
 
 /// What is behind the number of a claim.
-pub enum Written<'w> {
+pub enum ClaimSource<'w> {
     /// A claim of the cluster.
     Claim(&'w ResourceClaim),
     /// One that is yet to be made for extended resources.
     Extended(ClaimSpec),
 }
 
-impl<'a, 'w> ClaimBook<'a, 'w> {
+impl<'a, 'w> ClaimTranslator<'a, 'w> {
     pub fn new(
         inventory: &'a mut Inventory<'w>,
         claims: &'w BTreeMap<Key, ResourceClaim>,
         queue_label: &'a str,
     ) -> Self {
-        Self { inventory, claims, queue_label, seats: BTreeMap::new(), known: BTreeMap::new(), written: Vec::new() }
+        Self {
+            inventory,
+            claims,
+            queue_label,
+            reserved_counts: BTreeMap::new(),
+            known: BTreeMap::new(),
+            sources: Vec::new(),
+        }
     }
 
     /// Adds the claims of all pods, and those that hold devices for anybody else. Answers pod by pod.
@@ -162,7 +169,7 @@ impl<'a, 'w> ClaimBook<'a, 'w> {
     /// The claim behind a name, unless something about it keeps the pod from being scheduled.
     fn resolve(&mut self, consumer: &Consumer<'_>, claim_ref: &ClaimRef<'_>) -> Result<Key, ClaimFault> {
         let Some(name) = claim_ref.claim else {
-            return Err(ClaimFault::NotMade { name: claim_ref.name.to_owned() });
+            return Err(ClaimFault::NotCreated { name: claim_ref.name.to_owned() });
         };
         let key = Key::new(consumer.namespace, name);
         let Some(claim) = self.claims.get(&key) else { return Err(ClaimFault::Missing { claim: key.to_string() }) };
@@ -171,11 +178,11 @@ impl<'a, 'w> ClaimBook<'a, 'w> {
         }
         if !claim.reserved_for.iter().any(|(_, uid)| uid == consumer.uid) {
             // Seats are given out in the order in which pods come.
-            let seats = self.seats.entry(key.clone()).or_insert(claim.reserved_for.len());
-            if *seats >= CONSUMERS_MAX {
-                return Err(ClaimFault::Crowded { claim: key.to_string() });
+            let reserved_counts = self.reserved_counts.entry(key.clone()).or_insert(claim.reserved_for.len());
+            if *reserved_counts >= CONSUMERS_MAX {
+                return Err(ClaimFault::TooManyConsumers { claim: key.to_string() });
             }
-            *seats += 1;
+            *reserved_counts += 1;
         }
         if !claim_ref.own && claim.spec.gpus().1 > 0 {
             let label = self.queue_label.to_owned();
@@ -212,13 +219,13 @@ impl<'a, 'w> ClaimBook<'a, 'w> {
             let allocated = allocation.map(|allocation| self.allocated(&claim.spec, allocation));
             let kept = allocated.is_some() && !users.held_by_pods_alone(key, claim);
             let counted = if users.shared.contains(key) || claim.extended { 0 } else { claim.spec.gpus().0 };
-            self.push(ask, Claim { ask: 0, allocated, kept, gpus_counted: Some(counted) }, Written::Claim(claim))
+            self.push(ask, Claim { ask: 0, allocated, kept, gpus_counted: Some(counted) }, ClaimSource::Claim(claim))
         });
         self.known.insert(key.clone(), id.clone());
         id
     }
 
-    fn push(&mut self, ask: ClaimAsk, claim: Claim, written: Written<'w>) -> ClaimId {
+    fn push(&mut self, ask: ClaimAsk, claim: Claim, written: ClaimSource<'w>) -> ClaimId {
         let claims = &mut self.inventory.claims;
         let asks = &mut claims.asks;
         // Claims from one template are neighbours more often than not.
@@ -227,7 +234,7 @@ impl<'a, 'w> ClaimBook<'a, 'w> {
             asks.len() - 1
         });
         claims.claims.push(Claim { ask: u32::try_from(at).expect("distinct claims are few"), ..claim });
-        self.written.push(written);
+        self.sources.push(written);
         ClaimId::at(self.inventory.claims.claims.len() - 1)
     }
 
@@ -274,7 +281,7 @@ impl<'a, 'w> ClaimBook<'a, 'w> {
         // A pod on a node that has the resources itself uses the claim for nothing.
         let picks = allocated.as_ref().map_or_else(Vec::new, |allocation| allocation.picks.clone());
         let row = Claim { ask: 0, allocated, kept: false, gpus_counted: None };
-        let id = self.push(ask, row, Written::Extended(extended.spec));
+        let id = self.push(ask, row, ClaimSource::Extended(extended.spec));
         consumed.grants.extend(placed.then_some(Grant { claim: id, picks }));
         match consumed.list {
             Some(list) => self.inventory.claims.lists[list as usize].push(id),

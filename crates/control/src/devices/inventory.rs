@@ -10,12 +10,12 @@ use kai_engine::snapshot::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::allocation::ExtendedDevices;
 use super::cel::{Selector, Selectors, Subject};
 use crate::objects::{
     Attribute, ClaimSpec, Device, DeviceAlternative, DeviceClass, DeviceRequest, NodeTerm, Pod, ResourceSlice,
     SliceNodes, names_gpus,
 };
-use crate::scheduler::ExtendedDevices;
 
 /// A node as slices and allocations select it.
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +29,13 @@ pub struct NodeView<'w> {
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ClaimFault {
     /// The pod's own name for a claim that is yet to be made from a template.
-    NotMade {
+    NotCreated {
         name: String,
     },
     Missing {
         claim: String,
     },
-    Crowded {
+    TooManyConsumers {
         claim: String,
     },
     NoQueueLabel {
@@ -86,12 +86,12 @@ impl ClaimFault {
     /// What is wrong and what to do about it.
     pub fn explain(&self) -> String {
         match self {
-            Self::NotMade { name } => format!(
+            Self::NotCreated { name } => format!(
                 "its claim {name} has not been made from its template yet; it is made soon after the pod, if the \
                  template exists"
             ),
             Self::Missing { claim } => format!("resource claim {claim} does not exist: create it"),
-            Self::Crowded { claim } => {
+            Self::TooManyConsumers { claim } => {
                 format!("resource claim {claim} has reached its maximum number of consumers (256)")
             }
             Self::NoQueueLabel { claim, key } => {

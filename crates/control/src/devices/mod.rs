@@ -5,11 +5,13 @@
 //!   classes, claims ──▶ selectors ┴─▶ sets of matching devices ──▶ engine ──▶ picks ──▶ allocation results
 //! ```
 //!
-//! Each distinct expression is evaluated once per device. Whoever has no claims pays for none of this.
+//! Each distinct expression is evaluated once per device. A cluster without claims skips all of this.
 
+mod allocation;
 mod cel;
 mod claims;
 mod inventory;
 
-pub use claims::{ClaimBook, ClaimRef, Consumed, Consumer, Extended, Written};
+pub use allocation::{ClaimedDevices, ExtendedDevices};
+pub use claims::{ClaimRef, ClaimSource, ClaimTranslator, Consumed, Consumer, Extended};
 pub use inventory::{ClaimFault, Inventory, NodeView, Origin, SelectorError};

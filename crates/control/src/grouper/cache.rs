@@ -7,7 +7,7 @@ use kai_api::PodGroup;
 use kai_api::keys::annotation;
 use kai_engine::units::Timestamp;
 use kai_workloads::owners::{Lookup, OwnerQuery};
-use kai_workloads::{ObjectRef, Related, RelatedPod, StoredGroup};
+use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -137,12 +137,12 @@ impl<'a> CacheView<'a> {
             Some((Reading::Found(value), _)) => Lookup::Found(value),
             Some((Reading::Forbidden, _)) => Lookup::Forbidden,
             Some((Reading::Missing, _)) => Lookup::Missing,
-            Some((Reading::Failed(_), _)) | None => Lookup::Unread,
+            Some((Reading::Failed(_), _)) | None => Lookup::NotFetched,
         }
     }
 }
 
-impl Related for CacheView<'_> {
+impl ClusterReader for CacheView<'_> {
     fn object(&self, at: &ObjectRef) -> Option<&Value> {
         if at.api_version == POD_GROUP_API && at.kind == "PodGroup" {
             return self.known.group(&Key::new(&at.namespace, &at.name));

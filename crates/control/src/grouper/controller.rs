@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::units::{Span, Timestamp};
-use kai_workloads::{DeclaredKinds, GroupError, Note, ObjectRef, Settings};
+use kai_workloads::{DeclaredKinds, GroupError, IgnoredValue, ObjectRef, Settings};
 use serde_json::Value;
 
 use super::cache::{CacheView, CachedPod, GrouperCache};
@@ -47,7 +47,7 @@ pub struct Job {
     pub effects: Vec<GroupEffect>,
     /// Nobody waits for it.
     pub patient: bool,
-    pub notes: Vec<Note>,
+    pub notes: Vec<IgnoredValue>,
 }
 
 /// What the API server says about an object that nobody watches.

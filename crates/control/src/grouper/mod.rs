@@ -16,7 +16,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kai_api::keys::{annotation, label};
 use kai_api::{PodGroup, PodGroupSpec, Preemptibility, SubGroup, TopologyConstraint};
 use kai_workloads::owners::{Lookup, OwnerQuery, WalkError, walk};
-use kai_workloads::{GroupError, GroupSpec, Grouping, Minimum, Note, ObjectRef, Related, Settings, default_group_name};
+use kai_workloads::{
+    ClusterReader, GroupError, GroupSpec, Grouping, IgnoredValue, Minimum, ObjectRef, Settings, default_group_name,
+};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -29,7 +31,7 @@ pub struct ReconcileOutput {
     /// The group is the pod's own, and the pod belongs to it without a link.
     pub link_can_wait: bool,
     /// Values that were there but could not be used, for the log.
-    pub notes: Vec<Note>,
+    pub notes: Vec<IgnoredValue>,
 }
 
 /// One thing to write.
@@ -61,7 +63,7 @@ impl GroupingError {
     /// An owner that was never asked for: read it, then ask again.
     pub fn unfetched_owner(&self) -> Option<&OwnerQuery> {
         match self {
-            Self::Owners(WalkError::Unread(query)) => Some(query),
+            Self::Owners(WalkError::NotFetched(query)) => Some(query),
             _ => None,
         }
     }
@@ -72,10 +74,10 @@ impl GroupingError {
 pub fn reconcile<'a>(
     pod: &Value,
     read: impl FnMut(&OwnerQuery) -> Lookup<'a>,
-    related: &dyn Related,
+    related: &dyn ClusterReader,
     settings: &Settings,
 ) -> Result<ReconcileOutput, GroupingError> {
-    if kai_workloads::left_alone(pod, settings).is_some() {
+    if kai_workloads::skip_reason(pod, settings).is_some() {
         return Ok(ReconcileOutput::default());
     }
     let owners = match walk(pod, read) {
@@ -93,12 +95,12 @@ pub fn reconcile<'a>(
     let own = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
     // The scheduler finds it by its name.
     let link_can_wait = spec.sub_groups.is_empty() && spec.name == default_group_name(own("name"), own("uid"));
-    Ok(ReconcileOutput { effects, link_can_wait, notes: spec.notes })
+    Ok(ReconcileOutput { effects, link_can_wait, notes: spec.ignored_values })
 }
 
 fn write_group(
     spec: &GroupSpec,
-    related: &dyn Related,
+    related: &dyn ClusterReader,
     settings: &Settings,
 ) -> Result<Option<GroupEffect>, GroupingError> {
     let wanted = desired(spec);
@@ -234,7 +236,7 @@ fn link(pod: &Value, spec: &GroupSpec) -> Option<GroupEffect> {
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
-    use kai_workloads::Objects;
+    use kai_workloads::ObjectStore;
     use serde_json::json;
 
     use super::*;
@@ -253,8 +255,8 @@ mod tests {
 
     /// Asks about a pod, with owners and everything else among the objects.
     fn ask(pod: &Value, objects: &[Value]) -> Result<ReconcileOutput, GroupingError> {
-        let store: Objects = objects.iter().cloned().collect();
-        let read = |query: &OwnerQuery| store.object(&query.object).map_or(Lookup::Unread, Lookup::Found);
+        let store: ObjectStore = objects.iter().cloned().collect();
+        let read = |query: &OwnerQuery| store.object(&query.object).map_or(Lookup::NotFetched, Lookup::Found);
         reconcile(pod, read, &store, &Settings::default())
     }
 

@@ -34,7 +34,7 @@ pub struct QueueAmounts {
 }
 
 /// Priority of a queue that names none.
-const PRIORITY_DEFAULT: i32 = 100;
+const PRIORITY_DEFAULT: i32 = kai_api::keys::priority::QUEUE_DEFAULT;
 
 /// Larger than any cluster, small enough to be added up.
 const AMOUNT_CAP: f64 = 1e17;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 
 /// A part that runs as its own service account.
-struct Part {
+struct ComponentRole {
     account: &'static str,
     role: &'static str,
     /// What it reads, everywhere.
@@ -19,7 +19,7 @@ struct Part {
     /// What else it may do, everywhere.
     rules: &'static [Rule],
     /// In the namespace of the parts, beside its lease.
-    at_home: &'static [Rule],
+    namespaced_rules: &'static [Rule],
 }
 
 struct Rule {
@@ -37,16 +37,16 @@ const fn rule(group: &'static str, resources: &'static [&'static str], verbs: &'
 const READ: &[&str] = &["get", "list", "watch"];
 const READ_PATCH: &[&str] = &["get", "list", "watch", "patch", "update"];
 const CHANGE: &[&str] = &["patch", "update"];
-const TELL: &[&str] = &["create", "patch"];
+const EVENT_VERBS: &[&str] = &["create", "patch"];
 
 const KAI: &str = "scheduling.run.ai";
-const EVENTS: Rule = rule("", &["events"], TELL);
+const EVENTS: Rule = rule("", &["events"], EVENT_VERBS);
 const WEBHOOKS: &[&str] = &[webhook::POD_GROUPS, webhook::QUEUES, webhook::MUTATING, webhook::VALIDATING];
 const WEBHOOK_KINDS: &[&str] = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-const PARTS: [Part; 7] = [
-    Part {
+const COMPONENTS: [ComponentRole; 7] = [
+    ComponentRole {
         account: "scheduler",
         role: "kai-scheduler",
         reads: Kind::ALL,
@@ -58,9 +58,9 @@ const PARTS: [Part; 7] = [
             rule(KAI, &["bindrequests"], &["create", "delete", "patch", "update"]),
             rule(KAI, &["podgroups", "podgroups/status"], CHANGE),
         ],
-        at_home: &[],
+        namespaced_rules: &[],
     },
-    Part {
+    ComponentRole {
         account: "binder",
         role: "kai-binder",
         reads: &[
@@ -89,30 +89,30 @@ const PARTS: [Part; 7] = [
             rule(KAI, &["bindrequests"], &["delete", "patch", "update"]),
             rule(KAI, &["bindrequests/finalizers", "bindrequests/status"], CHANGE),
         ],
-        at_home: &[],
+        namespaced_rules: &[],
     },
-    Part {
+    ComponentRole {
         account: "pod-grouper",
         role: "kai-podgrouper",
         reads: &[Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::ConfigMap, Kind::Namespace],
         rules: &[rule("", &["pods"], CHANGE), EVENTS, rule(KAI, &["podgroups"], &["create", "patch", "update"])],
-        at_home: &[],
+        namespaced_rules: &[],
     },
-    Part {
+    ComponentRole {
         account: "podgroup-controller",
         role: "kai-podgroup-controller",
         reads: &[Kind::Pod, Kind::PodGroup, Kind::Node, Kind::PriorityClass, Kind::ResourceClaim],
         rules: &[rule(KAI, &["podgroups/status"], CHANGE)],
-        at_home: &[],
+        namespaced_rules: &[],
     },
-    Part {
+    ComponentRole {
         account: "queue-controller",
         role: "queuecontroller",
         reads: &[Kind::Queue, Kind::PodGroup],
         rules: &[rule(KAI, &["queues/status"], CHANGE)],
-        at_home: &[],
+        namespaced_rules: &[],
     },
-    Part {
+    ComponentRole {
         account: "admission",
         role: "kai-admission",
         reads: &[Kind::Pod, Kind::PodGroup, Kind::Queue],
@@ -121,20 +121,20 @@ const PARTS: [Part; 7] = [
             Rule { group: ADMISSION, resources: WEBHOOK_KINDS, verbs: &["get", "patch", "update"], names: WEBHOOKS },
         ],
         // Certificates, shared by its replicas.
-        at_home: &[rule("", &["secrets"], &["create", "get", "update"])],
+        namespaced_rules: &[rule("", &["secrets"], &["create", "get", "update"])],
     },
-    Part {
+    ComponentRole {
         account: "node-scale-adjuster",
         role: "kai-node-scale-adjuster",
         reads: &[Kind::Pod],
         rules: &[rule("", &["pods"], &["create", "delete"]), rule("", &["pods/status"], &["patch"])],
-        at_home: &[],
+        namespaced_rules: &[],
     },
 ];
 
 /// Service accounts of all parts, by role.
 pub fn accounts() -> BTreeMap<&'static str, &'static str> {
-    PARTS.iter().map(|part| (part.role, part.account)).collect()
+    COMPONENTS.iter().map(|component| (component.role, component.account)).collect()
 }
 
 /// Everything there must be before a part can run as itself.
@@ -142,21 +142,21 @@ pub fn manifests() -> Vec<Value> {
     let (home, reservations) = (name::NAMESPACE, name::RESOURCE_RESERVATION);
     let scaling_pods = name::SCALE_ADJUST;
     let mut all = vec![namespace(home), namespace(reservations), namespace(scaling_pods)];
-    for part in &PARTS {
-        let mut rules = reads(part.reads);
-        rules.extend(part.rules.iter().map(Rule::manifest));
-        if part.role == "kai-podgrouper" {
+    for component in &COMPONENTS {
+        let mut rules = reads(component.reads);
+        rules.extend(component.rules.iter().map(Rule::manifest));
+        if component.role == "kai-podgrouper" {
             rules.extend(owners());
         }
         let lease = rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]);
-        let at_home = part.at_home.iter().chain([&lease]).map(Rule::manifest);
-        all.push(account(home, part.account));
+        let namespaced_rules = component.namespaced_rules.iter().chain([&lease]).map(Rule::manifest);
+        all.push(account(home, component.account));
         all.push(json!({
-            "apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": part.role}, "rules": rules,
+            "apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": component.role}, "rules": rules,
         }));
-        all.push(binding("ClusterRole", None, part.role, home, part.account));
-        all.push(role(home, part.role, &at_home.collect::<Vec<_>>()));
-        all.push(binding("Role", Some(home), part.role, home, part.account));
+        all.push(binding("ClusterRole", None, component.role, home, component.account));
+        all.push(role(home, component.role, &namespaced_rules.collect::<Vec<_>>()));
+        all.push(binding("Role", Some(home), component.role, home, component.account));
     }
     let own_pod = rule("", &["pods"], READ_PATCH);
     all.push(account(reservations, reservations));

@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use kai_engine::policy::Action;
 use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::explain::JobNames;
 use super::reasons::{
     BindReason, EvictionReason, IgnoredPod, PendingReason, PipelineReason, ProblemReason, StaleBindRequest, wire,
 };
+pub use crate::devices::{ClaimedDevices, ExtendedDevices};
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::ObjectId;
 
@@ -91,27 +91,6 @@ pub struct BindExtras {
     pub claims: Vec<ClaimedDevices>,
     /// Devices for extended resources that a device class provides.
     pub extended: Option<ExtendedDevices>,
-}
-
-/// Devices of one resource claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimedDevices {
-    /// The pod's own name for the claim.
-    pub name: String,
-    pub claim: Key,
-    /// An `AllocationResult` as the API writes it.
-    pub allocation: Value,
-}
-
-/// Devices for extended resources; the binder makes a claim of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExtendedDevices {
-    /// An `AllocationResult` as the API writes it.
-    pub allocation: Value,
-    /// The requests of the claim to make, as the API writes them.
-    pub requests: Vec<Value>,
-    /// Container, resource and request that serves it.
-    pub mappings: Vec<(String, String, String)>,
 }
 
 /// Amounts of one NUMA zone: quantities by resource.

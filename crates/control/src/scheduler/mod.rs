@@ -75,7 +75,7 @@ fn run(
 #[derive(Debug)]
 pub struct Scheduler {
     settings: Settings,
-    memory: Option<lower::Memory>,
+    memory: Option<lower::IncrementalSnapshot>,
     explanations: Option<ExplanationCache>,
 }
 
@@ -105,13 +105,13 @@ impl Scheduler {
         let changes = world.take_changes();
         let settings = &self.settings;
         let last = self.explanations.take().filter(|_| changes.is_none());
-        let updated = self.memory.take().and_then(|memory| memory.updated(world, settings, usage, now, &changes));
+        let updated = self.memory.take().and_then(|memory| memory.try_update(world, settings, usage, now, &changes));
         let memory = match updated {
             Some(memory) => memory,
-            None if lower::Memory::cannot_hold(world, settings) => {
+            None if lower::IncrementalSnapshot::is_unsupported(world, settings) => {
                 return cycle_with_progress(world, settings, usage, now, passed);
             }
-            None => lower::remember(world, settings, usage, now),
+            None => lower::lower_incremental(world, settings, usage, now),
         };
         let (cycle, explanations) = run(world, &memory.lowered(world, settings), settings, now, passed, last.as_ref());
         (self.memory, self.explanations) = (Some(memory), Some(explanations));

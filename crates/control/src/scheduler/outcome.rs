@@ -22,7 +22,7 @@ use super::reasons::collect::{Collector, queue_ref};
 use super::reasons::{
     BindReason, EvictionReason, PendingReason, PipelineReason, QueueHolding, ReclaimSide, SubGroupFault,
 };
-use crate::devices::Written;
+use crate::devices::ClaimSource;
 use crate::objects::PodGroup;
 use crate::world::World;
 
@@ -162,8 +162,8 @@ impl OutcomeDecoder<'_, '_> {
         let pod = self.world.pods.get(self.lowered.names.tasks[task.index()]);
         let (Some(devices), Some(pod)) = (&self.lowered.devices, pod) else { return extras };
         for grant in &assignment.grants {
-            match &devices.written[grant.claim.index()] {
-                Written::Claim(claim) => {
+            match &devices.sources[grant.claim.index()] {
+                ClaimSource::Claim(claim) => {
                     let key = &claim.key;
                     let own = pod.claims.iter().find(|own| own.claim.as_deref() == Some(key.name.as_str()));
                     // An existing allocation is passed on unchanged.
@@ -177,10 +177,10 @@ impl OutcomeDecoder<'_, '_> {
                         }
                     }));
                 }
-                Written::Extended(spec) if !grant.picks.is_empty() => {
+                ClaimSource::Extended(spec) if !grant.picks.is_empty() => {
                     extras.extended = Some(devices.inventory.extended(spec, grant, assignment.node, pod));
                 }
-                Written::Extended(_) => {}
+                ClaimSource::Extended(_) => {}
             }
         }
         extras

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kai_api::keys::webhook;
-use kai_control::admission::certificate::{Kept, Step, Validity, step};
+use kai_control::admission::rotation::{RotationStep, StoredCertificates, Validity, step};
 use kai_engine::units::{Span, Timestamp};
 use kube::Error;
 use kube::api::{Api, ObjectMeta};
@@ -94,7 +94,7 @@ impl CertRotator {
                 self.writer.call(|| self.api.get_opt(webhook::SECRET)).await.map_err(|error| error.to_string())?;
             let data = secret.as_ref().and_then(|secret| secret.data.clone()).unwrap_or_default();
             let (step, trusted) = self.issuer.step(&data, now);
-            if let Step::Wait(until) = step {
+            if let RotationStep::Wait(until) = step {
                 let [served, key] = SERVED.map(|name| text(&data, name).as_bytes().to_vec());
                 return Ok(Certificates { served, key, trusted: trusted.concat().into_bytes(), until });
             }
@@ -126,10 +126,10 @@ impl CertRotator {
 
 impl CertIssuer {
     /// What is due, and who is trusted.
-    fn step(&self, data: &Data, now: Timestamp) -> (Step, Vec<String>) {
+    fn step(&self, data: &Data, now: Timestamp) -> (RotationStep, Vec<String>) {
         let trusted = pem::authorities(text(data, TRUSTED), now);
         let read = |[crt, key]: [&str; 2]| pem::read(text(data, crt), text(data, key), &self.host, &trusted);
-        (step(Kept { served: read(SERVED), next: read(NEXT) }, self.life, now), trusted)
+        (step(StoredCertificates { served: read(SERVED), next: read(NEXT) }, self.life, now), trusted)
     }
 
     /// What to keep after a step.
@@ -137,7 +137,7 @@ impl CertIssuer {
         &self,
         mut data: Data,
         mut trusted: Vec<String>,
-        step: Step,
+        step: RotationStep,
         now: Timestamp,
     ) -> Result<Data, rcgen::Error> {
         let put = |data: &mut Data, [crt, key]: [&str; 2], made: pem::Made| {
@@ -150,13 +150,13 @@ impl CertIssuer {
             Ok(made)
         };
         match step {
-            Step::Wait(_) => {}
-            Step::Begin => {
+            RotationStep::Wait(_) => {}
+            RotationStep::Issue => {
                 put(&mut data, SERVED, make(&mut trusted)?);
                 data.retain(|name, _| !NEXT.contains(&name.as_str()));
             }
-            Step::Prepare => put(&mut data, NEXT, make(&mut trusted)?),
-            Step::Switch => {
+            RotationStep::Prepare => put(&mut data, NEXT, make(&mut trusted)?),
+            RotationStep::Promote => {
                 for (name, from) in SERVED.into_iter().zip(NEXT) {
                     let moved = data.remove(from).unwrap_or_default();
                     data.insert(name.to_owned(), moved);
@@ -180,12 +180,12 @@ mod tests {
     const START: i64 = 1_750_000_000;
 
     /// What is due at this second, done; and what is kept then.
-    fn look(issuer: &CertIssuer, mut data: Data, second: i64) -> (Vec<Step>, Data) {
+    fn look(issuer: &CertIssuer, mut data: Data, second: i64) -> (Vec<RotationStep>, Data) {
         let now = Timestamp(0).plus(Span::seconds(START + second));
         let mut steps = Vec::new();
         loop {
             let (step, trusted) = issuer.step(&data, now);
-            if matches!(step, Step::Wait(_)) {
+            if matches!(step, RotationStep::Wait(_)) {
                 return (steps, data);
             }
             data = issuer.change(data, trusted, step, now).unwrap();
@@ -201,16 +201,16 @@ mod tests {
     fn the_secret_goes_through_a_life() {
         let issuer = CertIssuer { host: "here".to_owned(), life: Span::seconds(120) };
         let (steps, first) = look(&issuer, Data::new(), 0);
-        assert_eq!((steps, authorities(&first)), (vec![Step::Begin], 1));
+        assert_eq!((steps, authorities(&first)), (vec![RotationStep::Issue], 1));
         let (steps, both) = look(&issuer, first.clone(), 80);
-        assert_eq!((steps, authorities(&both)), (vec![Step::Prepare], 2));
+        assert_eq!((steps, authorities(&both)), (vec![RotationStep::Prepare], 2));
         assert_eq!(SERVED.map(|name| &both[name]), SERVED.map(|name| &first[name]), "not served yet");
         let (steps, switched) = look(&issuer, both.clone(), 90);
-        assert_eq!((steps, authorities(&switched)), (vec![Step::Switch], 2));
+        assert_eq!((steps, authorities(&switched)), (vec![RotationStep::Promote], 2));
         assert_eq!(SERVED.map(|name| &switched[name]), NEXT.map(|name| &both[name]));
         assert!(NEXT.iter().all(|name| !switched.contains_key(*name)));
         let (steps, third) = look(&issuer, switched, 160);
-        assert_eq!((steps, authorities(&third)), (vec![Step::Prepare], 2), "the first one has ended");
+        assert_eq!((steps, authorities(&third)), (vec![RotationStep::Prepare], 2), "the first one has ended");
     }
 
     #[test]
@@ -219,9 +219,13 @@ mod tests {
         let (_, data) = look(&issuer, Data::new(), 0);
         let elsewhere = CertIssuer { host: "there".to_owned(), ..issuer };
         let (steps, data) = look(&elsewhere, data, 1);
-        assert_eq!((steps, authorities(&data)), (vec![Step::Begin], 2), "whoever serves the old one stays trusted");
+        assert_eq!(
+            (steps, authorities(&data)),
+            (vec![RotationStep::Issue], 2),
+            "whoever serves the old one stays trusted"
+        );
         let strange = SERVED.map(|name| (name.to_owned(), ByteString(b"of somebody else".to_vec())));
         let (steps, data) = look(&elsewhere, Data::from(strange), 1);
-        assert_eq!((steps, authorities(&data)), (vec![Step::Begin], 1));
+        assert_eq!((steps, authorities(&data)), (vec![RotationStep::Issue], 1));
     }
 }

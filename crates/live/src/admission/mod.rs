@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use axum_server::Handle;
 use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
-use kai_control::admission::{PodRules, Reach, configurations};
+use kai_control::admission::{PodRules, WebhookEndpoint, configurations};
 use kai_engine::units::Span;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -40,7 +40,7 @@ pub struct AdmissionOptions {
     /// Whether quotas of queues are compared with those of their parents.
     pub check_quota: bool,
     pub address: SocketAddr,
-    pub reach: Reach,
+    pub reach: WebhookEndpoint,
     /// Namespace of the certificate Secret.
     pub namespace: String,
     /// Validity of certificates.

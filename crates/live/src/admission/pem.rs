@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kai_control::admission::certificate::Validity;
+use kai_control::admission::rotation::Validity;
 use kai_engine::units::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,

@@ -17,7 +17,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kai_api::keys::webhook;
 use kai_api::{PodGroup, Queue};
 use kai_control::admission::{
-    Answer, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group, validate_queue, validate_topology,
+    AdmissionResult, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group, validate_queue,
+    validate_topology,
 };
 use kai_control::{Key, Kind, ObjectId, World};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
@@ -206,11 +207,11 @@ impl Reviewer {
             Webhook::Topology => validate_topology(object),
         };
         let answer = validate(&object);
-        Ok(to_response(response, if update { answer.compared_with(&validate(&old)) } else { answer }))
+        Ok(to_response(response, if update { answer.tolerating_existing(&validate(&old)) } else { answer }))
     }
 
     /// Whether a queue may go; `world` has the queues.
-    fn delete(&self, name: &str, world: World) -> Result<Answer, String> {
+    fn delete(&self, name: &str, world: World) -> Result<AdmissionResult, String> {
         if !*self.synced.borrow() {
             return Err("pods and pod groups are not listed yet; try again in a moment".to_owned());
         }
@@ -264,7 +265,7 @@ fn forget(known: &mut World, kind: Kind, key: Key) {
     known.delete(&ObjectId::new(kind, key));
 }
 
-fn to_response(mut response: AdmissionResponse, answer: Answer) -> AdmissionResponse {
+fn to_response(mut response: AdmissionResponse, answer: AdmissionResult) -> AdmissionResponse {
     if !answer.allowed() {
         response = response.deny(answer.message());
     }

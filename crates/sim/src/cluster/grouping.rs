@@ -4,7 +4,7 @@ use kai_api::keys::annotation;
 use kai_control::grouper::{self, GroupEffect};
 use kai_control::key::PodKey;
 use kai_workloads::owners::{Lookup, OwnerQuery};
-use kai_workloads::{ObjectRef, Related, RelatedPod, StoredGroup};
+use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup};
 use serde_json::{Value, json};
 
 use super::kubelet::is_leaving;
@@ -89,7 +89,7 @@ fn is_grouped(store: &Store, pod: &Value) -> bool {
         .is_some_and(|name| store.get(&Id::namespaced(Kind::PodGroup, namespace, name)).is_some())
 }
 
-impl Related for Store {
+impl ClusterReader for Store {
     fn object(&self, at: &ObjectRef) -> Option<&Value> {
         let mut id = Id::referred(&at.api_version, &at.kind, &at.namespace, &at.name);
         if !id.kind.namespaced() {

@@ -10,7 +10,7 @@ use super::controllers::count;
 use super::event_queue::Due;
 use super::kubelet::{is_leaving, is_over, node_of, phase};
 use super::store::uid;
-use crate::input_error::{InputError, nearest};
+use crate::input_error::InputError;
 use crate::journal::Event;
 use crate::manifest::{Id, Item, Kind, ResolvedAction, object_at};
 use crate::operators;
@@ -63,7 +63,10 @@ impl Cluster {
         for running in self.scenario.running.clone() {
             let Some(pod) = self.store.get(&running.pod) else {
                 let names: Vec<String> = self.store.of_kind(Kind::Pod).map(|(id, _)| id.path()).collect();
-                let help = match nearest(&running.pod.path(), names.iter().map(String::as_str)) {
+                let help = match kai_control::did_you_mean::closest_match(
+                    &running.pod.path(),
+                    names.iter().map(String::as_str),
+                ) {
                     Some(near) => format!("did you mean `{near}`? Pods of a controller are numbered from 0"),
                     None => {
                         "name a pod of the manifests; pods of a controller are its name and a number from 0".to_owned()

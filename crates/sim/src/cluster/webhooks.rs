@@ -3,7 +3,7 @@
 //! else comes in unseen.
 
 use kai_control::admission::{
-    Answer, PodRules, delete_queue, mutate_pod, shares_gpu, validate_pod, validate_pod_group,
+    AdmissionResult, PodRules, delete_queue, mutate_pod, shares_gpu, validate_pod, validate_pod_group,
 };
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ impl Cluster {
         if !self.webhooks.available {
             return Ok(());
         }
-        allowed(&validate_pod_group(new, true).compared_with(&validate_pod_group(old, true)))
+        allowed(&validate_pod_group(new, true).tolerating_existing(&validate_pod_group(old, true)))
     }
 
     /// Whether a queue may go.
@@ -69,6 +69,6 @@ impl Cluster {
     }
 }
 
-fn allowed(answer: &Answer) -> Result<(), String> {
+fn allowed(answer: &AdmissionResult) -> Result<(), String> {
     if answer.allowed() { Ok(()) } else { Err(answer.message()) }
 }

@@ -8,7 +8,7 @@ use kai_control::kinds::Scope;
 use serde_json::Value;
 
 use super::document::Document;
-use crate::input_error::{InputError, SourceLocation, nearest};
+use crate::input_error::{InputError, SourceLocation};
 
 #[derive(Clone, Copy)]
 struct Row {
@@ -341,7 +341,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
     // Groups may have kinds of one name.
     let exact = of_name().find(|row| row.api_version == api_version);
     let Some(row) = exact.or_else(|| of_name().next()) else {
-        let help = match nearest(&kind, Kind::names()) {
+        let help = match kai_control::did_you_mean::closest_match(&kind, Kind::names()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
                 format!("remove it; understood are {}, List and Scenario", Kind::names().collect::<Vec<_>>().join(", "))

@@ -11,7 +11,7 @@ use super::admission::{admit, cycle_through};
 use super::document::{self, Source};
 use super::kinds::{Content, Id, Item, Kind, classify};
 use super::scenario::{Action, Scenario, normalize_path};
-use crate::input_error::{InputError, SourceLocation, nearest};
+use crate::input_error::{InputError, SourceLocation};
 
 /// A checked simulation, ready to run.
 #[derive(Clone, Debug)]
@@ -268,7 +268,7 @@ fn absent(id: &Id, present: &BTreeMap<&Id, &Item>, location: &SourceLocation) ->
 /// An object that is not there, with the name that was probably meant.
 fn absent_among<'a>(id: &Id, present: impl Iterator<Item = &'a Id>, location: &SourceLocation) -> InputError {
     let names: Vec<String> = present.filter(|other| other.kind == id.kind).map(Id::path).collect();
-    let help = match nearest(&id.path(), names.iter().map(String::as_str)) {
+    let help = match kai_control::did_you_mean::closest_match(&id.path(), names.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => format!("there is no {} at that time", id.kind.name()),
         None => format!("at that time there are {}", listed(&names)),

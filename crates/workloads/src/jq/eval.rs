@@ -319,7 +319,7 @@ fn binary(sign: &str, left: &Value, right: &Value) -> Result<Value> {
         ">=" => return Ok(json!(compare(left, right).is_ge())),
         _ => {}
     }
-    let wrong = || JqError(format!("{} {sign} {} means nothing", type_of(left), type_of(right)));
+    let wrong = || JqError(format!("operator {sign} is not defined for {} and {}", type_of(left), type_of(right)));
     match (sign, left, right) {
         ("+", Value::Null, other) | ("+", other, Value::Null) => Ok(other.clone()),
         ("+", Value::String(left), Value::String(right)) => Ok(json!(format!("{left}{right}"))),

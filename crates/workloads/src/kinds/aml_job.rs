@@ -3,13 +3,14 @@
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
 /// A number, although it stands among environment variables.
 const NODE_COUNT: &str = "spec.job.options.envs.AZUREML_NODE_COUNT";
 
-pub const ABOUT: About = About { group: "per owner", minimum: "`AZUREML_NODE_COUNT`", sub_groups: "–", class: TRAIN };
+pub const ABOUT: RuleDoc =
+    RuleDoc { group: "per owner", minimum: "`AZUREML_NODE_COUNT`", sub_groups: "–", class: TRAIN };
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let nodes = workload.object.root().int_required(NODE_COUNT)?;
@@ -20,7 +21,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn job(count: &Value) -> Value {
@@ -30,7 +31,7 @@ mod tests {
 
     #[test]
     fn needs_the_node_count_as_a_number() {
-        let group = |job: Value| try_group(&[job], &json!({}), &Objects::default());
+        let group = |job: Value| try_group(&[job], &json!({}), &ObjectStore::default());
         assert_eq!(outline(&group(job(&json!(3))).unwrap()), "* 3");
         assert!(group(job(&json!("3"))).is_err());
         assert!(group(job(&Value::Null)).is_err());

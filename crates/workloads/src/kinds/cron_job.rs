@@ -5,12 +5,12 @@ use crate::group::GroupSpec;
 use crate::object::{Object, ObjectRef};
 use crate::owners::references;
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
 const API: &str = "batch/v1";
 
-pub const ABOUT: About = About { group: "per Job that it makes", minimum: "1", sub_groups: "–", class: TRAIN };
+pub const ABOUT: RuleDoc = RuleDoc { group: "per Job that it makes", minimum: "1", sub_groups: "–", class: TRAIN };
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let pod = workload.pod;
@@ -26,7 +26,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
 mod tests {
     use serde_json::json;
 
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::try_group;
 
     #[test]
@@ -37,12 +37,12 @@ mod tests {
         let pod = json!({"metadata": {"name": "p", "namespace": "lab",
             "ownerReferences": [{"kind": "Job", "name": "nightly-1"}]}});
         let owners = [job.clone(), cron];
-        let spec = try_group(&owners, &pod, &[job].into_iter().collect::<Objects>()).unwrap();
+        let spec = try_group(&owners, &pod, &[job].into_iter().collect::<ObjectStore>()).unwrap();
         assert_eq!((spec.name.as_str(), spec.owner.kind.as_str()), ("pg-nightly-1-j", "Job"));
         assert_eq!(spec.minimum, crate::Minimum::Members(1), "the annotation is not read here");
 
-        let error = try_group(&owners, &pod, &Objects::default()).unwrap_err();
+        let error = try_group(&owners, &pod, &ObjectStore::default()).unwrap_err();
         assert!(error.to_string().contains("Job lab/nightly-1, which does not exist"), "{error}");
-        assert!(try_group(&owners, &json!({}), &Objects::default()).is_err());
+        assert!(try_group(&owners, &json!({}), &ObjectStore::default()).is_err());
     }
 }

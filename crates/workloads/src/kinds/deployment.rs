@@ -6,10 +6,10 @@ use crate::base::group_name;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, OwnerRef};
 use crate::priority::INFERENCE;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
-pub const ABOUT: About = About { group: "per pod", minimum: "1", sub_groups: "–", class: INFERENCE };
+pub const ABOUT: RuleDoc = RuleDoc { group: "per pod", minimum: "1", sub_groups: "–", class: INFERENCE };
 
 #[allow(clippy::unnecessary_wraps, reason = "shape of every rule in the table")]
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {

@@ -11,18 +11,18 @@ use kai_api::Duration;
 use kai_api::keys::{annotation, label};
 
 use crate::error::{Fault, GroupError};
-use crate::group::{GroupSpec, Minimum, Note, SubGroupSpec, TopologyConstraint};
+use crate::group::{GroupSpec, IgnoredValue, Minimum, SubGroupSpec, TopologyConstraint};
 use crate::object::{Object, ObjectRef, Part};
 use crate::preemptibility::Preemptibility;
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
 const API: &str = "scheduler.grove.io/v1alpha1";
 const POD_GANG: &str = "grove.io/podgang";
 const TOPOLOGY_NAME: &str = "grove.io/topology-name";
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per PodGang",
     minimum: "sum of the leaves",
     sub_groups: "the PodGang's pod groups, below its topology groups",
@@ -129,7 +129,7 @@ fn inherit(spec: &mut GroupSpec, top: Object<'_>, gang: Object<'_>) -> Result<()
     if let Some(text) = spec.annotations.get(annotation::PREEMPTION_DELAY) {
         match text.parse().ok().filter(|delay: &Duration| delay.as_nanos() >= 0) {
             Some(delay) => spec.preemption_delay = Some(delay),
-            None => spec.notes.push(Note::InvalidDuration {
+            None => spec.ignored_values.push(IgnoredValue::InvalidDuration {
                 object: top.reference(),
                 key: annotation::PREEMPTION_DELAY,
                 value: text.clone(),
@@ -151,7 +151,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn gang() -> Value {
@@ -177,7 +177,7 @@ mod tests {
 
     fn group(gang: Value, top: Value) -> Result<GroupSpec, GroupError> {
         let pod = json!({"metadata": {"name": "d-0", "namespace": "inf", "labels": {POD_GANG: "serve-0"}}});
-        try_group(&[top], &pod, &[gang].into_iter().collect::<Objects>())
+        try_group(&[top], &pod, &[gang].into_iter().collect::<ObjectStore>())
     }
 
     #[test]

@@ -8,10 +8,10 @@ use kai_api::keys::annotation;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per owner",
     minimum: "1, or annotation `kai.scheduler/batch-min-member`",
     sub_groups: "–",
@@ -48,7 +48,7 @@ fn legacy_group(workload: &Workload<'_>, spec: &GroupSpec) -> Option<String> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{check_group, outline, try_group};
 
     fn job(annotations: &Value) -> Value {
@@ -73,7 +73,7 @@ mod tests {
         let with = |text: &str| job(&json!({"kai.scheduler/batch-min-member": text}));
         assert_eq!(outline(&check_group(&[with("2")], &pod("a"))), "* 2");
         assert_eq!(outline(&check_group(&[with("0")], &pod("a"))), "* 0");
-        assert!(try_group(&[with("x")], &pod("a"), &Objects::default()).is_err());
+        assert!(try_group(&[with("x")], &pod("a"), &ObjectStore::default()).is_err());
     }
 
     #[test]
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_group_of_an_older_release_is_kept() {
-        let related: Objects = [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        let related: ObjectStore = [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
             "metadata": {"name": "pg-a-u", "namespace": "lab"}})]
         .into_iter()
         .collect();

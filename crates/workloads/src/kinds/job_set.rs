@@ -16,14 +16,14 @@ use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per owner",
     minimum: "every replicated job; the first if they start in order; or annotation `kai.scheduler/batch-min-member`",
     sub_groups: "a parent per replicated job, a leaf per Job with its parallelism",
@@ -150,7 +150,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn set(spec: &Value) -> Value {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn group(set: &Value, pod: &Value) -> Result<String, GroupError> {
-        try_group(std::slice::from_ref(set), pod, &Objects::default()).map(|spec| outline(&spec))
+        try_group(std::slice::from_ref(set), pod, &ObjectStore::default()).map(|spec| outline(&spec))
     }
 
     const TREE: &str = "driver 1!\ndriver-replica-0 1 < driver\n\
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn flat_groups_of_older_releases_live_on() {
-        let stored: Objects = [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        let stored: ObjectStore = [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
             "metadata": {"name": "pg-js-u-driver", "namespace": "lab"}})]
         .into_iter()
         .collect();

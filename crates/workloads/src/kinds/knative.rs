@@ -9,14 +9,14 @@ use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, OwnerRef};
 use crate::object::{Object, ObjectRef};
 use crate::priority::INFERENCE;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
 const API: &str = "serving.knative.dev/v1";
 const REVISION: &str = "serving.knative.dev/revision";
 const MIN_SCALE: &str = "autoscaling.knative.dev/min-scale";
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per Revision, or per pod",
     minimum: "annotation `autoscaling.knative.dev/min-scale` of the Revision, else 1",
     sub_groups: "–",
@@ -80,7 +80,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::settings::Settings;
     use crate::testing::try_group_with;
 
@@ -99,7 +99,7 @@ mod tests {
         let revision = json!({"apiVersion": API, "kind": "Revision", "metadata": {
             "name": "web-2", "namespace": "lab", "uid": "r",
             "annotations": {MIN_SCALE: "3", "kai.scheduler/topology": "dc"}}});
-        let related: Objects = others.into_iter().chain([revision]).collect();
+        let related: ObjectStore = others.into_iter().chain([revision]).collect();
         let settings = Settings { knative_gang_schedule: gang, ..Settings::default() };
         try_group_with(&[service], &pod("p", &Value::Null), &related, &settings)
     }

@@ -18,7 +18,7 @@ use crate::group::{GroupSpec, Minimum, SubGroupSpec};
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 
@@ -26,7 +26,7 @@ const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per replica",
     minimum: "the size of a replica; the leader alone until it runs, with `LeaderReady`",
     sub_groups: "`leader` and `workers`, or segments",
@@ -213,7 +213,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn set(size: i32, policy: &Value) -> Value {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn group(set: &Value, pod: &Value) -> Result<String, GroupError> {
-        try_group(std::slice::from_ref(set), pod, &Objects::default()).map(|spec| outline(&spec))
+        try_group(std::slice::from_ref(set), pod, &ObjectStore::default()).map(|spec| outline(&spec))
     }
 
     #[track_caller]
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn each_replica_is_a_gang_of_leader_and_workers() {
-        let spec = try_group(&[set(5, &Value::Null)], &pod(0), &Objects::default()).unwrap();
+        let spec = try_group(&[set(5, &Value::Null)], &pod(0), &ObjectStore::default()).unwrap();
         assert_eq!((spec.name.as_str(), outline(&spec).as_str()), ("pg-lws-u-group-3", "* 5\nleader 1 [p]\nworkers 4"));
         assert_eq!(group(&set(1, &Value::Null), &pod(0)).unwrap(), "* 1\nleader 1 [p]");
     }

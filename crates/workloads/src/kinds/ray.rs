@@ -9,7 +9,7 @@ use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
 use crate::object::{Object, ObjectRef, Part};
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 
@@ -18,7 +18,7 @@ const HEAD_LEAF: &str = "headgroup";
 /// Home of pods that belong to no group of the cluster, such as the submitter of a `RayJob`.
 const STRAY_LEAF: &str = "other";
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per owner",
     minimum: "the head, and `minReplicas` or else `replicas` of each worker group, times `numOfHosts`",
     sub_groups: "`headgroup`, and one per worker group",
@@ -148,7 +148,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn object(kind: &str, body: &Value) -> Value {
@@ -175,7 +175,7 @@ mod tests {
         json!({"metadata": {"name": "p", "namespace": "lab", "labels": {GROUP: group}}})
     }
 
-    fn stored(leaves: &[&str]) -> Objects {
+    fn stored(leaves: &[&str]) -> ObjectStore {
         let sub_groups: Vec<_> = leaves.iter().map(|name| json!({"name": name})).collect();
         [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
             "metadata": {"name": "pg-rc-u", "namespace": "lab"}, "spec": {"subGroups": sub_groups}})]
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_leaf_for_the_head_and_each_active_worker_group() {
-        let outlined = |pod: Value| outline(&try_group(&[cluster()], &pod, &Objects::default()).unwrap());
+        let outlined = |pod: Value| outline(&try_group(&[cluster()], &pod, &ObjectStore::default()).unwrap());
         assert_eq!(outlined(pod(&json!("headgroup"))), TREE.replace("headgroup 1", "headgroup 1 [p]"));
         assert_eq!(outlined(pod(&json!("worker-group-1"))), format!("{TREE} [p]"));
     }
@@ -211,13 +211,13 @@ mod tests {
 
     #[test]
     fn jobs_and_services_take_the_size_of_their_cluster() {
-        let related: Objects = [cluster()].into_iter().collect();
+        let related: ObjectStore = [cluster()].into_iter().collect();
         let job = object("RayJob", &json!({"status": {"rayClusterName": "rc"}}));
         let service = object("RayService", &json!({"status": {"pendingServiceStatus": {"rayClusterName": "rc"}}}));
         for owner in [job, service] {
             let spec = try_group(std::slice::from_ref(&owner), &pod(&json!("gpu")), &related).unwrap();
             assert_eq!(outline(&spec), TREE.replace("@dc:rack:", "@dc:rack: [p]"));
-            assert!(try_group(&[owner], &pod(&json!("gpu")), &Objects::default()).is_err(), "no such cluster");
+            assert!(try_group(&[owner], &pod(&json!("gpu")), &ObjectStore::default()).is_err(), "no such cluster");
         }
         let upgrading = object(
             "RayService",
@@ -238,7 +238,7 @@ mod tests {
             json!(7),
         ] {
             let broken = object("RayCluster", &json!({"spec": {"workerGroupSpecs": [workers]}}));
-            assert!(try_group(&[broken], &pod(&Value::Null), &Objects::default()).is_err(), "{workers}");
+            assert!(try_group(&[broken], &pod(&Value::Null), &ObjectStore::default()).is_err(), "{workers}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
-pub const ABOUT: About = About { group: "per replica", minimum: "1", sub_groups: "–", class: TRAIN };
+pub const ABOUT: RuleDoc = RuleDoc { group: "per replica", minimum: "1", sub_groups: "–", class: TRAIN };
 
 #[allow(clippy::unnecessary_wraps, reason = "shape of every rule in the table")]
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
@@ -33,14 +33,14 @@ fn legacy_group(workload: &Workload<'_>, spec: &GroupSpec) -> Option<String> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::try_group;
 
     #[track_caller]
     fn check(parallelism: &Value, pod: &str, existing: &str, name: &str) {
         let job = json!({"apiVersion": "run.ai/v1", "kind": "RunaiJob", "metadata": {"name": "job", "uid": "u"},
             "spec": {"parallelism": parallelism}});
-        let related: Objects = [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        let related: ObjectStore = [json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
             "metadata": {"name": existing}})]
         .into_iter()
         .collect();

@@ -3,10 +3,10 @@
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::INFERENCE;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
-pub const ABOUT: About = About { group: "per owner", minimum: "1", sub_groups: "–", class: INFERENCE };
+pub const ABOUT: RuleDoc = RuleDoc { group: "per owner", minimum: "1", sub_groups: "–", class: INFERENCE };
 
 #[allow(clippy::unnecessary_wraps, reason = "shape of every rule in the table")]
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {

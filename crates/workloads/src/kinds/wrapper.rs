@@ -11,10 +11,10 @@ use crate::group::GroupSpec;
 use crate::kinds::pod;
 use crate::object::Object;
 use crate::priority::TRAIN;
-use crate::table::{self, About};
+use crate::table::{self, RuleDoc};
 use crate::workload::Workload;
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "of the object inside",
     minimum: "of the object inside",
     sub_groups: "of the object inside",
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::Preemptibility;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::settings::{KindDefaults, Settings};
     use crate::testing::{outline, try_group, try_group_with};
 
@@ -93,7 +93,7 @@ mod tests {
     fn a_plain_step_is_grouped_as_a_bare_pod_in_the_queue_of_the_workflow() {
         let pod = object("v1", "Pod", "step", &json!({}));
         let flow = workflow(&json!({"kai.scheduler/queue": "ci"}));
-        let spec = try_group(&[flow], &pod, &Objects::default()).unwrap();
+        let spec = try_group(&[flow], &pod, &ObjectStore::default()).unwrap();
         assert_eq!((spec.name.as_str(), spec.queue.as_str()), ("pg-step-step-u", "ci"));
         assert_eq!((spec.owner.kind.as_str(), outline(&spec).as_str()), ("Pod", "* 1"));
     }
@@ -108,7 +108,7 @@ mod tests {
             "jobset.sigs.k8s.io/replicatedjob-name": "node", "jobset.sigs.k8s.io/job-index": "0"}}});
         let job = object("batch/v1", "Job", "j", &json!({}));
         let owners = [job, job_set.clone(), train_job.clone(), flow];
-        let related: Objects = [job_set, train_job].into_iter().collect();
+        let related: ObjectStore = [job_set, train_job].into_iter().collect();
         let spec = try_group(&owners, &pod, &related).unwrap();
         assert_eq!((spec.name.as_str(), spec.queue.as_str()), ("pg-js-js-u", "research"));
         assert_eq!(spec.labels["project"], "x");
@@ -122,7 +122,7 @@ mod tests {
         let settings = Settings { kind_defaults, ..Settings::default() };
         let class = |name: &str| object("scheduling.k8s.io/v1", "PriorityClass", name, &json!({}));
         let set = object("apps/v1", "StatefulSet", "db", &json!({}));
-        let related: Objects = [class("low"), class("high"), set.clone()].into_iter().collect();
+        let related: ObjectStore = [class("low"), class("high"), set.clone()].into_iter().collect();
         let pod = object("v1", "Pod", "db-0", &json!({}));
         let group =
             |labels: Value| try_group_with(&[set.clone(), workflow(&labels)], &pod, &related, &settings).unwrap();
@@ -135,13 +135,13 @@ mod tests {
     #[test]
     fn the_object_inside_must_be_readable() {
         let set = object("apps/v1", "StatefulSet", "db", &json!({}));
-        let error = try_group(&[set, workflow(&json!({}))], &json!({}), &Objects::default()).unwrap_err();
+        let error = try_group(&[set, workflow(&json!({}))], &json!({}), &ObjectStore::default()).unwrap_err();
         assert!(error.to_string().contains("StatefulSet db"), "{error}");
     }
 
     #[test]
     fn a_pod_that_claims_to_be_a_wrapper_comes_to_an_end() {
-        let spec = try_group(&[], &workflow(&json!({})), &Objects::default()).unwrap();
+        let spec = try_group(&[], &workflow(&json!({})), &ObjectStore::default()).unwrap();
         assert_eq!(spec.name, "pg-flow-flow-u");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kai_control::devices::{ClaimBook, ClaimRef, Consumed, Consumer, Inventory, NodeView, Written};
+use kai_control::devices::{ClaimRef, ClaimSource, ClaimTranslator, Consumed, Consumer, Inventory, NodeView};
 use kai_control::key::Key;
 use kai_control::objects::{DeviceClass, ResourceClaim, ResourceSlice};
 use kai_engine::ids::NodeId;
@@ -91,13 +91,13 @@ impl Objects {
                 extended: None,
             });
         }
-        let mut book = ClaimBook::new(&mut inventory, &self.claims, &case.config.queue_label_key);
+        let mut book = ClaimTranslator::new(&mut inventory, &self.claims, &case.config.queue_label_key);
         let consumed = book.add(consumers);
-        let key = |written: &Written<'_>| match written {
-            Written::Claim(claim) => claim.key.clone(),
-            Written::Extended(_) => unreachable!("cases do not ask for extended resources"),
+        let key = |written: &ClaimSource<'_>| match written {
+            ClaimSource::Claim(claim) => claim.key.clone(),
+            ClaimSource::Extended(_) => unreachable!("cases do not ask for extended resources"),
         };
-        let claims = book.written.iter().map(key).collect();
+        let claims = book.sources.iter().map(key).collect();
         Lowered {
             columns: inventory.columns(),
             consumed: uids.into_iter().zip(consumed).collect(),

@@ -57,7 +57,7 @@ struct Bound(Option<u64>);
 fn steps(place: &FieldReader<'_>) -> Result<Option<Bound>, Malformed> {
     let Some(Span(micros)) = place.span()? else { return Ok(None) };
     if micros < 0 {
-        return Err(place.invalid("a search cannot take less than no time", "use 0 for no bound"));
+        return Err(place.invalid("must not be negative", "use 0 for no bound"));
     }
     let steps = u128::from(micros.unsigned_abs()) * u128::from(SearchBudget::STEPS_PER_SECOND) / 1_000_000;
     Ok(Some(Bound((micros > 0).then(|| u64::try_from(steps).unwrap_or(u64::MAX).max(1)))))
@@ -95,10 +95,7 @@ mod tests {
             wrong(json!({"maxActionSearchDuration": {"reclam": "1s"}})),
             "maxActionSearchDuration.reclam: `reclam` has no budget; did you mean reclaim?"
         );
-        assert_eq!(
-            wrong(json!({"maxJobSearchDuration": "-1s"})),
-            "maxJobSearchDuration: a search cannot take less than no time"
-        );
+        assert_eq!(wrong(json!({"maxJobSearchDuration": "-1s"})), "maxJobSearchDuration: must not be negative");
         assert_eq!(
             wrong(json!({"minJobSearchDuration": "4m"})),
             "minJobSearchDuration: the guaranteed search is not shorter than the longest"

@@ -9,8 +9,8 @@ use crate::objects::Malformed;
 use crate::objects::field_reader::FieldReader;
 use crate::scheduler::settings::Settings;
 
-/// Flags that decide something here.
-const DECIDING: [&str; 14] = [
+/// Flags that change the settings, see [`read`].
+const DECIDING: [&str; 15] = [
     "allow-consolidating-reclaim",
     "cpu-worker-node-label-key",
     "default-staleness-grace-period",
@@ -25,9 +25,10 @@ const DECIDING: [&str; 14] = [
     "restrict-node-scheduling",
     "scheduler-name",
     "stuck-in-releasing-threshold",
+    "use-scheduling-signatures",
 ];
 
-/// Flags that others read, or that nobody needs to.
+/// Flags that are valid but have no effect on the settings.
 const OTHERS: [&str; 23] = [
     "burst",
     "detailed-fit-errors",
@@ -146,9 +147,13 @@ mod tests {
         assert!(!settings.full_hierarchy_fairness && !settings.policy.skip_no_easier);
         assert!(!settings.policy.actions.contains(&Action::Consolidate));
         assert_eq!(settings.policy.staleness_grace, None);
+        let misspelt = Configured::read(&json!({"args": {"use-scheduling-signature": true}})).unwrap();
         assert_eq!(
-            configured.warnings,
-            ["args: restrict-node-schedulin is not a flag; did you mean restrict-node-scheduling?"]
+            [configured.warnings, misspelt.warnings].concat(),
+            [
+                "args: restrict-node-schedulin is not a flag; did you mean restrict-node-scheduling?",
+                "args: use-scheduling-signature is not a flag; did you mean use-scheduling-signatures?",
+            ]
         );
     }
 

@@ -122,7 +122,7 @@ fn depth(place: &FieldReader<'_>) -> Result<Depth, Malformed> {
     for (name, entry) in place.entries()? {
         let jobs = entry.count()?.filter(|jobs| *jobs > 0);
         let jobs = jobs.ok_or_else(|| {
-            entry.invalid("no job at all would be tried", "use a number from 1 up, or remove the line for all jobs")
+            entry.invalid("must be at least 1", "use a number from 1 up, or remove the line for all jobs")
         })?;
         let slot = match action(&entry, name)? {
             Action::Allocate => &mut depth.allocate,
@@ -201,7 +201,7 @@ mod tests {
         check(
             &json!({"queueDepthPerAction": {"allocate": 0}}),
             &expect![
-                "queueDepthPerAction.allocate: no job at all would be tried; use a number from 1 up, or remove the line for all jobs"
+                "queueDepthPerAction.allocate: must be at least 1; use a number from 1 up, or remove the line for all jobs"
             ],
         );
         check(

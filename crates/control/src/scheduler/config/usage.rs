@@ -116,7 +116,7 @@ fn window_size(place: &FieldReader<'_>) -> Result<Option<Span>, Malformed> {
 
 fn positive(place: &FieldReader<'_>) -> Result<Option<Span>, Malformed> {
     match place.span()? {
-        Some(span) if span.0 <= 0 => Err(place.invalid("time does not pass that way", "use a span such as 1m")),
+        Some(span) if span.0 <= 0 => Err(place.invalid("must be positive", "use a span such as 1m")),
         span => Ok(span),
     }
 }

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use kai_api::keys::resource;
 use kai_engine::builder::Builder;
 
-use super::nodes::Selected;
-use super::pod_partition::{Member, Roster};
+use super::nodes::ShardNodes;
+use super::pod_partition::{JobPod, PodPartition};
 use super::status;
-use crate::devices::{ClaimBook, ClaimFault, ClaimRef, Consumed, Consumer, Extended, Inventory, NodeView, Written};
+use crate::devices::{
+    ClaimFault, ClaimRef, ClaimSource, ClaimTranslator, Consumed, Consumer, Extended, Inventory, NodeView,
+};
 use crate::key::{Key, PodKey};
 use crate::objects::{Pod, Resources};
 use crate::scheduler::settings::Settings;
@@ -18,7 +20,7 @@ use crate::world::World;
 pub(crate) struct Devices<'w> {
     pub(crate) inventory: Inventory<'w>,
     /// By claim.
-    pub(crate) written: Vec<Written<'w>>,
+    pub(crate) sources: Vec<ClaimSource<'w>>,
     /// Why pods cannot be scheduled, by the number that their class carries.
     pub(crate) faults: Vec<ClaimFault>,
     consumed: BTreeMap<&'w PodKey, Consumed>,
@@ -31,8 +33,12 @@ impl std::fmt::Debug for Devices<'_> {
 }
 
 /// What devices there are; nothing if there are none and nobody claims any.
-pub(super) fn inventory<'w>(world: &'w World, nodes: &Selected<'w>, roster: &Roster<'w>) -> Option<Inventory<'w>> {
-    if world.resource_slices.is_empty() && world.resource_claims.is_empty() && !roster.traits.claim_devices {
+pub(super) fn inventory<'w>(
+    world: &'w World,
+    nodes: &ShardNodes<'w>,
+    partition: &PodPartition<'w>,
+) -> Option<Inventory<'w>> {
+    if world.resource_slices.is_empty() && world.resource_claims.is_empty() && !partition.features.resource_claims {
         return None;
     }
     let view = |facts: &super::nodes::Facts<'w>| NodeView { name: &facts.node.name, labels: &facts.node.labels };
@@ -44,8 +50,8 @@ pub(super) fn inventory<'w>(world: &'w World, nodes: &Selected<'w>, roster: &Ros
 pub(super) fn add<'w>(
     world: &'w World,
     settings: &Settings,
-    nodes: &Selected<'w>,
-    roster: &Roster<'w>,
+    nodes: &ShardNodes<'w>,
+    partition: &PodPartition<'w>,
     mut inventory: Inventory<'w>,
     builder: &mut Builder,
 ) -> Devices<'w> {
@@ -72,7 +78,7 @@ pub(super) fn add<'w>(
     };
     let mut keys = Vec::new();
     let mut consumers = Vec::new();
-    for job in &roster.jobs {
+    for job in &partition.jobs {
         for member in job.leaves.iter().flatten() {
             let extended = if backed { extended(member.pod) } else { None };
             if !member.pod.claims.is_empty() || extended.is_some() {
@@ -81,17 +87,17 @@ pub(super) fn add<'w>(
             }
         }
     }
-    let mut book = ClaimBook::new(&mut inventory, &world.resource_claims, &settings.queue_label_key);
-    let consumed = book.add(consumers);
-    let written = book.written;
+    let mut translator = ClaimTranslator::new(&mut inventory, &world.resource_claims, &settings.queue_label_key);
+    let consumed = translator.add(consumers);
+    let sources = translator.sources;
     builder.claims(inventory.columns());
     let mut faults: Vec<ClaimFault> = consumed.iter().filter_map(|consumed| consumed.fault.clone()).collect();
     faults.sort();
     faults.dedup();
-    Devices { inventory, written, faults, consumed: keys.into_iter().zip(consumed).collect() }
+    Devices { inventory, sources, faults, consumed: keys.into_iter().zip(consumed).collect() }
 }
 
-fn consumer<'w>(member: &Member<'w>, queue: &'w str, extended: Option<Extended>) -> Consumer<'w> {
+fn consumer<'w>(member: &JobPod<'w>, queue: &'w str, extended: Option<Extended>) -> Consumer<'w> {
     let pod = member.pod;
     let refs = pod.claims.iter().map(|claim| ClaimRef {
         name: &claim.name,

@@ -9,7 +9,7 @@ use kai_engine::builder::Builder;
 use kai_engine::ids::NodeFilterId;
 use kai_engine::snapshot::{NodeFilter, NodeRule};
 
-use super::nodes::{Facts, Mig, Selected};
+use super::nodes::{Facts, Mig, ShardNodes};
 use super::volumes::{Needs, Refusals};
 use crate::objects::{GpuSharing, NodeTerm, Pod, Request, Toleration};
 
@@ -129,7 +129,7 @@ impl<'t, 'w> Classes<'t, 'w> {
         pod: &'w Pod,
         claim: ClaimRule,
         volumes: &Needs,
-        nodes: &Selected<'_>,
+        nodes: &ShardNodes<'_>,
         builder: &mut Builder,
     ) -> NodeFilterId {
         let key = ClassKey {
@@ -148,7 +148,7 @@ impl<'t, 'w> Classes<'t, 'w> {
         let number = match self.table.known.binary_search_by(|(known, _)| known.borrowed().cmp(&key)) {
             Ok(at) => self.table.known[at].1,
             Err(at) => {
-                let class = self.sort(&key, &volumes.rules, nodes);
+                let class = self.classify_nodes(&key, &volumes.rules, nodes);
                 let number = u32::try_from(self.table.rows.len()).expect("classes are few");
                 self.table.rows.push(class);
                 self.table.known.insert(at, (OwnKey::of(&key), number));
@@ -166,7 +166,7 @@ impl<'t, 'w> Classes<'t, 'w> {
     }
 
     /// Sorts all nodes by the first rule they fail.
-    fn sort(&self, key: &ClassKey<'_>, volumes: &Refusals, nodes: &Selected<'_>) -> NodeFilter {
+    fn classify_nodes(&self, key: &ClassKey<'_>, volumes: &Refusals, nodes: &ShardNodes<'_>) -> NodeFilter {
         let count = nodes.list.len();
         let mut feasible = FixedBitSet::with_capacity(count);
         let mut excluded: BTreeMap<NodeRule, FixedBitSet> = BTreeMap::new();
@@ -291,7 +291,7 @@ mod tests {
             claim,
             volumes: 0,
         };
-        let class = classes.sort(&key, &Refusals::new(), &nodes);
+        let class = classes.classify_nodes(&key, &Refusals::new(), &nodes);
         let list = |set: &FixedBitSet| -> String {
             set.ones().map(|index| nodes.list[index].node.name.as_str()).collect::<Vec<_>>().join(" ")
         };

@@ -1,7 +1,7 @@
 //! What pods ask of each other: selectors become matchers, terms become inter_pod.
 //!
 //! ```text
-//!   affinity terms, spread constraints ──▶ who is sought, by which node label ──▶ topology_keys and matchers
+//!   affinity terms, spread constraints ──▶ who is query, by which node label ──▶ topology_keys and matchers
 //!   each pod: which selectors find it, what it asks itself ──▶ the matchers it is part of, its inter_pod
 //! ```
 //!
@@ -15,7 +15,7 @@ use kai_engine::ids::{PodMatcherId, TopologyKeyId};
 use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 
 use super::classes::{tolerated, wanted};
-use super::pod_partition::Roster;
+use super::pod_partition::PodPartition;
 use super::{Names, nodes};
 use crate::key::{Key, PodKey};
 use crate::objects::{LabelSelector, Namespace, NodeTerm, Pod, PodAffinityTerm, Toleration, TopologySpreadConstraint};
@@ -23,7 +23,7 @@ use crate::world::World;
 
 /// Pods that a term or constraint selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Sought<'w> {
+struct PodQuery<'w> {
     namespaces: Namespaces<'w>,
     selector: Option<&'w LabelSelector>,
 }
@@ -34,7 +34,7 @@ enum Namespaces<'w> {
     Some(BTreeSet<&'w str>),
 }
 
-impl Sought<'_> {
+impl PodQuery<'_> {
     fn finds(&self, pod: &Pod) -> bool {
         let here = match &self.namespaces {
             Namespaces::All => true,
@@ -44,27 +44,27 @@ impl Sought<'_> {
     }
 }
 
-/// Number of a [`Sought`].
-type SoughtId = usize;
+/// Number of a [`PodQuery`].
+type PodQueryId = usize;
 
-/// Who is counted.
+/// Which pods are counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who<'w> {
+enum CountedPods<'w> {
     /// Pods that all of these find.
-    Found(Vec<SoughtId>),
+    Found(Vec<PodQueryId>),
     /// Pods that want to be apart from these.
-    Avoiding(SoughtId),
+    Avoiding(PodQueryId),
     /// Pods that like these so much.
-    Liking(SoughtId, i32),
+    Liking(PodQueryId, i32),
     /// Pods that use this volume claim.
     Using(&'w Key),
 }
 
 /// Where they are counted: by a node label, on nodes that count; `None` is all of them.
-type Where<'w> = (&'w str, Option<FixedBitSet>);
+type CountedWhere<'w> = (&'w str, Option<FixedBitSet>);
 
 /// All nodes are one domain.
-const EVERYWHERE: Where<'static> = ("", None);
+const EVERYWHERE: CountedWhere<'static> = ("", None);
 
 /// What a matcher is called.
 #[derive(Clone, Debug)]
@@ -80,85 +80,86 @@ pub(crate) struct CrowdName<'w> {
 /// A pod's terms: whom they seek and by which node label.
 #[derive(Clone, Debug, Default)]
 struct Terms<'w> {
-    near: Vec<(SoughtId, &'w str)>,
-    apart: Vec<(SoughtId, &'w str)>,
-    liked: Vec<(SoughtId, &'w str, i32)>,
-    spread: Vec<(SoughtId, Where<'w>, &'w TopologySpreadConstraint)>,
+    near: Vec<(PodQueryId, &'w str)>,
+    apart: Vec<(PodQueryId, &'w str)>,
+    liked: Vec<(PodQueryId, &'w str, i32)>,
+    spread: Vec<(PodQueryId, CountedWhere<'w>, &'w TopologySpreadConstraint)>,
     /// Its volume claims that one pod may use at a time.
     alone: Vec<&'w Key>,
 }
 
 impl<'w> Terms<'w> {
     /// Those whom a pod must all be to count as near.
-    fn company(&self) -> Vec<SoughtId> {
-        let all: BTreeSet<SoughtId> = self.near.iter().map(|(sought, _)| *sought).collect();
+    fn affinity_queries(&self) -> Vec<PodQueryId> {
+        let all: BTreeSet<PodQueryId> = self.near.iter().map(|(query, _)| *query).collect();
         all.into_iter().collect()
     }
 
     /// Everybody who has to be counted for these terms.
-    fn matchers(&self) -> Vec<(Who<'w>, Where<'w>)> {
+    fn matchers(&self) -> Vec<(CountedPods<'w>, CountedWhere<'w>)> {
         let mut matchers = Vec::new();
-        matchers.extend(self.near.iter().map(|(_, key)| (Who::Found(self.company()), (*key, None))));
-        for (sought, key) in &self.apart {
-            matchers.push((Who::Found(vec![*sought]), (*key, None)));
-            matchers.push((Who::Avoiding(*sought), (*key, None)));
+        matchers.extend(self.near.iter().map(|(_, key)| (CountedPods::Found(self.affinity_queries()), (*key, None))));
+        for (query, key) in &self.apart {
+            matchers.push((CountedPods::Found(vec![*query]), (*key, None)));
+            matchers.push((CountedPods::Avoiding(*query), (*key, None)));
         }
-        for (sought, key, weight) in &self.liked {
-            matchers.push((Who::Found(vec![*sought]), (*key, None)));
-            matchers.push((Who::Liking(*sought, *weight), (*key, None)));
+        for (query, key, weight) in &self.liked {
+            matchers.push((CountedPods::Found(vec![*query]), (*key, None)));
+            matchers.push((CountedPods::Liking(*query, *weight), (*key, None)));
         }
-        matchers.extend(self.alone.iter().map(|claim| (Who::Using(claim), EVERYWHERE)));
-        matchers.extend(self.spread.iter().map(|(sought, place, _)| (Who::Found(vec![*sought]), place.clone())));
+        matchers.extend(self.alone.iter().map(|claim| (CountedPods::Using(claim), EVERYWHERE)));
+        matchers.extend(self.spread.iter().map(|(query, place, _)| (CountedPods::Found(vec![*query]), place.clone())));
         matchers
     }
 }
 
 /// Everything that pods of the shard ask of each other.
 #[derive(Default)]
-pub(super) struct Relations<'w> {
-    sought: Vec<Sought<'w>>,
+pub(super) struct InterPodIndex<'w> {
+    query: Vec<PodQuery<'w>>,
     /// Selectors by a label that everything they select has.
-    by_label: BTreeMap<(&'w str, &'w str), Vec<SoughtId>>,
+    by_label: BTreeMap<(&'w str, &'w str), Vec<PodQueryId>>,
     /// Selectors without such a label.
-    others: Vec<SoughtId>,
+    others: Vec<PodQueryId>,
     terms: BTreeMap<&'w PodKey, Terms<'w>>,
-    matchers: BTreeMap<(Who<'w>, Where<'w>), PodMatcherId>,
+    matchers: BTreeMap<(CountedPods<'w>, CountedWhere<'w>), PodMatcherId>,
 }
 
-impl<'w> Relations<'w> {
+impl<'w> InterPodIndex<'w> {
     /// Looks at everybody who is, or may get, on a node of the shard.
-    pub(super) fn survey(
+    pub(super) fn collect(
         world: &'w World,
-        nodes: &nodes::Selected<'w>,
-        roster: &Roster<'w>,
+        nodes: &nodes::ShardNodes<'w>,
+        partition: &PodPartition<'w>,
         builder: &mut Builder,
         names: &mut Names<'w>,
     ) -> Self {
-        let mut relations = Self::default();
+        let mut inter_pod = Self::default();
         let alone: BTreeSet<&Key> =
             world.volume_claims.values().filter(|claim| claim.is_for_one_pod()).map(|claim| &claim.key).collect();
-        if alone.is_empty() && !roster.traits.mind_others {
-            return relations;
+        if alone.is_empty() && !partition.features.inter_pod_rules {
+            return inter_pod;
         }
-        let mut reader = TermReader::new(world, nodes, roster, alone);
-        relations.terms = roster.pods().filter_map(|pod| Some((&pod.key, reader.terms(pod)?))).collect();
-        relations.sought = reader.sought;
-        for (id, sought) in relations.sought.iter().enumerate() {
-            match sought.selector.and_then(LabelSelector::pivot) {
-                Some(label) => relations.by_label.entry(label).or_default().push(id),
-                None => relations.others.push(id),
+        let mut reader = TermReader::new(world, nodes, partition, alone);
+        inter_pod.terms = partition.pods().filter_map(|pod| Some((&pod.key, reader.terms(pod)?))).collect();
+        inter_pod.query = reader.query;
+        for (id, query) in inter_pod.query.iter().enumerate() {
+            match query.selector.and_then(LabelSelector::pivot) {
+                Some(label) => inter_pod.by_label.entry(label).or_default().push(id),
+                None => inter_pod.others.push(id),
             }
         }
-        let wanted: BTreeSet<(Who<'w>, Where<'w>)> = relations.terms.values().flat_map(Terms::matchers).collect();
-        let mut topology_keys: BTreeMap<Where<'w>, TopologyKeyId> = BTreeMap::new();
+        let wanted: BTreeSet<(CountedPods<'w>, CountedWhere<'w>)> =
+            inter_pod.terms.values().flat_map(Terms::matchers).collect();
+        let mut topology_keys: BTreeMap<CountedWhere<'w>, TopologyKeyId> = BTreeMap::new();
         for (who, place) in wanted {
             let topology_key =
                 *topology_keys.entry(place.clone()).or_insert_with(|| builder.topology_key(domains(&place, nodes)));
-            let claim = if let Who::Using(claim) = &who { Some(*claim) } else { None };
-            names.matchers.push(CrowdName { key: place.0, selector: relations.describe(&who), claim });
-            relations.matchers.insert((who, place), builder.matcher(topology_key));
+            let claim = if let CountedPods::Using(claim) = &who { Some(*claim) } else { None };
+            names.matchers.push(CrowdName { key: place.0, selector: inter_pod.describe(&who), claim });
+            inter_pod.matchers.insert((who, place), builder.matcher(topology_key));
         }
-        relations
+        inter_pod
     }
 
     /// The inter_pod of a pod, and the matchers that it is part of.
@@ -170,28 +171,29 @@ impl<'w> Relations<'w> {
         (builder.inter_pod(self.inter_pod(pod, &found)), builder.matcher_list(self.part_of(pod, &found)))
     }
 
-    fn inter_pod(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> InterPodRules {
+    fn inter_pod(&self, pod: &'w Pod, found: &BTreeSet<PodQueryId>) -> InterPodRules {
         let mut inter_pod = InterPodRules::default();
         if let Some(terms) = self.terms.get(&pod.key) {
-            let matcher = |who: Who<'w>, key: &'w str| self.matchers[&(who, (key, None))];
-            let company = terms.company();
-            inter_pod.affinity = terms.near.iter().map(|(_, key)| matcher(Who::Found(company.clone()), key)).collect();
-            inter_pod.matches_own_affinity = company.iter().all(|sought| found.contains(sought));
+            let matcher = |who: CountedPods<'w>, key: &'w str| self.matchers[&(who, (key, None))];
+            let affinity_queries = terms.affinity_queries();
+            inter_pod.affinity =
+                terms.near.iter().map(|(_, key)| matcher(CountedPods::Found(affinity_queries.clone()), key)).collect();
+            inter_pod.matches_own_affinity = affinity_queries.iter().all(|query| found.contains(query));
             inter_pod.anti_affinity =
-                terms.apart.iter().map(|(sought, key)| matcher(Who::Found(vec![*sought]), key)).collect();
+                terms.apart.iter().map(|(query, key)| matcher(CountedPods::Found(vec![*query]), key)).collect();
             inter_pod
                 .anti_affinity
-                .extend(terms.alone.iter().map(|claim| self.matchers[&(Who::Using(claim), EVERYWHERE)]));
+                .extend(terms.alone.iter().map(|claim| self.matchers[&(CountedPods::Using(claim), EVERYWHERE)]));
             let liked = terms.liked.iter();
             let liked =
-                liked.map(|(sought, key, weight)| (matcher(Who::Found(vec![*sought]), key), i64::from(*weight)));
+                liked.map(|(query, key, weight)| (matcher(CountedPods::Found(vec![*query]), key), i64::from(*weight)));
             inter_pod.preferences = liked.collect();
-            for (sought, place, rule) in &terms.spread {
+            for (query, place, rule) in &terms.spread {
                 let spread = SpreadConstraint {
-                    matcher: self.matchers[&(Who::Found(vec![*sought]), place.clone())],
+                    matcher: self.matchers[&(CountedPods::Found(vec![*query]), place.clone())],
                     skew_max: rule.max_skew,
                     domains_min: rule.min_domains,
-                    counts_itself: found.contains(sought),
+                    counts_itself: found.contains(query),
                 };
                 if rule.required {
                     inter_pod.spread_required.push(spread)
@@ -202,44 +204,48 @@ impl<'w> Relations<'w> {
         }
         for ((who, _), matcher) in &self.matchers {
             match who {
-                Who::Avoiding(sought) if found.contains(sought) => inter_pod.existing_anti_affinity.push(*matcher),
-                Who::Liking(sought, weight) if found.contains(sought) => {
+                CountedPods::Avoiding(query) if found.contains(query) => {
+                    inter_pod.existing_anti_affinity.push(*matcher)
+                }
+                CountedPods::Liking(query, weight) if found.contains(query) => {
                     inter_pod.preferences.push((*matcher, i64::from(*weight)))
                 }
-                Who::Found(_) | Who::Avoiding(_) | Who::Liking(..) | Who::Using(_) => {}
+                CountedPods::Found(_) | CountedPods::Avoiding(_) | CountedPods::Liking(..) | CountedPods::Using(_) => {}
             }
         }
         inter_pod
     }
 
-    fn part_of(&self, pod: &'w Pod, found: &BTreeSet<SoughtId>) -> Vec<PodMatcherId> {
+    fn part_of(&self, pod: &'w Pod, found: &BTreeSet<PodQueryId>) -> Vec<PodMatcherId> {
         let own = self.terms.get(&pod.key);
-        let counts = |(who, (key, _)): &(Who<'w>, Where<'w>)| match who {
-            Who::Found(all) => all.iter().all(|sought| found.contains(sought)),
-            Who::Avoiding(sought) => own.is_some_and(|terms| terms.apart.contains(&(*sought, key))),
-            Who::Liking(sought, weight) => own.is_some_and(|terms| terms.liked.contains(&(*sought, key, *weight))),
-            Who::Using(claim) => own.is_some_and(|terms| terms.alone.contains(claim)),
+        let counts = |(who, (key, _)): &(CountedPods<'w>, CountedWhere<'w>)| match who {
+            CountedPods::Found(all) => all.iter().all(|query| found.contains(query)),
+            CountedPods::Avoiding(query) => own.is_some_and(|terms| terms.apart.contains(&(*query, key))),
+            CountedPods::Liking(query, weight) => {
+                own.is_some_and(|terms| terms.liked.contains(&(*query, key, *weight)))
+            }
+            CountedPods::Using(claim) => own.is_some_and(|terms| terms.alone.contains(claim)),
         };
         self.matchers.iter().filter(|(key, _)| counts(key)).map(|(_, matcher)| *matcher).collect()
     }
 
     /// Which selectors find the pod.
-    fn found(&self, pod: &Pod) -> BTreeSet<SoughtId> {
+    fn found(&self, pod: &Pod) -> BTreeSet<PodQueryId> {
         let by_label = pod.labels.iter().filter_map(|(key, value)| self.by_label.get(&(key.as_str(), value.as_str())));
         let candidates = by_label.flatten().chain(&self.others).copied();
-        candidates.filter(|id| self.sought[*id].finds(pod)).collect()
+        candidates.filter(|id| self.query[*id].finds(pod)).collect()
     }
 
-    fn describe(&self, who: &Who<'w>) -> String {
-        let selector = |id: &SoughtId| match self.sought[*id].selector {
+    fn describe(&self, who: &CountedPods<'w>) -> String {
+        let selector = |id: &PodQueryId| match self.query[*id].selector {
             Some(selector) if selector.requirements.is_empty() => "any labels".to_owned(),
             Some(selector) => selector.to_string(),
             None => "no labels at all".to_owned(),
         };
         match who {
-            Who::Found(all) => all.iter().map(selector).collect::<Vec<_>>().join(" and "),
-            Who::Avoiding(sought) | Who::Liking(sought, _) => selector(sought),
-            Who::Using(claim) => claim.to_string(),
+            CountedPods::Found(all) => all.iter().map(selector).collect::<Vec<_>>().join(" and "),
+            CountedPods::Avoiding(query) | CountedPods::Liking(query, _) => selector(query),
+            CountedPods::Using(claim) => claim.to_string(),
         }
     }
 }
@@ -250,25 +256,30 @@ type ReachKey<'w> =
 
 /// Gives numbers to whom terms seek.
 struct TermReader<'a, 'w> {
-    nodes: &'a nodes::Selected<'w>,
+    nodes: &'a nodes::ShardNodes<'w>,
     namespaces: Vec<(&'w str, Namespace)>,
-    sought: Vec<Sought<'w>>,
-    known: BTreeMap<Sought<'w>, SoughtId>,
+    query: Vec<PodQuery<'w>>,
+    known: BTreeMap<PodQuery<'w>, PodQueryId>,
     reach: BTreeMap<ReachKey<'w>, Vec<FixedBitSet>>,
     /// Volume claims that one pod may use at a time.
     alone: BTreeSet<&'w Key>,
 }
 
 impl<'a, 'w> TermReader<'a, 'w> {
-    fn new(world: &'w World, nodes: &'a nodes::Selected<'w>, roster: &Roster<'w>, alone: BTreeSet<&'w Key>) -> Self {
+    fn new(
+        world: &'w World,
+        nodes: &'a nodes::ShardNodes<'w>,
+        partition: &PodPartition<'w>,
+        alone: BTreeSet<&'w Key>,
+    ) -> Self {
         let mut namespaces: BTreeMap<&'w str, Namespace> =
             world.namespaces.iter().map(|(name, namespace)| (name.as_str(), namespace.clone())).collect();
-        for pod in roster.pods() {
+        for pod in partition.pods() {
             let name = pod.key.namespace.as_str();
             namespaces.entry(name).or_insert_with(|| Namespace::named(name));
         }
         let namespaces = namespaces.into_iter().collect();
-        Self { nodes, namespaces, sought: Vec::new(), known: BTreeMap::new(), reach: BTreeMap::new(), alone }
+        Self { nodes, namespaces, query: Vec::new(), known: BTreeMap::new(), reach: BTreeMap::new(), alone }
     }
 
     /// `None` if the pod asks nothing of others.
@@ -281,15 +292,15 @@ impl<'a, 'w> TermReader<'a, 'w> {
         let near = written.required_affinity.iter().map(&mut term).collect();
         let apart = written.required_anti_affinity.iter().map(&mut term).collect();
         let liked = written.preferred.iter().map(|(weight, liked)| {
-            let (sought, key) = term(liked);
-            (sought, key, *weight)
+            let (query, key) = term(liked);
+            (query, key, *weight)
         });
         let liked = liked.collect();
         let reach = self.reach(&written.topology_spread, pod);
         let mut spread = Vec::new();
         for (rule, nodes) in written.topology_spread.iter().zip(reach) {
-            let sought = self.number(at_home(pod, rule.selector.as_ref()));
-            spread.push((sought, (rule.topology_key.as_str(), Some(nodes)), rule));
+            let query = self.number(at_home(pod, rule.selector.as_ref()));
+            spread.push((query, (rule.topology_key.as_str(), Some(nodes)), rule));
         }
         Some(Terms { near, apart, liked, spread, alone })
     }
@@ -303,29 +314,29 @@ impl<'a, 'w> TermReader<'a, 'w> {
         claims.filter_map(|key| self.alone.get(&key).copied()).collect()
     }
 
-    fn number(&mut self, sought: Sought<'w>) -> SoughtId {
-        let next = self.sought.len();
-        *self.known.entry(sought).or_insert_with_key(|sought| {
-            self.sought.push(sought.clone());
+    fn number(&mut self, query: PodQuery<'w>) -> PodQueryId {
+        let next = self.query.len();
+        *self.known.entry(query).or_insert_with_key(|query| {
+            self.query.push(query.clone());
             next
         })
     }
 
-    fn whom(&mut self, term: &'w PodAffinityTerm, pod: &'w Pod) -> SoughtId {
+    fn whom(&mut self, term: &'w PodAffinityTerm, pod: &'w Pod) -> PodQueryId {
         let selector = term.selector.as_ref();
-        let sought = match &term.namespace_selector {
+        let query = match &term.namespace_selector {
             None if term.namespaces.is_empty() => at_home(pod, selector),
-            Some(all) if all.requirements.is_empty() => Sought { namespaces: Namespaces::All, selector },
+            Some(all) if all.requirements.is_empty() => PodQuery { namespaces: Namespaces::All, selector },
             by_label => {
                 let mut names: BTreeSet<&'w str> = term.namespaces.iter().map(String::as_str).collect();
                 let selected = |(_, namespace): &&(&'w str, Namespace)| {
                     by_label.as_ref().is_some_and(|selector| selector.selects(&namespace.labels))
                 };
                 names.extend(self.namespaces.iter().filter(selected).map(|(name, _)| *name));
-                Sought { namespaces: Namespaces::Some(names), selector }
+                PodQuery { namespaces: Namespaces::Some(names), selector }
             }
         };
-        self.number(sought)
+        self.number(query)
     }
 
     /// The nodes that count for each constraint: those with the labels of all constraints of its kind that its
@@ -349,12 +360,12 @@ impl<'a, 'w> TermReader<'a, 'w> {
 }
 
 /// Pods of the pod's own namespace.
-fn at_home<'w>(pod: &'w Pod, selector: Option<&'w LabelSelector>) -> Sought<'w> {
-    Sought { namespaces: Namespaces::Some(BTreeSet::from([pod.key.namespace.as_str()])), selector }
+fn at_home<'w>(pod: &'w Pod, selector: Option<&'w LabelSelector>) -> PodQuery<'w> {
+    PodQuery { namespaces: Namespaces::Some(BTreeSet::from([pod.key.namespace.as_str()])), selector }
 }
 
 /// The domain of each node, numbered by label value.
-fn domains((key, counted): &Where<'_>, nodes: &nodes::Selected<'_>) -> Vec<Option<u32>> {
+fn domains((key, counted): &CountedWhere<'_>, nodes: &nodes::ShardNodes<'_>) -> Vec<Option<u32>> {
     if *key == EVERYWHERE.0 {
         return vec![Some(0); nodes.list.len()];
     }

@@ -13,13 +13,13 @@ use kai_engine::units::{Span, Timestamp};
 
 use super::claims::Devices;
 use super::classes::{ClaimRule, ClassTable, Classes};
-use super::inter_pod::Relations;
+use super::inter_pod::InterPodIndex;
 use super::numa::Zones;
-use super::pod_partition::{Charge, Member, Members, Roster};
+use super::pod_partition::{Charge, JobPod, JobPods, PodPartition};
 use super::shapes::{ExtraColumn, Shapes};
-use super::signatures::{Alike, Signatures};
+use super::signatures::{LastPodMemo, Signatures};
 use super::status::is_placed;
-use super::sub_group_tree::{Branch, Limb};
+use super::sub_group_tree::{InnerGroup, TreeChild};
 use super::topologies::Topologies;
 use super::volumes::{RuleTable, Volumes};
 use super::{Names, nodes};
@@ -32,15 +32,15 @@ use crate::world::World;
 struct Maker<'a, 'w> {
     world: &'w World,
     settings: &'a Settings,
-    nodes: &'a nodes::Selected<'w>,
+    nodes: &'a nodes::ShardNodes<'w>,
     columns: &'a [ExtraColumn<'w>],
     devices: BTreeMap<(NodeId, &'w str), DeviceId>,
     topologies: Topologies<'w>,
     classes: Classes<'a, 'w>,
     shapes: Shapes<'w>,
     signatures: &'a mut Signatures,
-    alike: Alike<'w>,
-    relations: Relations<'w>,
+    last_pod: LastPodMemo<'w>,
+    inter_pod: InterPodIndex<'w>,
     volumes: Volumes<'a, 'w>,
     zones: Zones<'w>,
     claims: Option<&'a Devices<'w>>,
@@ -64,13 +64,13 @@ pub(super) struct Added {
     pub(super) classes: Vec<u32>,
 }
 
-/// Adds all jobs of the roster.
+/// Adds all jobs of the shard.
 #[expect(clippy::too_many_arguments, reason = "the last step brings together what the others made")]
 pub(super) fn add<'w>(
     world: &'w World,
     settings: &Settings,
-    nodes: &nodes::Selected<'w>,
-    roster: &Roster<'w>,
+    nodes: &nodes::ShardNodes<'w>,
+    partition: &PodPartition<'w>,
     columns: &[ExtraColumn<'w>],
     queues: &BTreeMap<&'w str, QueueId>,
     topologies: Topologies<'w>,
@@ -80,11 +80,11 @@ pub(super) fn add<'w>(
     builder: &mut Builder,
     names: &mut Names<'w>,
 ) -> Added {
-    let devices = devices(roster, builder, names);
-    let legacy = legacy_mig_nodes(nodes, roster);
-    let relations = Relations::survey(world, nodes, roster, builder, names);
+    let devices = devices(partition, builder, names);
+    let legacy = legacy_mig_nodes(nodes, partition);
+    let inter_pod = InterPodIndex::collect(world, nodes, partition, builder, names);
     let mut volumes = Volumes::new(world, nodes, &mut tables.volume_rules);
-    add_bystanders(roster, &relations, &mut volumes, builder, names);
+    add_bystanders(partition, &inter_pod, &mut volumes, builder, names);
     let mut maker = Maker {
         world,
         settings,
@@ -95,21 +95,21 @@ pub(super) fn add<'w>(
         classes: Classes::new(&mut tables.classes, legacy, settings.restrict_node_scheduling),
         shapes: Shapes::default(),
         signatures: &mut tables.signatures,
-        alike: Alike::default(),
-        relations,
+        last_pod: LastPodMemo::default(),
+        inter_pod,
         volumes,
         zones,
         claims,
         builder,
         names,
     };
-    if !roster.sharing.is_empty() {
-        maker.stand_in(&roster.sharing);
+    if !partition.non_job_gpu_sharers.is_empty() {
+        maker.add_gpu_sharer_job(&partition.non_job_gpu_sharers);
     }
     let mut faults = Vec::new();
     let standard = PriorityClass::global_default_value(&world.priority_classes);
-    for job in &roster.jobs {
-        if let Some(fault) = &job.plan.fault {
+    for job in &partition.jobs {
+        if let Some(fault) = &job.tree.fault {
             faults.push((maker.names.jobs.len(), fault.clone()));
         }
         let queue = queues.get(job.group.queue.as_str()).copied();
@@ -123,12 +123,13 @@ pub(super) fn add<'w>(
 
 /// Every shared GPU that somebody holds, by node and name.
 fn devices<'w>(
-    roster: &Roster<'w>,
+    partition: &PodPartition<'w>,
     builder: &mut Builder,
     names: &mut Names<'w>,
 ) -> BTreeMap<(NodeId, &'w str), DeviceId> {
     let mut devices: BTreeMap<(NodeId, &str), DeviceId> = BTreeMap::new();
-    let members = roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&roster.sharing);
+    let members =
+        partition.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&partition.non_job_gpu_sharers);
     for member in members {
         let Some(node) = member.node else { continue };
         devices.extend(member.gpu_groups.iter().map(|group| ((node, *group), DeviceId(0))));
@@ -140,15 +141,15 @@ fn devices<'w>(
     devices
 }
 
-fn legacy_mig_nodes(nodes: &nodes::Selected<'_>, roster: &Roster<'_>) -> FixedBitSet {
+fn legacy_mig_nodes(nodes: &nodes::ShardNodes<'_>, partition: &PodPartition<'_>) -> FixedBitSet {
     let mut set = FixedBitSet::with_capacity(nodes.list.len());
-    if !roster.traits.ask_for_more {
+    if !partition.features.extended_resources {
         return set;
     }
-    for (index, loose) in roster.loose.iter().enumerate() {
-        set.set(index, loose.iter().any(|loose| loose.pod.request.legacy_mig));
+    for (index, non_job_pod) in partition.non_job_pods.iter().enumerate() {
+        set.set(index, non_job_pod.iter().any(|non_job_pod| non_job_pod.pod.request.legacy_mig));
     }
-    for member in roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten()) {
+    for member in partition.jobs.iter().flat_map(|job| job.leaves.iter().flatten()) {
         if let Some(node) =
             member.node.filter(|_| member.pod.request.legacy_mig && super::status::holds_room(member.status))
         {
@@ -160,24 +161,24 @@ fn legacy_mig_nodes(nodes: &nodes::Selected<'_>, roster: &Roster<'_>) -> FixedBi
 
 /// Adds pods that belong to no job, but that others mind or whose volumes count.
 fn add_bystanders<'w>(
-    roster: &Roster<'w>,
-    relations: &Relations<'w>,
+    partition: &PodPartition<'w>,
+    inter_pod: &InterPodIndex<'w>,
     volumes: &mut Volumes<'_, 'w>,
     builder: &mut Builder,
     names: &mut Names<'w>,
 ) {
-    for (index, loose) in roster.loose.iter().enumerate() {
-        for loose in loose.iter().filter(|loose| loose.charge != Charge::Elsewhere) {
-            let (_, matchers) = relations.of(loose.pod, builder);
-            let volumes = volumes.of(loose.pod, builder).taken;
+    for (index, non_job_pod) in partition.non_job_pods.iter().enumerate() {
+        for non_job_pod in non_job_pod.iter().filter(|non_job_pod| non_job_pod.charge != Charge::Elsewhere) {
+            let (_, matchers) = inter_pod.of(non_job_pod.pod, builder);
+            let volumes = volumes.of(non_job_pod.pod, builder).taken;
             if matchers.is_some() || volumes.is_some() {
                 builder.unmanaged_pod(UnmanagedPod {
                     node: NodeId::at(index),
                     matchers,
                     volumes,
-                    releasing: loose.leaving,
+                    releasing: non_job_pod.leaving,
                 });
-                names.unmanaged_pods.push(&loose.pod.key);
+                names.unmanaged_pods.push(&non_job_pod.pod.key);
             }
         }
     }
@@ -185,7 +186,7 @@ fn add_bystanders<'w>(
 
 impl<'w> Maker<'_, 'w> {
     /// A job that is never scheduled nor evicted, for pods that hold shared GPUs and belong to no job here.
-    fn stand_in(&mut self, members: &[Member<'w>]) {
+    fn add_gpu_sharer_job(&mut self, members: &[JobPod<'w>]) {
         let tasks = members.iter().map(|member| self.task(member, false).0).collect();
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
         self.names.pod_sets.push("");
@@ -207,9 +208,9 @@ impl<'w> Maker<'_, 'w> {
         });
     }
 
-    fn job(&mut self, job: &Members<'w>, queue: Option<QueueId>, value: i32) {
+    fn job(&mut self, job: &JobPods<'w>, queue: Option<QueueId>, value: i32) {
         let mut leaves = Vec::new();
-        let root = self.group(job, &job.plan.root, &mut Vec::new(), &mut leaves);
+        let root = self.group(job, &job.tree.root, &mut Vec::new(), &mut leaves);
         let group = job.group;
         self.names.jobs.push(Some(&group.key));
         let signature = self.signatures.job(leaves);
@@ -232,8 +233,8 @@ impl<'w> Maker<'_, 'w> {
     /// `above` holds the constraints of the groups around this one.
     fn group(
         &mut self,
-        job: &Members<'w>,
-        branch: &Branch<'w>,
+        job: &JobPods<'w>,
+        branch: &InnerGroup<'w>,
         above: &mut Vec<Option<&'w TopologyConstraint>>,
         leaves: &mut Vec<u32>,
     ) -> GroupRow {
@@ -242,9 +243,9 @@ impl<'w> Maker<'_, 'w> {
         let members = branch
             .members
             .iter()
-            .map(|limb| match limb {
-                Limb::Branch(inner) => MemberRow::Group(self.group(job, inner, above, leaves)),
-                Limb::Leaf { index, min, constraint } => {
+            .map(|child| match child {
+                TreeChild::InnerGroup(inner) => MemberRow::Group(self.group(job, inner, above, leaves)),
+                TreeChild::Leaf { index, min, constraint } => {
                     MemberRow::PodSet(self.pod_set(job, *index, *min, *constraint, above, leaves))
                 }
             })
@@ -255,37 +256,37 @@ impl<'w> Maker<'_, 'w> {
 
     fn pod_set(
         &mut self,
-        job: &Members<'w>,
+        job: &JobPods<'w>,
         index: usize,
         min: u32,
         constraint: Option<&'w TopologyConstraint>,
         above: &[Option<&'w TopologyConstraint>],
         leaves: &mut Vec<u32>,
     ) -> PodSetRow {
-        let mut members: Vec<&Member<'w>> = job.leaves[index].iter().collect();
+        let mut members: Vec<&JobPod<'w>> = job.leaves[index].iter().collect();
         members.sort_by_cached_key(|member| task_order(member.pod, self.settings.task_order));
         let around = [constraint].into_iter().chain(above.iter().rev().copied());
         let mut tasks: Vec<TaskRow> = Vec::with_capacity(members.len());
         let mut numbers: Vec<u32> = Vec::new();
         for member in &members {
-            let (task, rules) = self.task(member, job.plan.fault.is_some());
+            let (task, rules) = self.task(member, job.tree.fault.is_some());
             if !is_placed(member.status) {
-                numbers.push(self.signatures.pod(member.pod, &task, rules, self.world, &mut self.alike));
+                numbers.push(self.signatures.pod(member.pod, &task, rules, self.world, &mut self.last_pod));
             }
             tasks.push(task);
         }
         leaves.push(self.signatures.leaf(around, numbers));
-        self.names.pod_sets.push(job.plan.leaves[index]);
+        self.names.pod_sets.push(job.tree.leaves[index]);
         self.names.tasks.extend(members.iter().map(|member| &member.pod.key));
         let min = min_of_the_living(min, &tasks);
         PodSetRow { min, constraint: self.topologies.constraint(constraint, self.builder, self.names), tasks }
     }
 
     /// A pod's row, and the number of the rules that its volumes make.
-    fn task(&mut self, member: &Member<'w>, held_back: bool) -> (TaskRow, u32) {
-        let Member { pod, status, node, gpu_groups, .. } = member;
+    fn task(&mut self, member: &JobPod<'w>, held_back: bool) -> (TaskRow, u32) {
+        let JobPod { pod, status, node, gpu_groups, .. } = member;
         let ports = pod.host_ports.iter().map(|port| self.builder.port(*port)).collect();
-        let (inter_pod, matchers) = self.relations.of(pod, self.builder);
+        let (inter_pod, matchers) = self.inter_pod.of(pod, self.builder);
         let volumes = self.volumes.of(pod, self.builder);
         let devices = gpu_groups.iter().filter_map(|group| Some(self.devices[&((*node)?, *group)])).collect();
         let claimed = self.claims.and_then(|claims| claims.of(&pod.key));

@@ -13,7 +13,7 @@ mod classes;
 mod incremental;
 mod inter_pod;
 mod jobs;
-mod lookup;
+mod name_index;
 mod nodes;
 mod numa;
 mod pod_partition;
@@ -26,7 +26,7 @@ mod topologies;
 mod volumes;
 
 pub(crate) use claims::Devices;
-pub(crate) use incremental::Memory;
+pub(crate) use incremental::IncrementalSnapshot;
 pub(crate) use inter_pod::CrowdName;
 pub(crate) use volumes::zones_of;
 
@@ -127,10 +127,15 @@ pub(crate) fn lower<'w>(world: &'w World, settings: &Settings, usage: &Usage, no
 }
 
 /// Makes the snapshot, and remembers what helps to make the next one.
-pub(crate) fn remember(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) -> Memory {
+pub(crate) fn lower_incremental(
+    world: &World,
+    settings: &Settings,
+    usage: &Usage,
+    now: Timestamp,
+) -> IncrementalSnapshot {
     let mut tables = Tables::default();
     let (lowered, classes) = lower_into(world, settings, usage, now, &mut tables);
-    Memory::of(lowered, tables, classes, world, settings)
+    IncrementalSnapshot::from_full(lowered, tables, classes, world, settings)
 }
 
 /// Makes the snapshot. Answers also with the number of each class in the tables.
@@ -143,12 +148,12 @@ fn lower_into<'w>(
 ) -> (Lowered<'w>, Vec<u32>) {
     let queues = queues::select(world, settings);
     let mut nodes = nodes::select(world, settings);
-    let roster = pod_partition::call(world, settings, &nodes, now);
-    let inventory = claims::inventory(world, &nodes, &roster);
+    let partition = pod_partition::partition(world, settings, &nodes, now);
+    let inventory = claims::inventory(world, &nodes, &partition);
     if let Some(inventory) = &inventory {
         nodes.count_devices(inventory);
     }
-    let columns = shapes::columns(&nodes, &roster, inventory.as_ref());
+    let columns = shapes::columns(&nodes, &partition, inventory.as_ref());
 
     let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());
     let mut names = Names {
@@ -157,18 +162,18 @@ fn lower_into<'w>(
         ..Names::default()
     };
     let mut problems = queues.problems;
-    problems.extend(roster.problems.iter().cloned());
+    problems.extend(partition.problems.iter().cloned());
     let queue_ids = queues::add(queues.rows, usage, now, &mut builder, &mut names);
-    nodes::add(&nodes, &roster, &columns, settings, &mut builder);
-    let devices = inventory.map(|inventory| claims::add(world, settings, &nodes, &roster, inventory, &mut builder));
-    let zones = numa::add(world, settings, &nodes, &roster, &columns, &mut builder);
+    nodes::add(&nodes, &partition, &columns, settings, &mut builder);
+    let devices = inventory.map(|inventory| claims::add(world, settings, &nodes, &partition, inventory, &mut builder));
+    let zones = numa::add(world, settings, &nodes, &partition, &columns, &mut builder);
     names.zones.clone_from(zones.names());
     let topologies = Topologies::add(world, &nodes, &mut builder, &mut names);
     let added = jobs::add(
         world,
         settings,
         &nodes,
-        &roster,
+        &partition,
         &columns,
         &queue_ids,
         topologies,
@@ -187,7 +192,7 @@ fn lower_into<'w>(
     }
     problems.sort_by_cached_key(|problem| problem.object.to_string());
     let snapshot = Cow::Owned(builder.finish());
-    let lowered = Lowered { snapshot, names, faults: added.faults, effects: roster.effects, problems, devices };
+    let lowered = Lowered { snapshot, names, faults: added.faults, effects: partition.effects, problems, devices };
     (lowered, added.classes)
 }
 

@@ -7,8 +7,8 @@ use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 use kai_engine::units::{GPU, ResourceQuantities};
 
 use super::in_shard;
-use super::lookup::Lookup;
-use super::pod_partition::{Charge, Loose, Roster};
+use super::name_index::NameIndex;
+use super::pod_partition::{Charge, NonJobPod, PodPartition};
 use super::shapes::{ExtraColumn, quota_gpu, vector};
 use crate::devices::Inventory;
 use crate::objects::{Node, PRESSURES};
@@ -17,14 +17,14 @@ use crate::world::World;
 use kai_api::keys::{node_label, resource};
 
 /// Nodes in name order, which is the order of their ids.
-pub(super) struct Selected<'w> {
+pub(super) struct ShardNodes<'w> {
     pub(super) list: Vec<Facts<'w>>,
-    lookup: Lookup<'w>,
+    lookup: NameIndex<'w>,
 }
 
-impl<'w> Selected<'w> {
+impl<'w> ShardNodes<'w> {
     fn new(list: Vec<Facts<'w>>) -> Self {
-        let lookup = Lookup::new(list.iter().map(|facts| facts.node.name.as_str()).collect());
+        let lookup = NameIndex::new(list.iter().map(|facts| facts.node.name.as_str()).collect());
         Self { list, lookup }
     }
 
@@ -48,7 +48,7 @@ impl<'w> Selected<'w> {
     }
 
     /// The same nodes again.
-    pub(super) fn again(world: &'w World, traits: &[Option<Traits>]) -> Self {
+    pub(super) fn from_cached(world: &'w World, traits: &[Option<Traits>]) -> Self {
         let nodes = world.nodes.values().zip(traits);
         Self::new(nodes.filter_map(|(node, traits)| Some(Facts { node, traits: (*traits)? })).collect())
     }
@@ -93,7 +93,7 @@ pub(super) enum Mig {
     Mixed,
 }
 
-pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> {
+pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> ShardNodes<'w> {
     let list = world
         .nodes
         .values()
@@ -101,7 +101,7 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> 
         .map(|node| facts(node, settings))
         .filter(|facts| !settings.restrict_node_scheduling || facts.cpu_worker || facts.gpu_worker)
         .collect();
-    Selected::new(list)
+    ShardNodes::new(list)
 }
 
 fn facts<'w>(node: &'w Node, settings: &Settings) -> Facts<'w> {
@@ -144,13 +144,13 @@ fn unfit(node: &Node) -> Option<NodeRule> {
 }
 
 pub(super) fn add(
-    nodes: &Selected<'_>,
-    roster: &Roster<'_>,
+    nodes: &ShardNodes<'_>,
+    partition: &PodPartition<'_>,
     columns: &[ExtraColumn<'_>],
     settings: &Settings,
     builder: &mut Builder,
 ) {
-    for (facts, loose) in nodes.list.iter().zip(&roster.loose) {
+    for (facts, non_job_pod) in nodes.list.iter().zip(&partition.non_job_pods) {
         let mut allocatable = vector(&facts.node.allocatable, columns);
         allocatable[GPUS] += i64::from(facts.claimed_gpus) * GPU;
         let mut row = NodeRow {
@@ -158,7 +158,7 @@ pub(super) fn add(
             device_memory: facts.device_memory.unwrap_or(DEVICE_MEMORY_DEFAULT),
             ..NodeRow::idle(allocatable)
         };
-        for pod in loose {
+        for pod in non_job_pod {
             hold(&mut row, pod, columns, builder);
         }
         if settings.restrict_node_scheduling && !facts.gpu_worker {
@@ -175,27 +175,27 @@ fn capacity_gpus(allocatable: &[i64], columns: &[ExtraColumn<'_>]) -> i64 {
 }
 
 /// Books a pod that belongs to no job. What the node has none of is not charged: it comes from elsewhere.
-fn hold(row: &mut NodeRow, loose: &Loose<'_>, columns: &[ExtraColumn<'_>], builder: &mut Builder) {
-    let request = &loose.pod.request;
-    if loose.foreign {
+fn hold(row: &mut NodeRow, non_job_pod: &NonJobPod<'_>, columns: &[ExtraColumn<'_>], builder: &mut Builder) {
+    let request = &non_job_pod.pod.request;
+    if non_job_pod.foreign {
         let resources = &request.resources;
         row.other_schedulers_requested +=
             ResourceQuantities::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
     }
-    if loose.charge == Charge::Elsewhere {
+    if non_job_pod.charge == Charge::Elsewhere {
         return;
     }
     let mut amounts = vector(&request.resources, columns);
-    if loose.charge == Charge::AllButGpus || request.is_mig() {
+    if non_job_pod.charge == Charge::AllButGpus || request.is_mig() {
         amounts[GPUS] = 0;
     }
     for (index, amount) in amounts.into_iter().enumerate().filter(|(index, _)| row.allocatable[*index] != 0) {
         row.unmanaged_used[index] += amount;
-        if loose.leaving {
+        if non_job_pod.leaving {
             row.unmanaged_releasing[index] += amount;
         }
     }
-    row.ports.extend(loose.pod.host_ports.iter().map(|port| builder.port(*port)));
+    row.ports.extend(non_job_pod.pod.host_ports.iter().map(|port| builder.port(*port)));
 }
 
 /// The fixed part of a resource vector.

@@ -12,8 +12,8 @@ use kai_engine::snapshot::{
     ZoneAllocation,
 };
 
-use super::nodes::Selected;
-use super::pod_partition::{Member, Roster};
+use super::nodes::ShardNodes;
+use super::pod_partition::{JobPod, PodPartition};
 use super::shapes::{ExtraColumn, vector};
 use super::status;
 use crate::objects::{BindRequest, NumaPolicy, NumaScope as Scope, Pod, Request, Resources, ZoneAmount};
@@ -32,8 +32,8 @@ pub(super) struct Zones<'w> {
 pub(super) fn add<'w>(
     world: &'w World,
     settings: &Settings,
-    nodes: &Selected<'w>,
-    roster: &Roster<'w>,
+    nodes: &ShardNodes<'w>,
+    partition: &PodPartition<'w>,
     columns: &[ExtraColumn<'w>],
     builder: &mut Builder,
 ) -> Zones<'w> {
@@ -64,15 +64,15 @@ pub(super) fn add<'w>(
                 })
                 .collect(),
         };
-        for loose in &roster.loose[index] {
-            for share in zones.shares(node, known(loose.pod, None), columns) {
+        for non_job_pod in &partition.non_job_pods[index] {
+            for share in zones.shares(node, known(non_job_pod.pod, None), columns) {
                 let zone = &mut row.zones[share.zone as usize];
-                let column = if loose.leaving { &mut zone.unmanaged_releasing } else { &mut zone.unmanaged_used };
+                let column = if non_job_pod.leaving { &mut zone.unmanaged_releasing } else { &mut zone.unmanaged_used };
                 column[share.column as usize] += share.amount;
             }
         }
         if !numa.reconstruct_available {
-            trust(&mut row, topology, columns, held(&zones, node, roster, columns));
+            trust(&mut row, topology, columns, held(&zones, node, partition, columns));
         }
         builder.zones(node, row);
     }
@@ -99,8 +99,13 @@ fn trust(
 }
 
 /// What members of jobs hold of a node's zones.
-fn held(zones: &Zones<'_>, node: NodeId, roster: &Roster<'_>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneAllocation> {
-    let members = roster.jobs.iter().flat_map(|job| job.leaves.iter().flatten());
+fn held(
+    zones: &Zones<'_>,
+    node: NodeId,
+    partition: &PodPartition<'_>,
+    columns: &[ExtraColumn<'_>],
+) -> Vec<ZoneAllocation> {
+    let members = partition.jobs.iter().flat_map(|job| job.leaves.iter().flatten());
     let here = members.filter(|member| member.node == Some(node) && status::holds_room(member.status));
     here.flat_map(|member| zones.held_by(member, columns)).collect()
 }
@@ -122,7 +127,7 @@ impl<'w> Zones<'w> {
     }
 
     /// What a member of a job holds of its node's zones.
-    pub(super) fn held_by(&self, member: &Member<'_>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneAllocation> {
+    pub(super) fn held_by(&self, member: &JobPod<'_>, columns: &[ExtraColumn<'_>]) -> Vec<ZoneAllocation> {
         match member.node {
             Some(node) if self.names.contains_key(&node) && status::holds_room(member.status) => {
                 self.shares(node, known(member.pod, member.request), columns)

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kai_api::keys::label;
+use kai_api::keys::{label, name};
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::Status;
 use kai_engine::units::Timestamp;
 
-use super::sub_group_tree::Plan;
+use super::sub_group_tree::SubGroupTree;
 use super::{in_shard, nodes, status};
 use crate::key::{GroupKey, PodKey};
 use crate::kinds::ObjectId;
@@ -17,50 +17,47 @@ use crate::scheduler::reasons::{ProblemReason, StaleBindRequest};
 use crate::scheduler::settings::Settings;
 use crate::world::World;
 
-/// `app` label of pods that only wake the autoscaler.
-const SCALING_APP: &str = "scaling-pod";
-
 /// All pods that matter, sorted into where they matter.
-pub(super) struct Roster<'w> {
+pub(super) struct PodPartition<'w> {
     /// Pod groups of the shard with their pods, in name order.
-    pub(super) jobs: Vec<Members<'w>>,
+    pub(super) jobs: Vec<JobPods<'w>>,
     /// Pods outside of jobs, by node.
-    pub(super) loose: Vec<Vec<Loose<'w>>>,
+    pub(super) non_job_pods: Vec<Vec<NonJobPod<'w>>>,
     /// Pods outside of jobs that hold shared GPUs on a node: they are accounted for like members of a job.
-    pub(super) sharing: Vec<Member<'w>>,
+    pub(super) non_job_gpu_sharers: Vec<JobPod<'w>>,
     pub(super) effects: Vec<Effect>,
     pub(super) problems: Vec<Problem>,
-    pub(super) traits: Traits,
+    pub(super) features: FeaturesInUse,
 }
 
 /// What any of the pods has: what none of them has need not be looked for again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Traits {
+pub(super) struct FeaturesInUse {
     /// Resources beside CPU, memory and GPUs, such as MIG profiles.
-    pub(super) ask_for_more: bool,
-    pub(super) claim_devices: bool,
+    pub(super) extended_resources: bool,
+    pub(super) resource_claims: bool,
     /// Rules about other pods.
-    pub(super) mind_others: bool,
+    pub(super) inter_pod_rules: bool,
 }
 
-impl Traits {
+impl FeaturesInUse {
     fn note(&mut self, pod: &Pod) {
-        self.ask_for_more |= !pod.request.resources.scalars.is_empty();
-        self.claim_devices |= !pod.claims.is_empty();
-        self.mind_others |= pod.inter_pod.is_some();
+        self.extended_resources |= !pod.request.resources.scalars.is_empty();
+        self.resource_claims |= !pod.claims.is_empty();
+        self.inter_pod_rules |= pod.inter_pod.is_some();
     }
 }
 
 /// A job with its pods, by leaf of its tree.
-pub(super) struct Members<'w> {
+pub(super) struct JobPods<'w> {
     pub(super) group: &'w PodGroup,
-    pub(super) plan: Plan<'w>,
-    pub(super) leaves: Vec<Vec<Member<'w>>>,
+    pub(super) tree: SubGroupTree<'w>,
+    pub(super) leaves: Vec<Vec<JobPod<'w>>>,
 }
 
 /// A pod of a job.
 #[derive(Clone)]
-pub(super) struct Member<'w> {
+pub(super) struct JobPod<'w> {
     pub(super) pod: &'w Pod,
     pub(super) status: Status,
     pub(super) node: Option<NodeId>,
@@ -71,7 +68,7 @@ pub(super) struct Member<'w> {
 }
 
 /// A pod outside of jobs that takes up room on a node.
-pub(super) struct Loose<'w> {
+pub(super) struct NonJobPod<'w> {
     pub(super) pod: &'w Pod,
     pub(super) leaving: bool,
     /// Belongs to another scheduler, so that what it asks for is not divided among queues.
@@ -79,22 +76,22 @@ pub(super) struct Loose<'w> {
     pub(super) charge: Charge,
 }
 
-/// What a loose pod is charged for.
+/// What a non_job_pod pod is charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
     Everything,
     /// It holds a whole GPU on behalf of the pods that share it; these are charged for the GPU instead.
     AllButGpus,
-    /// It is charged as one of [`Roster::sharing`].
+    /// It is charged as one of [`PodPartition::non_job_gpu_sharers`].
     Elsewhere,
 }
 
-impl<'w> Roster<'w> {
+impl<'w> PodPartition<'w> {
     /// All pods that matter; those that share GPUs outside of jobs come twice.
     pub(super) fn pods(&self) -> impl Iterator<Item = &'w Pod> {
-        let members = self.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&self.sharing);
-        let loose = self.loose.iter().flatten().map(|loose| loose.pod);
-        members.map(|member| member.pod).chain(loose)
+        let members = self.jobs.iter().flat_map(|job| job.leaves.iter().flatten()).chain(&self.non_job_gpu_sharers);
+        let non_job_pod = self.non_job_pods.iter().flatten().map(|non_job_pod| non_job_pod.pod);
+        members.map(|member| member.pod).chain(non_job_pod)
     }
 
     /// Requests of all pods that matter.
@@ -104,42 +101,42 @@ impl<'w> Roster<'w> {
 }
 
 /// Calls everybody.
-pub(super) fn call<'w>(
+pub(super) fn partition<'w>(
     world: &'w World,
     settings: &Settings,
-    nodes: &nodes::Selected<'w>,
+    nodes: &nodes::ShardNodes<'w>,
     now: Timestamp,
-) -> Roster<'w> {
-    call_some(world, world.pod_groups.values(), world.pods.values(), settings, nodes, now)
+) -> PodPartition<'w> {
+    partition_subset(world, world.pod_groups.values(), world.pods.values(), settings, nodes, now)
 }
 
 /// Calls these pods, in name order, with all pod groups that they may belong to.
-pub(super) fn call_some<'w>(
+pub(super) fn partition_subset<'w>(
     world: &'w World,
     groups: impl Iterator<Item = &'w PodGroup>,
     pods: impl Iterator<Item = &'w Pod>,
     settings: &Settings,
-    nodes: &nodes::Selected<'w>,
+    nodes: &nodes::ShardNodes<'w>,
     now: Timestamp,
-) -> Roster<'w> {
-    let mut finger = Finger::default();
-    let mut roster = Roster {
+) -> PodPartition<'w> {
+    let mut cursor = JobCursor::default();
+    let mut partition = PodPartition {
         jobs: jobs(groups, settings),
-        loose: nodes.list.iter().map(|_| Vec::new()).collect(),
-        sharing: Vec::new(),
+        non_job_pods: nodes.list.iter().map(|_| Vec::new()).collect(),
+        non_job_gpu_sharers: Vec::new(),
         effects: Vec::new(),
         problems: Vec::new(),
-        traits: Traits::default(),
+        features: FeaturesInUse::default(),
     };
-    let requests = live_requests(world, settings, nodes, &mut roster.effects);
+    let requests = pending_bind_requests(world, settings, nodes, &mut partition.effects);
     for pod in pods {
-        roster.traits.note(pod);
+        partition.features.note(pod);
         let request = requests.get(&pod.key).copied();
         let (request, outlived) = match request {
             Some(request) if !request.is_for(pod) => (None, Some(request)),
             request => (request, None),
         };
-        roster.effects.extend(outlived.map(|request| Effect::DeleteBindRequest {
+        partition.effects.extend(outlived.map(|request| Effect::DeleteBindRequest {
             request: request.key.clone(),
             why: StaleBindRequest::EarlierPod,
         }));
@@ -147,39 +144,39 @@ pub(super) fn call_some<'w>(
             continue;
         };
         let member = member(pod, status, request, nodes);
-        if let Some((job, leaf)) = seat(&member, settings, &mut finger, &mut roster) {
-            roster.jobs[job].leaves[leaf].push(member);
-        } else if let Some((node, loose)) = loose(&member, settings) {
-            if loose.charge == Charge::Elsewhere {
-                roster.sharing.push(member);
+        if let Some((job, leaf)) = find_leaf(&member, settings, &mut cursor, &mut partition) {
+            partition.jobs[job].leaves[leaf].push(member);
+        } else if let Some((node, non_job_pod)) = non_job_pod(&member, settings) {
+            if non_job_pod.charge == Charge::Elsewhere {
+                partition.non_job_gpu_sharers.push(member);
             }
-            roster.loose[node.index()].push(loose);
+            partition.non_job_pods[node.index()].push(non_job_pod);
         }
     }
-    roster
+    partition
 }
 
 /// What a pod is that belongs to no job, if it takes up room.
-fn loose<'w>(member: &Member<'w>, settings: &Settings) -> Option<(NodeId, Loose<'w>)> {
-    let Member { pod, status, node, gpu_groups, .. } = member;
+fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, NonJobPod<'w>)> {
+    let JobPod { pod, status, node, gpu_groups, .. } = member;
     let node = node.filter(|_| status::holds_room(*status))?;
     let app = pod.labels.get(label::APP).map(String::as_str);
     let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
-    let loose = Loose {
+    let non_job_pod = NonJobPod {
         pod,
         leaving: *status == Status::Releasing,
-        foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(SCALING_APP),
+        foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(name::SCALING_POD),
         charge: match (!gpu_groups.is_empty(), reserves_gpu) {
             (true, _) => Charge::Elsewhere,
             (false, true) => Charge::AllButGpus,
             (false, false) => Charge::Everything,
         },
     };
-    Some((node, loose))
+    Some((node, non_job_pod))
 }
 
 /// The pod group that a pod of ours names.
-pub(super) fn claim<'w>(pod: &'w Pod, settings: &Settings) -> Option<&'w str> {
+pub(super) fn pod_group_named_by<'w>(pod: &'w Pod, settings: &Settings) -> Option<&'w str> {
     if pod.scheduler != settings.scheduler_name {
         return None;
     }
@@ -189,18 +186,18 @@ pub(super) fn claim<'w>(pod: &'w Pod, settings: &Settings) -> Option<&'w str> {
 
 /// Where the last job was found. Pods come in name order, so that the next one often belongs to the same or to the next.
 #[derive(Default)]
-struct Finger(usize);
+struct JobCursor(usize);
 
-impl Finger {
+impl JobCursor {
     /// Position of a job, which are in name order.
-    fn find(&mut self, jobs: &[Members<'_>], namespace: &str, name: &str) -> Option<usize> {
+    fn find(&mut self, jobs: &[JobPods<'_>], namespace: &str, name: &str) -> Option<usize> {
         let is_it = |at: &usize| {
             let key = jobs.get(*at).map(|job| &job.group.key);
             key.is_some_and(|key| key.name == name && key.namespace == namespace)
         };
         let close_by = [self.0, self.0 + 1].into_iter().find(is_it);
         let found = close_by.or_else(|| {
-            let key = |job: &Members<'_>| {
+            let key = |job: &JobPods<'_>| {
                 let key = &job.group.key;
                 (key.namespace.as_str(), key.name.as_str()).cmp(&(namespace, name))
             };
@@ -212,49 +209,49 @@ impl Finger {
 }
 
 /// Jobs in name order, without their pods.
-fn jobs<'w>(groups: impl Iterator<Item = &'w PodGroup>, settings: &Settings) -> Vec<Members<'w>> {
+fn jobs<'w>(groups: impl Iterator<Item = &'w PodGroup>, settings: &Settings) -> Vec<JobPods<'w>> {
     let mut jobs = Vec::new();
     for group in groups {
-        if !in_shard(&group.labels, settings) || gave_up_here(group, settings) {
+        if !in_shard(&group.labels, settings) || is_backed_off(group, settings) {
             continue;
         }
-        let plan = Plan::of(group);
-        let leaves = plan.leaves.iter().map(|_| Vec::new()).collect();
-        jobs.push(Members { group, plan, leaves });
+        let tree = SubGroupTree::of(group);
+        let leaves = tree.leaves.iter().map(|_| Vec::new()).collect();
+        jobs.push(JobPods { group, tree, leaves });
     }
     jobs
 }
 
 /// Whether the group asked not to be tried again on the node pool that it is labelled with.
-fn gave_up_here(group: &PodGroup, settings: &Settings) -> bool {
-    let pool = || group.labels.get(&settings.node_pool_label_key).map_or("default", String::as_str);
+fn is_backed_off(group: &PodGroup, settings: &Settings) -> bool {
+    let pool = || group.labels.get(&settings.node_pool_label_key).map_or(name::DEFAULT_SHARD, String::as_str);
     group.backed_off_on.as_ref().is_some_and(|given_up| given_up == pool())
 }
 
 /// The job and leaf of a pod. Reports pods that belong to us and can belong nowhere.
-fn seat(
-    member: &Member<'_>,
+fn find_leaf(
+    member: &JobPod<'_>,
     settings: &Settings,
-    finger: &mut Finger,
-    roster: &mut Roster<'_>,
+    cursor: &mut JobCursor,
+    partition: &mut PodPartition<'_>,
 ) -> Option<(usize, usize)> {
     let pod = member.pod;
-    let group = claim(pod, settings)?;
+    let group = pod_group_named_by(pod, settings)?;
     let waits = matches!(member.status, Status::Pending | Status::Gated);
-    let Some(job) = finger.find(&roster.jobs, &pod.key.namespace, group) else {
+    let Some(job) = cursor.find(&partition.jobs, &pod.key.namespace, group) else {
         if waits {
             let group = GroupKey::new(pod.key.namespace.as_str(), group);
-            roster.problems.push(Problem {
+            partition.problems.push(Problem {
                 object: ObjectId::Pod(pod.key.clone()),
                 reason: ProblemReason::PodGroupMissing { group },
             });
         }
         return None;
     };
-    let leaf = roster.jobs[job].plan.leaf_of(pod);
+    let leaf = partition.jobs[job].tree.leaf_of(pod);
     if leaf.is_none() && waits {
-        let plan = &roster.jobs[job].plan;
-        roster.effects.push(Effect::MarkPod { pod: pod.key.clone(), reason: plan.no_leaf(pod, group) });
+        let tree = &partition.jobs[job].tree;
+        partition.effects.push(Effect::MarkPod { pod: pod.key.clone(), reason: tree.explain_no_leaf(pod, group) });
     }
     leaf.map(|leaf| (job, leaf))
 }
@@ -263,8 +260,8 @@ fn member<'w>(
     pod: &'w Pod,
     status: Status,
     request: Option<&'w BindRequest>,
-    nodes: &nodes::Selected<'w>,
-) -> Member<'w> {
+    nodes: &nodes::ShardNodes<'w>,
+) -> JobPod<'w> {
     let name = pod.node.as_deref().or(request.map(|request| request.node.as_str()));
     let waits = matches!(status, Status::Pending | Status::Gated);
     let node = name.filter(|_| !waits).and_then(|name| nodes.id(name));
@@ -276,14 +273,14 @@ fn member<'w>(
         (_, Some(request)) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
         (told, _) => told,
     };
-    Member { pod, status, node, gpu_groups, request }
+    JobPod { pod, status, node, gpu_groups, request }
 }
 
 /// Bind requests under way, by pod. Those that can no longer succeed are to be deleted; their pods wait again.
-fn live_requests<'w>(
+fn pending_bind_requests<'w>(
     world: &'w World,
     settings: &Settings,
-    nodes: &nodes::Selected<'w>,
+    nodes: &nodes::ShardNodes<'w>,
     effects: &mut Vec<Effect>,
 ) -> BTreeMap<&'w PodKey, &'w BindRequest> {
     let mut live = BTreeMap::new();

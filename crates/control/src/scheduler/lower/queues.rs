@@ -16,7 +16,7 @@ use crate::scheduler::settings::{Settings, Usage};
 use crate::world::World;
 
 /// Queues that may hold work, and why others may not.
-pub(super) struct Selected<'w> {
+pub(super) struct ShardQueues<'w> {
     pub(super) rows: Rows<'w>,
     pub(super) problems: Vec<Problem>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Selected<'w> {
 /// Queues by name with the name of the parent.
 pub(super) type Rows<'w> = BTreeMap<&'w str, (QueueName<'w>, Option<&'w str>)>;
 
-pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> {
+pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> ShardQueues<'w> {
     let shard: BTreeMap<&str, &Queue> = world
         .queues
         .values()
@@ -45,7 +45,7 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> Selected<'w> 
     if !settings.full_hierarchy_fairness {
         rows = flatten(rows);
     }
-    Selected { rows, problems }
+    ShardQueues { rows, problems }
 }
 
 /// Why a queue is left out.
@@ -120,7 +120,7 @@ fn real(queue: &Queue, parent: Option<QueueId>, usage: [i64; 3]) -> QueueRow {
 fn synthetic(now: Timestamp) -> QueueRow {
     QueueRow {
         parent: None,
-        priority: 100,
+        priority: kai_api::keys::priority::QUEUE_DEFAULT,
         created: now,
         quota: [Ceiling::Unlimited; 3],
         limit: [Ceiling::Unlimited; 3],

@@ -11,7 +11,7 @@ use kai_engine::units::compat::share_of_gpu;
 
 use super::nodes::{self, fixed_columns};
 use super::numa::Zones;
-use super::pod_partition::Roster;
+use super::pod_partition::PodPartition;
 use crate::devices::{Consumed, Inventory};
 use crate::objects::resources::mig_profile;
 use crate::objects::{GpuSharing, Request, Resources};
@@ -29,16 +29,16 @@ pub(super) struct ExtraColumn<'w> {
 ///
 /// What nodes offer and nobody wants is left out: it can refuse no pod.
 pub(super) fn columns<'w>(
-    nodes: &nodes::Selected<'w>,
-    roster: &Roster<'w>,
+    nodes: &nodes::ShardNodes<'w>,
+    partition: &PodPartition<'w>,
     inventory: Option<&Inventory<'_>>,
 ) -> Vec<ExtraColumn<'w>> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for facts in &nodes.list {
         names.extend(facts.node.allocatable.migs().map(|(name, _)| name));
     }
-    if roster.traits.ask_for_more {
-        for request in roster.requests() {
+    if partition.features.extended_resources {
+        for request in partition.requests() {
             let asked = request.resources.scalars.iter().filter(|(_, amount)| **amount > 0);
             names.extend(asked.map(|(name, _)| name.as_str()));
         }

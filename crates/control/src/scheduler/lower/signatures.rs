@@ -1,4 +1,4 @@
-//! Numbers for jobs that are alike in everything but amounts, queue and priority.
+//! Numbers for jobs that are last_pod in everything but amounts, queue and priority.
 //!
 //! If such a job failed, an equal one that asks for no less need not be tried.
 
@@ -17,7 +17,7 @@ type ClaimKey = (Option<String>, Vec<DeviceRequest>, Vec<DeviceConstraint>);
 
 /// Two pods with equal keys are held to the same rules.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct PodKey {
+struct PodRulesKey {
     selector: BTreeMap<String, String>,
     affinity: Option<Vec<NodeTerm>>,
     tolerations: Vec<Toleration>,
@@ -38,22 +38,22 @@ type LeafKey = (Vec<u32>, Vec<u32>);
 /// Numbers given out so far.
 #[derive(Debug, Default)]
 pub(super) struct Signatures {
-    pods: BTreeMap<PodKey, u32>,
+    pods: BTreeMap<PodRulesKey, u32>,
     constraints: BTreeMap<TopologyConstraint, u32>,
     leaves: BTreeMap<LeafKey, u32>,
     jobs: BTreeMap<Vec<u32>, u32>,
 }
 
-/// The last pod that was given a number, since those who follow each other are often alike.
+/// The last pod that was given a number, since those who follow each other are often last_pod.
 #[derive(Default)]
-pub(super) struct Alike<'w> {
+pub(super) struct LastPodMemo<'w> {
     last: Option<(&'w Pod, Others, u32)>,
 }
 
-/// InterPodRules and volumes of a pod, see [`PodKey`].
+/// InterPodRules and volumes of a pod, see [`PodRulesKey`].
 type Others = (Option<u32>, (u32, Option<u32>));
 
-impl Alike<'_> {
+impl LastPodMemo<'_> {
     fn number(&self, pod: &Pod, others: Others) -> Option<u32> {
         let (last, others_last, number) = self.last?;
         (others_last == others && same_rules(last, pod)).then_some(number)
@@ -81,12 +81,12 @@ impl Signatures {
         task: &TaskRow,
         rules: u32,
         world: &World,
-        alike: &mut Alike<'w>,
+        last_pod: &mut LastPodMemo<'w>,
     ) -> u32 {
         let others = (task.inter_pod, (rules, task.volumes));
-        let known = alike.number(pod, others);
+        let known = last_pod.number(pod, others);
         let number = known.unwrap_or_else(|| number(&mut self.pods, pod_key(pod, task, rules, world)));
-        alike.last = Some((pod, others, number));
+        last_pod.last = Some((pod, others, number));
         number
     }
 
@@ -117,8 +117,8 @@ impl Signatures {
     }
 }
 
-fn pod_key(pod: &Pod, task: &TaskRow, rules: u32, world: &World) -> PodKey {
-    PodKey {
+fn pod_key(pod: &Pod, task: &TaskRow, rules: u32, world: &World) -> PodRulesKey {
+    PodRulesKey {
         selector: pod.node_selector.clone(),
         affinity: pod.node_affinity.clone(),
         tolerations: pod.tolerations.clone(),

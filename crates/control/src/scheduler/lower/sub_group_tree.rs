@@ -9,8 +9,8 @@ use crate::objects::{Pod, PodGroup, SubGroup, TopologyConstraint};
 use crate::scheduler::reasons::{IgnoredPod, SubGroupFault};
 
 /// A checked tree. Leaves are numbered in the order in which the tree is walked, members in name order.
-pub(super) struct Plan<'w> {
-    pub(super) root: Branch<'w>,
+pub(super) struct SubGroupTree<'w> {
+    pub(super) root: InnerGroup<'w>,
     pub(super) leaves: Vec<&'w str>,
     /// The tree cannot be used. Then all pods are in one leaf, and none may be scheduled.
     pub(super) fault: Option<SubGroupFault>,
@@ -18,33 +18,33 @@ pub(super) struct Plan<'w> {
 }
 
 /// An inner group.
-pub(super) struct Branch<'w> {
+pub(super) struct InnerGroup<'w> {
     pub(super) need: Option<u32>,
     pub(super) constraint: Option<&'w TopologyConstraint>,
-    pub(super) members: Vec<Limb<'w>>,
+    pub(super) members: Vec<TreeChild<'w>>,
 }
 
 /// A member of an inner group.
-pub(super) enum Limb<'w> {
-    Branch(Branch<'w>),
+pub(super) enum TreeChild<'w> {
+    InnerGroup(InnerGroup<'w>),
     Leaf { index: usize, min: u32, constraint: Option<&'w TopologyConstraint> },
 }
 
-impl<'w> Plan<'w> {
+impl<'w> SubGroupTree<'w> {
     pub(super) fn of(group: &'w PodGroup) -> Self {
         let fault = fault(&group.sub_groups);
         let mut leaves = Vec::new();
         let named = !group.sub_groups.is_empty() && fault.is_none();
         let members = if named {
-            limbs(None, &children(&group.sub_groups), &mut leaves)
+            tree_children(None, &children(&group.sub_groups), &mut leaves)
         } else {
             leaves.push(DEFAULT_SUB_GROUP);
             // A broken tree is never short of pods: what is reported is the tree itself.
             let min = if fault.is_some() { 0 } else { group.min_member.unwrap_or(1) };
-            vec![Limb::Leaf { index: 0, min, constraint: None }]
+            vec![TreeChild::Leaf { index: 0, min, constraint: None }]
         };
         let need = group.min_sub_group.filter(|_| fault.is_none());
-        Self { root: Branch { need, constraint: group.constraint.as_ref(), members }, leaves, fault, named }
+        Self { root: InnerGroup { need, constraint: group.constraint.as_ref(), members }, leaves, fault, named }
     }
 
     /// The leaf that a pod belongs to.
@@ -57,7 +57,7 @@ impl<'w> Plan<'w> {
     }
 
     /// Why a pod belongs to no leaf.
-    pub(super) fn no_leaf(&self, pod: &Pod, group: &str) -> IgnoredPod {
+    pub(super) fn explain_no_leaf(&self, pod: &Pod, group: &str) -> IgnoredPod {
         let leaves = if self.named { self.leaves.iter().map(|leaf| (*leaf).to_owned()).collect() } else { Vec::new() };
         IgnoredPod {
             group: GroupKey::new(pod.key.namespace.as_str(), group),
@@ -79,19 +79,23 @@ fn children(sub_groups: &[SubGroup]) -> Children<'_> {
 }
 
 /// The tree has no circles, so this ends.
-fn limbs<'w>(parent: Option<&'w str>, children: &Children<'w>, leaves: &mut Vec<&'w str>) -> Vec<Limb<'w>> {
-    let mut limbs_here = Vec::new();
+fn tree_children<'w>(
+    parent: Option<&'w str>,
+    children: &Children<'w>,
+    leaves: &mut Vec<&'w str>,
+) -> Vec<TreeChild<'w>> {
+    let mut children_here = Vec::new();
     for (name, sub_group) in children.get(&parent).into_iter().flatten() {
         let constraint = sub_group.constraint.as_ref();
-        limbs_here.push(if children.contains_key(&Some(name)) {
-            let members = limbs(Some(name), children, leaves);
-            Limb::Branch(Branch { need: sub_group.min_sub_group, constraint, members })
+        children_here.push(if children.contains_key(&Some(name)) {
+            let members = tree_children(Some(name), children, leaves);
+            TreeChild::InnerGroup(InnerGroup { need: sub_group.min_sub_group, constraint, members })
         } else {
             leaves.push(name);
-            Limb::Leaf { index: leaves.len() - 1, min: sub_group.min_member.unwrap_or(0), constraint }
+            TreeChild::Leaf { index: leaves.len() - 1, min: sub_group.min_member.unwrap_or(0), constraint }
         });
     }
-    limbs_here
+    children_here
 }
 
 fn fault(sub_groups: &[SubGroup]) -> Option<SubGroupFault> {
@@ -128,14 +132,14 @@ mod tests {
         PodGroup::parse(&json!({"metadata": {"name": "g"}, "spec": spec})).unwrap()
     }
 
-    fn draw(branch: &Branch<'_>, leaves: &[&str]) -> String {
+    fn draw(branch: &InnerGroup<'_>, leaves: &[&str]) -> String {
         let need = branch.need.map_or_else(|| "all".to_owned(), |need| need.to_string());
         let members: Vec<String> = branch
             .members
             .iter()
-            .map(|limb| match limb {
-                Limb::Branch(inner) => draw(inner, leaves),
-                Limb::Leaf { index, min, .. } => format!("{}:{min}", leaves[*index]),
+            .map(|child| match child {
+                TreeChild::InnerGroup(inner) => draw(inner, leaves),
+                TreeChild::Leaf { index, min, .. } => format!("{}:{min}", leaves[*index]),
             })
             .collect();
         format!("{need}({})", members.join(" "))
@@ -143,9 +147,9 @@ mod tests {
 
     fn check(spec: &Value, want: &Expect) {
         let group = group(spec);
-        let plan = Plan::of(&group);
-        let fault = plan.fault.as_ref().map_or_else(String::new, |fault| format!(" {fault:?}"));
-        want.assert_eq(&(draw(&plan.root, &plan.leaves) + &fault));
+        let tree = SubGroupTree::of(&group);
+        let fault = tree.fault.as_ref().map_or_else(String::new, |fault| format!(" {fault:?}"));
+        want.assert_eq(&(draw(&tree.root, &tree.leaves) + &fault));
     }
 
     #[test]
@@ -186,11 +190,11 @@ mod tests {
         let pod = |labels: Value| Pod::parse(&json!({"metadata": {"name": "p", "labels": labels}})).unwrap();
         let (plain, labelled) = (pod(json!({})), pod(json!({"kai.scheduler/subgroup-name": "b"})));
         let (flat, tree) = (group(&json!({})), group(&json!({"subGroups": [{"name": "a"}, {"name": "b"}]})));
-        assert_eq!(Plan::of(&flat).leaf_of(&plain), Some(0));
-        assert_eq!(Plan::of(&flat).leaf_of(&labelled), None);
-        assert_eq!(Plan::of(&tree).leaf_of(&labelled), Some(1));
-        assert_eq!(Plan::of(&tree).leaf_of(&plain), None);
+        assert_eq!(SubGroupTree::of(&flat).leaf_of(&plain), Some(0));
+        assert_eq!(SubGroupTree::of(&flat).leaf_of(&labelled), None);
+        assert_eq!(SubGroupTree::of(&tree).leaf_of(&labelled), Some(1));
+        assert_eq!(SubGroupTree::of(&tree).leaf_of(&plain), None);
         expect!["The pod names no sub-group, but PodGroup default/g has some, so that the pod is ignored. Label it kai.scheduler/subgroup-name with one of its leaves: a, b."]
-            .assert_eq(&Plan::of(&tree).no_leaf(&plain, "g").explain().message);
+            .assert_eq(&SubGroupTree::of(&tree).explain_no_leaf(&plain, "g").explain().message);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Topologies<'w> {
 impl<'w> Topologies<'w> {
     pub(super) fn add(
         world: &'w World,
-        nodes: &nodes::Selected<'w>,
+        nodes: &nodes::ShardNodes<'w>,
         builder: &mut Builder,
         names: &mut Names<'w>,
     ) -> Self {
@@ -73,7 +73,7 @@ fn path<'w>(topology: &Topology, facts: &Facts<'w>) -> Option<Vec<&'w str>> {
 }
 
 /// A node belongs to the tree if it has the labels of all levels. A domain is known by the values down to it.
-fn tree(topology: &Topology, nodes: &nodes::Selected<'_>) -> (Tree, DomainNames) {
+fn tree(topology: &Topology, nodes: &nodes::ShardNodes<'_>) -> (Tree, DomainNames) {
     let paths = nodes.list.iter().map(|facts| path(topology, facts)).enumerate();
     let mut sorted: Vec<(Vec<&str>, usize)> = paths.filter_map(|(node, path)| Some((path?, node))).collect();
     sorted.sort_unstable();

@@ -46,7 +46,7 @@ pub(super) struct Needs {
 
 /// A claim that waits for its pod, as far as nodes care.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wish<'w> {
+struct ClaimRequirements<'w> {
     class: &'w str,
     bytes: Option<i64>,
     access_modes: &'w BTreeSet<String>,
@@ -63,11 +63,11 @@ type ReachKey<'w> = (Option<&'w [NodeTerm]>, Vec<(&'static str, &'w str)>);
 /// Everything about storage that was worked out so far.
 pub(super) struct Volumes<'a, 'w> {
     world: &'w World,
-    nodes: &'a nodes::Selected<'w>,
+    nodes: &'a nodes::ShardNodes<'w>,
     table: &'a mut RuleTable,
     by_prerequisites: BTreeMap<(&'w str, &'w Prerequisites), Needs>,
     by_volume: BTreeMap<ReachKey<'w>, Refusals>,
-    by_wish: BTreeMap<Wish<'w>, (Refusals, Vec<(u32, i64)>)>,
+    by_requirements: BTreeMap<ClaimRequirements<'w>, (Refusals, Vec<(u32, i64)>)>,
     /// Drivers, unless no node limits their volumes.
     drivers: BTreeMap<&'w str, Option<u32>>,
     attached: BTreeMap<Attached<'w>, u32>,
@@ -88,14 +88,14 @@ enum Attached<'w> {
 }
 
 impl<'a, 'w> Volumes<'a, 'w> {
-    pub(super) fn new(world: &'w World, nodes: &'a nodes::Selected<'w>, table: &'a mut RuleTable) -> Self {
+    pub(super) fn new(world: &'w World, nodes: &'a nodes::ShardNodes<'w>, table: &'a mut RuleTable) -> Self {
         Self {
             world,
             nodes,
             table,
             by_prerequisites: BTreeMap::new(),
             by_volume: BTreeMap::new(),
-            by_wish: BTreeMap::new(),
+            by_requirements: BTreeMap::new(),
             drivers: BTreeMap::new(),
             attached: BTreeMap::new(),
             kinds: BTreeMap::new(),
@@ -111,12 +111,12 @@ impl<'a, 'w> Volumes<'a, 'w> {
         if let Some(known) = self.by_prerequisites.get(&key) {
             return known.clone();
         }
-        let needs = self.work_out(pod, builder);
+        let needs = self.compute(pod, builder);
         self.by_prerequisites.insert(key, needs.clone());
         needs
     }
 
-    fn work_out(&mut self, pod: &'w Pod, builder: &mut Builder) -> Needs {
+    fn compute(&mut self, pod: &'w Pod, builder: &mut Builder) -> Needs {
         let mut rules: Refusals = Vec::new();
         if !missing(self.world, pod).is_empty() {
             let mut all = FixedBitSet::with_capacity(self.nodes.list.len());
@@ -187,7 +187,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
         builder: &mut Builder,
     ) -> (Refusals, Vec<(u32, i64)>) {
         let kept = self.world.volumes.values().find(|volume| volume.is_prebound_to(claim) && volume.can_bind_to(claim));
-        let wish = Wish {
+        let required = ClaimRequirements {
             class: &class.name,
             bytes: claim.bytes,
             access_modes: &claim.access_modes,
@@ -196,18 +196,18 @@ impl<'a, 'w> Volumes<'a, 'w> {
             selected_node: claim.selected_node.as_deref(),
             kept: kept.map(|volume| volume.name.as_str()),
         };
-        if let Some(known) = self.by_wish.get(&wish) {
+        if let Some(known) = self.by_requirements.get(&required) {
             return known.clone();
         }
         // A volume is being made for a claim with a node, so that none that is there will do.
         let ready: Vec<&PersistentVolume> = match kept {
-            _ if wish.selected_node.is_some() => Vec::new(),
+            _ if required.selected_node.is_some() => Vec::new(),
             Some(kept) => vec![kept],
             None => self.world.volumes.values().filter(|volume| volume.can_bind_to(claim)).collect(),
         };
         let found = |facts: &nodes::Facts<'_>| ready.iter().any(|volume| reaches(volume, facts));
         let made = |facts: &nodes::Facts<'_>| {
-            let here = wish.selected_node.is_none_or(|node| node == facts.node.name);
+            let here = required.selected_node.is_none_or(|node| node == facts.node.name);
             here && class.can_provision_on(&facts.node.labels)
         };
         let room = |facts: &nodes::Facts<'_>| has_room(self.world, claim, class, &facts.node.labels);
@@ -215,7 +215,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let full = self.refused(NodeRule::StorageFull, |facts| found(facts) || !made(facts) || room(facts));
         let refusals: Refusals = nowhere.into_iter().chain(full).collect();
         let takes = if kept.is_some() { Vec::new() } else { self.takes(claim, class, &ready, builder) };
-        self.by_wish.insert(wish, (refusals.clone(), takes.clone()));
+        self.by_requirements.insert(required, (refusals.clone(), takes.clone()));
         (refusals, takes)
     }
 
@@ -232,19 +232,24 @@ impl<'a, 'w> Volumes<'a, 'w> {
         if !class.provisions() {
             // Whoever wants less competes for the same volumes, and so does whoever wants the same.
             let mut kinds: Vec<u32> =
-                [all.as_slice(), ready].iter().map(|volumes| self.handmade(class, volumes, builder)).collect();
+                [all.as_slice(), ready].iter().map(|volumes| self.static_volumes(class, volumes, builder)).collect();
             kinds.dedup();
             return kinds.into_iter().map(|kind| (kind, 1)).collect();
         }
         // Where volumes are ready as well, how many of them will be taken is not known.
         match claim.bytes.filter(|_| all.is_empty() && reports_capacity(self.world, class)) {
-            Some(bytes) => vec![(self.told(class, builder), bytes)],
+            Some(bytes) => vec![(self.reported_capacity(class, builder), bytes)],
             None => Vec::new(),
         }
     }
 
     /// Volumes that are ready: counted by the nodes that reach them, unless some nodes reach several groups of them.
-    fn handmade(&mut self, class: &'w StorageClass, volumes: &[&'w PersistentVolume], builder: &mut Builder) -> u32 {
+    fn static_volumes(
+        &mut self,
+        class: &'w StorageClass,
+        volumes: &[&'w PersistentVolume],
+        builder: &mut Builder,
+    ) -> u32 {
         let key = (class.name.as_str(), volumes.iter().map(|volume| volume.name.as_str()).collect());
         if let Some(known) = self.kinds.get(&key) {
             return *known;
@@ -275,7 +280,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
     }
 
     /// Space that the driver tells of. Where it tells several amounts, nothing is known of their sum.
-    fn told(&mut self, class: &'w StorageClass, builder: &mut Builder) -> u32 {
+    fn reported_capacity(&mut self, class: &'w StorageClass, builder: &mut Builder) -> u32 {
         let key = (class.name.as_str(), Vec::new());
         if let Some(known) = self.kinds.get(&key) {
             return *known;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use kai_control::grouper::{Followed, GrouperController, Job, PlannedWrite, Reading, Step, Written};
 use kai_engine::units::Timestamp;
-use kai_workloads::{Related as _, Settings};
+use kai_workloads::{ClusterReader as _, Settings};
 use serde_json::Value;
 
 use super::{Clock, End, Part, Task, key_of};

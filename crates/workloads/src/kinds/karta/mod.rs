@@ -178,7 +178,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     /// A serving kind with a list of services as instances, and a frontend.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn group(gang: &Value, labels: &Value) -> Result<GroupSpec, GroupError> {
-        let related: Objects = [karta(gang)].into_iter().collect();
+        let related: ObjectStore = [karta(gang)].into_iter().collect();
         try_group(&[graph()], &pod(labels), &related)
     }
 
@@ -257,7 +257,7 @@ mod tests {
     fn an_unclear_karta_is_not_used() {
         let gang = json!({"podGroup": {"name": "all"}});
         let check = |kartas: Vec<Value>| {
-            try_group(&[graph()], &pod(&json!({})), &kartas.into_iter().collect::<Objects>()).unwrap().name
+            try_group(&[graph()], &pod(&json!({})), &kartas.into_iter().collect::<ObjectStore>()).unwrap().name
         };
         assert_eq!(check(vec![karta(&gang)]), "pg-u-all");
         let mut twin = karta(&gang);

@@ -57,12 +57,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::settings::Settings;
 
     fn members(spec: &Value) -> Result<Minimum, GroupError> {
         let job = json!({"kind": "XJob", "metadata": {"name": "x"}, "spec": spec});
-        let (pod, related, settings) = (json!({}), Objects::default(), Settings::default());
+        let (pod, related, settings) = (json!({}), ObjectStore::default(), Settings::default());
         let workload = Workload::new(Object::new(&job), Vec::new(), Object::new(&pod), &related, &settings);
         distributed(&workload, "xReplicaSpecs", &["Master"]).map(|spec| spec.minimum)
     }

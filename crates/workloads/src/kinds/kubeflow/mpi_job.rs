@@ -4,13 +4,13 @@ use super::distributed;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
 const JOB_NAME: &str = "training.kubeflow.org/job-name";
 const JOB_ROLE: &str = "training.kubeflow.org/job-role";
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per owner",
     minimum: "all replicas, or `runPolicy.schedulingPolicy.minAvailable`; without the launcher while it waits for workers",
     sub_groups: "–",
@@ -43,7 +43,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn launcher(name: &str) -> Value {
@@ -57,7 +57,7 @@ mod tests {
             "launcherCreationPolicy": policy, "runPolicy": run_policy,
             "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 4}}}});
         let worker = json!({"metadata": {"name": "m-worker-0", "namespace": "lab"}});
-        let spec = try_group(&[job], &worker, &pods.into_iter().collect::<Objects>()).unwrap();
+        let spec = try_group(&[job], &worker, &pods.into_iter().collect::<ObjectStore>()).unwrap();
         assert_eq!(outline(&spec), expected);
     }
 

@@ -18,14 +18,14 @@ use crate::group::{GroupSpec, Minimum, SubGroupSpec};
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 
 const REPLICA_TYPE: &str = "training.kubeflow.org/replica-type";
 const REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per owner",
     minimum: "`runPolicy.schedulingPolicy.minAvailable`, else `elasticPolicy.minReplicas`, else all replicas",
     sub_groups: "`master` and `worker`, the workers in segments if `kai.scheduler/segment-size` says so",
@@ -122,7 +122,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn pod(role: &str, index: &str) -> Value {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn group(job: &Value, pod: &Value) -> Result<String, GroupError> {
-        try_group(std::slice::from_ref(job), pod, &Objects::default()).map(|spec| outline(&spec))
+        try_group(std::slice::from_ref(job), pod, &ObjectStore::default()).map(|spec| outline(&spec))
     }
 
     #[track_caller]

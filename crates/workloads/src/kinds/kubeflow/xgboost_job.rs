@@ -4,10 +4,10 @@ use super::distributed;
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::TRAIN;
-use crate::table::About;
+use crate::table::RuleDoc;
 use crate::workload::Workload;
 
-pub const ABOUT: About = About {
+pub const ABOUT: RuleDoc = RuleDoc {
     group: "per owner",
     minimum: "all replicas, or `runPolicy.schedulingPolicy.minAvailable`",
     sub_groups: "–",
@@ -22,7 +22,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::related::Objects;
+    use crate::related::ObjectStore;
     use crate::testing::{outline, try_group};
 
     fn job(specs: &Value) -> Value {
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn is_a_gang_of_master_and_workers() {
-        let group = |specs: Value| try_group(&[job(&specs)], &json!({}), &Objects::default());
+        let group = |specs: Value| try_group(&[job(&specs)], &json!({}), &ObjectStore::default());
         let spec = group(json!({"Master": {"replicas": 1}, "Worker": {"replicas": 3}})).unwrap();
         assert_eq!(outline(&spec), "* 4");
         assert!(group(json!({"Master": {"replicas": 1}})).is_err());

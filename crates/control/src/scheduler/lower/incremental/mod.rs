@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
-//! at: [`Memory::updated`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
+//! at: [`IncrementalSnapshot::try_update`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
 //! there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, volumes that nodes limit or that
 //! are to be made, pods that ask something of others, or pods outside of jobs that change while they hold something.
 
@@ -39,7 +39,7 @@ use crate::world::{ChangeLog, World};
 
 /// The last snapshot and everything that its ids stand for.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct IncrementalSnapshot {
     snapshot: Snapshot,
     tables: Tables,
     /// Of each node of the world.
@@ -59,19 +59,19 @@ pub(crate) struct Memory {
     effects: Vec<Effect>,
     problems: Vec<Problem>,
     /// Pods that name a pod group but belong to no job.
-    unseated: BTreeSet<PodKey>,
+    pods_without_job: BTreeSet<PodKey>,
     /// Pod groups of pods that are being deleted: how they stand depends on the time.
-    restless: BTreeSet<GroupKey>,
+    time_dependent_groups: BTreeSet<GroupKey>,
     /// Whether everything that there is can be spliced.
-    ready: bool,
+    can_update: bool,
 }
 
 /// Something that cannot be spliced.
-struct Unknown;
+struct NeedsRebuild;
 
-impl Memory {
+impl IncrementalSnapshot {
     /// Whether there are resource claims or NUMA zones, which are lowered from nothing each time.
-    pub(crate) fn cannot_hold(world: &World, settings: &Settings) -> bool {
+    pub(crate) fn is_unsupported(world: &World, settings: &Settings) -> bool {
         settings.numa.is_some()
             || !world.resource_slices.is_empty()
             || !world.resource_claims.is_empty()
@@ -79,7 +79,7 @@ impl Memory {
     }
 
     /// Remembers what was lowered from nothing.
-    pub(super) fn of(
+    pub(super) fn from_full(
         lowered: Lowered<'_>,
         tables: Tables,
         classes: Vec<u32>,
@@ -104,56 +104,56 @@ impl Memory {
             faults,
             effects,
             problems,
-            unseated: BTreeSet::new(),
-            restless: BTreeSet::new(),
-            ready: true,
+            pods_without_job: BTreeSet::new(),
+            time_dependent_groups: BTreeSet::new(),
+            can_update: true,
             snapshot,
             tables,
         };
-        memory.ready = memory.survey(world, settings).is_ok();
+        memory.can_update = memory.check_supported(world, settings).is_ok();
         memory
     }
 
     /// Finds the pods that need another look each time.
-    fn survey(&mut self, world: &World, settings: &Settings) -> Result<(), Unknown> {
+    fn check_supported(&mut self, world: &World, settings: &Settings) -> Result<(), NeedsRebuild> {
         let plain = self.snapshot.devices.is_empty()
             && self.snapshot.port_sets.is_empty()
             && self.snapshot.constraints.is_empty()
             && self.snapshot.matchers.is_empty()
             && self.snapshot.volumes == Volumes::default()
-            && !Self::cannot_hold(world, settings)
+            && !Self::is_unsupported(world, settings)
             && self.jobs.iter().all(Option::is_some);
         if !plain {
-            return Err(Unknown);
+            return Err(NeedsRebuild);
         }
-        let seated: BTreeSet<&PodKey> = self.tasks.iter().collect();
+        let pods_with_job: BTreeSet<&PodKey> = self.tasks.iter().collect();
         let under_way: BTreeSet<&PodKey> = world.bind_requests.values().map(|request| &request.pod).collect();
-        let mut unseated = BTreeSet::new();
+        let mut pods_without_job = BTreeSet::new();
         for pod in world.pods.values() {
-            let claim = claim(pod, settings);
-            if pod.request.legacy_mig || pod.deletion.is_some() && claim.is_none() {
-                return Err(Unknown);
+            let group = pod_group_named_by(pod, settings);
+            if pod.request.legacy_mig || pod.deletion.is_some() && group.is_none() {
+                return Err(NeedsRebuild);
             }
-            let Some(group) = claim else { continue };
+            let Some(group) = group else { continue };
             if pod.deletion.is_some() {
-                self.restless.insert(group);
+                self.time_dependent_groups.insert(group);
             }
-            if seated.contains(&pod.key) || pod.phase == Phase::Failed {
+            if pods_with_job.contains(&pod.key) || pod.phase == Phase::Failed {
                 continue;
             }
             // It may hold room on its node, which would have to be given back.
             let (runs, binds) = (pod.node.is_some(), under_way.contains(&pod.key));
             if (runs || binds) && matches!(pod.phase, Phase::Running | Phase::Pending) {
-                return Err(Unknown);
+                return Err(NeedsRebuild);
             }
-            unseated.insert(pod.key.clone());
+            pods_without_job.insert(pod.key.clone());
         }
-        self.unseated = unseated;
+        self.pods_without_job = pods_without_job;
         Ok(())
     }
 
     /// Brings the snapshot up to date; `None` if all must be lowered again.
-    pub(crate) fn updated(
+    pub(crate) fn try_update(
         mut self,
         world: &World,
         settings: &Settings,
@@ -173,17 +173,19 @@ impl Memory {
         usage: &Usage,
         now: Timestamp,
         changes: &BTreeMap<ObjectId, Option<Object>>,
-    ) -> Result<(), Unknown> {
-        if !self.ready {
-            return Err(Unknown);
+    ) -> Result<(), NeedsRebuild> {
+        if !self.can_update {
+            return Err(NeedsRebuild);
         }
-        let (groups, pods) = self.concerned(world, settings, changes)?;
-        let nodes = nodes::Selected::again(world, &self.traits);
+        let (groups, pods) = self.affected(world, settings, changes)?;
+        let nodes = nodes::ShardNodes::from_cached(world, &self.traits);
         let groups_here = groups.iter().filter_map(|key| world.pod_groups.get(key));
         let pods_here = pods.iter().filter_map(|key| world.pods.get(key));
-        let roster = pod_partition::call_some(world, groups_here, pods_here, settings, &nodes, now);
-        if !roster.sharing.is_empty() || roster.loose.iter().any(|loose| !loose.is_empty()) {
-            return Err(Unknown);
+        let partition = pod_partition::partition_subset(world, groups_here, pods_here, settings, &nodes, now);
+        if !partition.non_job_gpu_sharers.is_empty()
+            || partition.non_job_pods.iter().any(|non_job_pod| !non_job_pod.is_empty())
+        {
+            return Err(NeedsRebuild);
         }
 
         let columns: Vec<ExtraColumn<'_>> = self.columns[FIXED_NAMES.len()..]
@@ -196,11 +198,11 @@ impl Memory {
         let selected = queues::select(world, settings);
         let queue_ids = queues::add(selected.rows, usage, now, &mut builder, &mut names);
         self.problems = selected.problems;
-        self.problems.extend(roster.problems.iter().cloned());
+        self.problems.extend(partition.problems.iter().cloned());
         if groups.is_empty() {
-            self.effects = roster.effects;
+            self.effects = partition.effects;
             self.snapshot.queues = builder.unchecked().queues;
-            self.complain();
+            self.add_tree_problems();
             return Ok(());
         }
         let topologies = Topologies::known(world);
@@ -208,7 +210,7 @@ impl Memory {
             world,
             settings,
             &nodes,
-            &roster,
+            &partition,
             &columns,
             &queue_ids,
             topologies,
@@ -225,7 +227,7 @@ impl Memory {
             && fresh.matchers.is_empty()
             && fresh.volumes == Volumes::default();
         if !plain {
-            return Err(Unknown);
+            return Err(NeedsRebuild);
         }
         let names = Ids {
             jobs: names.jobs.into_iter().map(Option::<&GroupKey>::cloned).collect(),
@@ -233,33 +235,34 @@ impl Memory {
             tasks: names.tasks.into_iter().cloned().collect(),
         };
 
-        self.effects = roster.effects;
-        let seated: BTreeSet<&PodKey> = names.tasks.iter().collect();
+        self.effects = partition.effects;
+        let pods_with_job: BTreeSet<&PodKey> = names.tasks.iter().collect();
         for key in &pods {
             let pod = world.pods.get(key);
-            let claims = |pod: &Pod| pod.phase != Phase::Failed && claim(pod, settings).is_some();
-            let is_unseated = !seated.contains(key) && pod.is_some_and(claims);
-            if is_unseated {
-                self.unseated.insert(key.clone());
+            let claims = |pod: &Pod| pod.phase != Phase::Failed && pod_group_named_by(pod, settings).is_some();
+            let has_no_job = !pods_with_job.contains(key) && pod.is_some_and(claims);
+            if has_no_job {
+                self.pods_without_job.insert(key.clone());
             } else {
-                self.unseated.remove(key);
+                self.pods_without_job.remove(key);
             }
         }
-        self.restless = groups
+        self.time_dependent_groups = groups
             .iter()
             .filter(|group| {
-                let leaves = |pod: &Pod| pod.deletion.is_some() && claim(pod, settings).as_ref() == Some(group);
+                let leaves =
+                    |pod: &Pod| pod.deletion.is_some() && pod_group_named_by(pod, settings).as_ref() == Some(group);
                 pods.iter().filter_map(|key| world.pods.get(key)).any(leaves)
             })
             .cloned()
             .collect();
         self.splice(&groups, fresh, names, &added);
-        self.complain();
+        self.add_tree_problems();
         Ok(())
     }
 
     /// Adds what is wrong with the trees of jobs to the other problems.
-    fn complain(&mut self) {
+    fn add_tree_problems(&mut self) {
         for (job, fault) in &self.faults {
             let key = self.jobs[*job].as_ref().expect("only real groups have trees");
             self.problems.push(Problem {
@@ -271,32 +274,32 @@ impl Memory {
     }
 
     /// Pod groups that must be lowered again, and all pods that belong to them or did.
-    fn concerned(
+    fn affected(
         &self,
         world: &World,
         settings: &Settings,
         changes: &BTreeMap<ObjectId, Option<Object>>,
-    ) -> Result<(BTreeSet<GroupKey>, BTreeSet<PodKey>), Unknown> {
-        let mut groups = self.restless.clone();
+    ) -> Result<(BTreeSet<GroupKey>, BTreeSet<PodKey>), NeedsRebuild> {
+        let mut groups = self.time_dependent_groups.clone();
         let mut pods = BTreeSet::new();
         // Pods that nobody has given a group yet, which therefore hold nothing.
-        let mut newcomers = BTreeSet::new();
-        let mut concern = |pod: &Pod, groups: &mut BTreeSet<GroupKey>| {
+        let mut ungrouped_pods = BTreeSet::new();
+        let mut affect = |pod: &Pod, groups: &mut BTreeSet<GroupKey>| {
             // Nodes, columns and ports depend on pods of this kind as well.
             let request = &pod.request;
             let plain = !request.legacy_mig && request.resources.scalars.is_empty();
             if !plain || !pod.host_ports.is_empty() || !pod.claims.is_empty() {
-                return Err(Unknown);
+                return Err(NeedsRebuild);
             }
-            match claim(pod, settings) {
+            match pod_group_named_by(pod, settings) {
                 Some(group) => {
                     groups.insert(group);
                     pods.insert(pod.key.clone());
                 }
                 None if pod.node.is_none() && pod.deletion.is_none() => {
-                    newcomers.insert(pod.key.clone());
+                    ungrouped_pods.insert(pod.key.clone());
                 }
-                None => return Err(Unknown),
+                None => return Err(NeedsRebuild),
             }
             Ok(())
         };
@@ -304,9 +307,9 @@ impl Memory {
             match (which, before) {
                 (ObjectId::Pod(key), before) => {
                     if let Some(Object::Pod(pod)) = before {
-                        concern(pod, &mut groups)?;
+                        affect(pod, &mut groups)?;
                     }
-                    world.pods.get(key).map_or(Ok(()), |pod| concern(pod, &mut groups))?;
+                    world.pods.get(key).map_or(Ok(()), |pod| affect(pod, &mut groups))?;
                 }
                 (ObjectId::PodGroup(key), _) => {
                     groups.insert(key.clone());
@@ -317,28 +320,28 @@ impl Memory {
                         _ => None,
                     };
                     for request in before.into_iter().chain(world.bind_requests.get(key)) {
-                        world.pods.get(&request.pod).map_or(Ok(()), |pod| concern(pod, &mut groups))?;
+                        world.pods.get(&request.pod).map_or(Ok(()), |pod| affect(pod, &mut groups))?;
                     }
                 }
-                _ => return Err(Unknown),
+                _ => return Err(NeedsRebuild),
             }
         }
-        for pod in self.unseated.iter().filter_map(|key| world.pods.get(key)) {
-            concern(pod, &mut groups)?;
+        for pod in self.pods_without_job.iter().filter_map(|key| world.pods.get(key)) {
+            affect(pod, &mut groups)?;
         }
         // Requests that were made for an earlier pod of the same name are reported as long as they are there.
         for request in world.bind_requests.values() {
             if let Some(pod) = world.pods.get(&request.pod).filter(|pod| !request.is_for(pod)) {
-                concern(pod, &mut groups)?;
+                affect(pod, &mut groups)?;
             }
         }
-        if !newcomers.is_empty() {
+        if !ungrouped_pods.is_empty() {
             let before = changes.values().filter_map(|before| match before {
                 Some(Object::BindRequest(request)) => Some(&**request),
                 _ => None,
             });
-            if world.bind_requests.values().chain(before).any(|request| newcomers.contains(&request.pod)) {
-                return Err(Unknown);
+            if world.bind_requests.values().chain(before).any(|request| ungrouped_pods.contains(&request.pod)) {
+                return Err(NeedsRebuild);
             }
         }
         for group in &groups {
@@ -489,7 +492,7 @@ impl Memory {
     /// The snapshot with the names of its ids.
     pub(crate) fn lowered<'m>(&'m self, world: &'m World, settings: &Settings) -> Lowered<'m> {
         let texts = |list: &'m [String]| list.iter().map(String::as_str).collect();
-        let nodes = nodes::Selected::again(world, &self.traits);
+        let nodes = nodes::ShardNodes::from_cached(world, &self.traits);
         let names = Names {
             nodes: nodes.list.iter().map(|facts| facts.node.name.as_str()).collect(),
             queues: queues::select(world, settings).rows.into_values().map(|(queue, _)| queue).collect(),
@@ -513,8 +516,8 @@ impl Memory {
     }
 }
 
-fn claim(pod: &Pod, settings: &Settings) -> Option<GroupKey> {
-    let group = pod_partition::claim(pod, settings)?;
+fn pod_group_named_by(pod: &Pod, settings: &Settings) -> Option<GroupKey> {
+    let group = pod_partition::pod_group_named_by(pod, settings)?;
     Some(GroupKey::new(pod.key.namespace.clone(), group))
 }
 

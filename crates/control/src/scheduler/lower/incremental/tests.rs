@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::objects::{BindRequest, Node, PodGroup, Queue};
-use crate::scheduler::lower::{lower, remember};
+use crate::scheduler::lower::{lower, lower_incremental};
 
 /// Something that happens between two cycles.
 #[derive(Clone, Debug)]
@@ -165,15 +165,15 @@ proptest! {
     fn lowering_again_equals_lowering_from_nothing(rounds in vec(vec(event(), 0..4), 1..12)) {
         let (mut world, settings, usage) = (world(), Settings::default(), Usage::default());
         world.take_changes();
-        let mut memory = remember(&world, &settings, &usage, Timestamp(0));
+        let mut memory = lower_incremental(&world, &settings, &usage, Timestamp(0));
         for (index, round) in rounds.iter().enumerate() {
             let now = Timestamp(index as i64 * 60_000_000);
             for event in round {
                 happen(&mut world, event);
             }
             let changes = world.take_changes();
-            let updated = memory.updated(&world, &settings, &usage, now, &changes);
-            memory = updated.unwrap_or_else(|| remember(&world, &settings, &usage, now));
+            let updated = memory.try_update(&world, &settings, &usage, now, &changes);
+            memory = updated.unwrap_or_else(|| lower_incremental(&world, &settings, &usage, now));
             let fresh = lower(&world, &settings, &usage, now);
             prop_assert_eq!(show(&memory.lowered(&world, &settings)), show(&fresh));
         }
@@ -196,7 +196,7 @@ fn a_pod_that_comes_starts_or_ends_is_spliced() {
         world.apply(pod(name, "Running", json!("n1")));
     }
     world.take_changes();
-    let mut memory = remember(&world, &settings, &usage, Timestamp(0));
+    let mut memory = lower_incremental(&world, &settings, &usage, Timestamp(0));
     let newcomer = json!({"metadata": metadata("p8"), "spec": {"schedulerName": "kai-scheduler"}});
     let newcomer = Object::Pod(Box::new(Pod::parse(&newcomer).unwrap()));
     let request = json!({"metadata": metadata("r"), "spec": {"podName": "p3", "selectedNode": "n2"}});
@@ -205,7 +205,7 @@ fn a_pod_that_comes_starts_or_ends_is_spliced() {
     for change in [ended, again, request, newcomer, pod(8, "Pending", Value::Null), pod(9, "Pending", Value::Null)] {
         world.apply(change);
         let changes = world.take_changes();
-        memory = memory.updated(&world, &settings, &usage, Timestamp(1), &changes).expect("spliced");
+        memory = memory.try_update(&world, &settings, &usage, Timestamp(1), &changes).expect("spliced");
         let fresh = lower(&world, &settings, &usage, Timestamp(1));
         assert_eq!(show(&memory.lowered(&world, &settings)), show(&fresh));
     }
@@ -221,10 +221,10 @@ fn a_pod_without_a_group_for_which_room_is_kept_is_not() {
         Object::Pod(Box::new(Pod::parse(&pod).unwrap())),
         Object::BindRequest(Box::new(BindRequest::parse(&request).unwrap())),
     ] {
-        let memory = remember(&world, &settings, &usage, Timestamp(0));
+        let memory = lower_incremental(&world, &settings, &usage, Timestamp(0));
         let is_request = matches!(change, Object::BindRequest(_));
         world.apply(change);
         let changes = world.take_changes();
-        assert_eq!(memory.updated(&world, &settings, &usage, Timestamp(1), &changes).is_none(), is_request);
+        assert_eq!(memory.try_update(&world, &settings, &usage, Timestamp(1), &changes).is_none(), is_request);
     }
 }

@@ -7,7 +7,7 @@ use kai_engine::snapshot::{CPU, GPUS, GpuAsk, MEMORY, PODS};
 use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 
 use super::queue_ref;
-use crate::devices::Written;
+use crate::devices::ClaimSource;
 use crate::key::{Key, PodKey};
 use crate::objects::resources::{ScalarUnit, scalar_unit};
 use crate::scheduler::lower::{CrowdName, Lowered};
@@ -114,9 +114,9 @@ fn is_bytes(name: &str) -> bool {
 fn claim_refusal(lowered: &Lowered<'_>, refusal: ClaimObstacle) -> ClaimRefusal {
     let Some(devices) = &lowered.devices else { return ClaimRefusal::Unknown };
     let key = |claim: ClaimId| -> Option<Key> {
-        match &devices.written[claim.index()] {
-            Written::Claim(claim) => Some(claim.key.clone()),
-            Written::Extended(_) => None,
+        match &devices.sources[claim.index()] {
+            ClaimSource::Claim(claim) => Some(claim.key.clone()),
+            ClaimSource::Extended(_) => None,
         }
     };
     match refusal {

@@ -24,22 +24,22 @@ pub struct Validity {
 
 /// What is kept for all replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredCertificates {
     pub served: Option<Validity>,
     /// Trusted already, but not served yet.
     pub next: Option<Validity>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RotationStep {
     /// All is well until then.
     Wait(Timestamp),
     /// There is nothing to serve: make a certificate and serve it.
-    Begin,
+    Issue,
     /// Make the next certificate, to be trusted beside the one that is served.
     Prepare,
     /// Serve the next certificate.
-    Switch,
+    Promote,
 }
 
 impl Validity {
@@ -58,20 +58,20 @@ fn part(life: Span) -> i64 {
 }
 
 /// What is to be done now, with certificates that live for so long.
-pub fn step(kept: Kept, life: Span, now: Timestamp) -> Step {
+pub fn step(kept: StoredCertificates, life: Span, now: Timestamp) -> RotationStep {
     let good = |validity: &Validity| validity.covers(now);
     let part = part(life);
     match (kept.served.filter(good), kept.next.filter(good)) {
-        (None, None) => Step::Begin,
-        (None, Some(_)) => Step::Switch,
+        (None, None) => RotationStep::Issue,
+        (None, Some(_)) => RotationStep::Promote,
         (Some(served), None) => {
             let due = served.until.plus(Span(-part * (PARTS - PREPARE)));
-            if now >= due { Step::Prepare } else { Step::Wait(due) }
+            if now >= due { RotationStep::Prepare } else { RotationStep::Wait(due) }
         }
         (Some(served), Some(next)) => {
             // One part after it was made, which was one part after it became good.
             let due = next.from.plus(Span(2 * part)).min(served.until);
-            if now >= due { Step::Switch } else { Step::Wait(due) }
+            if now >= due { RotationStep::Promote } else { RotationStep::Wait(due) }
         }
     }
 }
@@ -94,17 +94,17 @@ mod tests {
 
     #[test]
     fn a_life_goes_through_its_steps() {
-        let fresh = Kept { served: Some(made(0)), next: None };
-        let prepared = Kept { served: Some(made(0)), next: Some(made(80)) };
-        let switched = Kept { served: Some(made(80)), next: None };
+        let fresh = StoredCertificates { served: Some(made(0)), next: None };
+        let prepared = StoredCertificates { served: Some(made(0)), next: Some(made(80)) };
+        let switched = StoredCertificates { served: Some(made(80)), next: None };
         let cases = [
-            (Kept::default(), 0, Step::Begin),
-            (fresh, 0, Step::Wait(at(80))),
-            (fresh, 79, Step::Wait(at(80))),
-            (fresh, 80, Step::Prepare),
-            (prepared, 80, Step::Wait(at(90))),
-            (prepared, 90, Step::Switch),
-            (switched, 90, Step::Wait(at(160))),
+            (StoredCertificates::default(), 0, RotationStep::Issue),
+            (fresh, 0, RotationStep::Wait(at(80))),
+            (fresh, 79, RotationStep::Wait(at(80))),
+            (fresh, 80, RotationStep::Prepare),
+            (prepared, 80, RotationStep::Wait(at(90))),
+            (prepared, 90, RotationStep::Promote),
+            (switched, 90, RotationStep::Wait(at(160))),
         ];
         for (kept, now, want) in cases {
             assert_eq!(step(kept, LIFE, at(now)), want, "{kept:?} at {now}");
@@ -113,46 +113,49 @@ mod tests {
 
     #[test]
     fn nobody_looked_for_a_long_time() {
-        let late = Kept { served: Some(made(0)), next: None };
-        assert_eq!(step(late, LIFE, at(119)), Step::Prepare, "trust first, for as long as the old one is good");
-        assert_eq!(step(Kept { next: Some(made(119)), ..late }, LIFE, at(119)), Step::Wait(at(120)));
-        assert_eq!(step(Kept { next: Some(made(119)), ..late }, LIFE, at(120)), Step::Switch);
-        assert_eq!(step(late, LIFE, at(120)), Step::Begin);
+        let late = StoredCertificates { served: Some(made(0)), next: None };
+        assert_eq!(step(late, LIFE, at(119)), RotationStep::Prepare, "trust first, for as long as the old one is good");
         assert_eq!(
-            step(Kept { served: Some(made(0)), next: Some(made(80)) }, LIFE, at(500)),
-            Step::Begin,
+            step(StoredCertificates { next: Some(made(119)), ..late }, LIFE, at(119)),
+            RotationStep::Wait(at(120))
+        );
+        assert_eq!(step(StoredCertificates { next: Some(made(119)), ..late }, LIFE, at(120)), RotationStep::Promote);
+        assert_eq!(step(late, LIFE, at(120)), RotationStep::Issue);
+        assert_eq!(
+            step(StoredCertificates { served: Some(made(0)), next: Some(made(80)) }, LIFE, at(500)),
+            RotationStep::Issue,
             "both have ended"
         );
     }
 
     #[test]
     fn a_certificate_of_the_future_is_none() {
-        assert_eq!(step(Kept { served: Some(made(100)), next: None }, LIFE, at(0)), Step::Begin);
+        assert_eq!(step(StoredCertificates { served: Some(made(100)), next: None }, LIFE, at(0)), RotationStep::Issue);
     }
 
     proptest! {
         /// Whoever looks at least once in a part serves a good certificate that has been trusted for a while.
         #[test]
         fn looking_now_and_then_is_enough(pauses in prop::collection::vec(1_i64..=9, 1..200)) {
-            let (mut kept, mut now, mut trusted_since) = (Kept::default(), 0, 0);
+            let (mut kept, mut now, mut trusted_since) = (StoredCertificates::default(), 0, 0);
             for pause in pauses {
                 loop {
                     match step(kept, LIFE, at(now)) {
-                        Step::Wait(until) => {
+                        RotationStep::Wait(until) => {
                             prop_assert!(until > at(now));
                             break;
                         }
-                        Step::Begin => {
-                            prop_assert_eq!(kept, Kept::default());
+                        RotationStep::Issue => {
+                            prop_assert_eq!(kept, StoredCertificates::default());
                             kept.served = Some(made(now));
                         }
-                        Step::Prepare => {
+                        RotationStep::Prepare => {
                             kept.next = Some(made(now));
                             trusted_since = now;
                         }
-                        Step::Switch => {
+                        RotationStep::Promote => {
                             prop_assert!(now - trusted_since >= 10);
-                            kept = Kept { served: kept.next, next: None };
+                            kept = StoredCertificates { served: kept.next, next: None };
                         }
                     }
                 }

@@ -3,7 +3,7 @@
 
 /// Some names in order, each once.
 #[derive(Debug, Default)]
-pub(super) struct Lookup<'w> {
+pub(super) struct NameIndex<'w> {
     names: Vec<&'w str>,
     /// What all of them begin with.
     common: &'w str,
@@ -11,7 +11,7 @@ pub(super) struct Lookup<'w> {
     heads: Vec<u64>,
 }
 
-impl<'w> Lookup<'w> {
+impl<'w> NameIndex<'w> {
     /// Names must be sorted.
     pub(super) fn new(names: Vec<&'w str>) -> Self {
         let common = match (names.first(), names.last()) {
@@ -61,7 +61,7 @@ mod tests {
         for names in lists {
             let mut names = names.to_vec();
             names.sort_unstable();
-            let lookup = Lookup::new(names.clone());
+            let lookup = NameIndex::new(names.clone());
             for (index, name) in names.iter().enumerate() {
                 assert_eq!(lookup.find(name), Some(index), "{name}");
                 assert_eq!(lookup.find(&format!("{name}?")), None, "{name}");
