@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use kai_control::Kind;
+use kai_control::{Key, Kind, Object};
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use kube::{Client, Error};
+
+use serde_json::Value;
 
 use crate::api_error::status_code;
 
@@ -31,5 +33,17 @@ pub(crate) async fn is_served(client: &Client, kind: &ApiResource) -> bool {
             Err(error) => tracing::warn!(kind = kind.kind, %error, "API discovery failed, retrying in 1 s"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// A malformed object counts as absent: it must not keep the others from being seen.
+pub(crate) fn parse_or_warn(value: &Value) -> Option<Object> {
+    match Object::parse(value) {
+        Ok(object) => object,
+        Err(malformed) => {
+            let (kind, key) = (value["kind"].as_str(), Key::of(value));
+            tracing::warn!(kind, %key, problem = %malformed, hint = malformed.hint, "object skipped");
+            None
+        }
     }
 }

@@ -10,12 +10,14 @@
 //! state is in the API server: a component may crash at any moment and reads everything again.
 
 mod admission;
+mod api_calls;
 mod api_error;
 mod api_metrics;
 mod api_writer;
 mod binder;
 mod client;
 mod clock;
+mod controller_loop;
 mod draft_channel;
 mod events;
 mod fatal_error;

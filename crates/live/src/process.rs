@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::controller_loop::Context;
 use crate::draft_channel::{DraftReceiver, DraftSender, draft_channel};
 use crate::watch::SharedWatches;
 use crate::write_priority::PriorityGate;
@@ -63,35 +64,26 @@ impl Process {
         let (mut draft_sender, mut draft_receiver) = draft_channel_for(&self.components).unzip();
         for component in self.components {
             let limits = Arc::new(ApiLimits::new(self.qps, self.burst, Arc::clone(&gate), metrics.clone()));
-            let (client, watches, health, stop) = (client.clone(), watches.clone(), health.clone(), stop.clone());
+            let context = Context {
+                client: client.clone(),
+                watches: watches.clone(),
+                limits,
+                health: health.clone(),
+                stop: stop.clone(),
+            };
             match component {
-                Component::Scheduler(options) => running.spawn(scheduler::run(
-                    client,
-                    watches,
-                    *options,
-                    draft_receiver.take(),
-                    limits,
-                    health,
-                    stop,
-                )),
-                Component::Binder(options) => {
-                    running.spawn(binder::run(client, watches, *options, limits, health, stop))
+                Component::Scheduler(options) => {
+                    running.spawn(scheduler::run(*options, draft_receiver.take(), context))
                 }
-                Component::Grouper(options) => {
-                    running.spawn(grouper::run(client, watches, *options, draft_sender.take(), limits, health, stop))
-                }
-                Component::PodGroupStatus(options) => {
-                    running.spawn(status::run_pod_group_status(client, watches, *options, limits, health, stop))
-                }
-                Component::QueueStatus(options) => {
-                    running.spawn(status::run_queue_status(client, watches, *options, limits, health, stop))
-                }
+                Component::Binder(options) => running.spawn(binder::run(*options, context)),
+                Component::Grouper(options) => running.spawn(grouper::run(*options, draft_sender.take(), context)),
+                Component::PodGroupStatus(options) => running.spawn(status::run_pod_group_status(*options, context)),
+                Component::QueueStatus(options) => running.spawn(status::run_queue_status(*options, context)),
                 Component::Admission(options) => {
+                    let Context { client, watches, limits, health, stop } = context;
                     running.spawn(admission::run(client, watches, *options, limits, health, stop))
                 }
-                Component::NodeScale(options) => {
-                    running.spawn(node_scale::run(client, watches, *options, limits, health, stop))
-                }
+                Component::NodeScale(options) => running.spawn(node_scale::run(*options, context)),
             };
         }
         if let Some(address) = self.listen {

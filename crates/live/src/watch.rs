@@ -5,53 +5,21 @@
 //! `reflector::store_shared` keeps whole objects, and tells its subscribers of neither deletions nor relists.
 
 mod fan_out;
-mod field_selector;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use kai_control::Key;
-use kube::api::{Api, ApiResource};
+use kai_control::controller::{FieldSelector, WatchSpec, WatchUpdate};
+use kube::Client;
+use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Client, Resource};
-use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::api_metrics::ApiMetrics;
+use crate::kinds::resource;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
 use fan_out::{Subscriber, fan_out};
-pub(crate) use field_selector::FieldSelector;
-
-/// A kind to watch, and which objects of it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WatchSpec {
-    pub(crate) resource: ApiResource,
-    pub(crate) selector: FieldSelector,
-}
-
-/// What a watch shows.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum WatchUpdate {
-    Applied(Arc<Value>),
-    Deleted(Key),
-    /// All objects: at the start, after every gap, and when another component subscribes; and those that were deleted
-    /// meanwhile.
-    Relisted {
-        objects: Vec<Arc<Value>>,
-        removed: Vec<Key>,
-    },
-}
-
-impl WatchSpec {
-    pub(crate) fn all<K: Resource<DynamicType = ()>>() -> Self {
-        Self::with::<K>(FieldSelector::default())
-    }
-
-    pub(crate) fn with<K: Resource<DynamicType = ()>>(selector: FieldSelector) -> Self {
-        Self { resource: ApiResource::erase::<K>(&()), selector }
-    }
-}
 
 /// The watches of a process.
 #[derive(Clone)]
@@ -111,22 +79,22 @@ impl SharedWatches {
 
     fn watch(
         &self,
-        WatchSpec { resource, selector }: WatchSpec,
+        WatchSpec { kind, selector }: WatchSpec,
         new_subscribers: mpsc::UnboundedReceiver<Subscriber>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let query = selector.query();
+        let (query, resource) = (selector.query(), resource(kind));
         let data = if query.is_some() { ConfigMapData::Keep } else { ConfigMapData::Drop };
         let config = query.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
         let api: Api<StrippedObject> = Api::all_with(self.client.clone(), &resource);
         let window = if self.shared { SUBSCRIBE_WINDOW } else { Duration::ZERO };
-        let (kind, metrics) = (resource.kind.clone(), self.metrics.clone());
+        let metrics = self.metrics.clone();
         let open = move || {
-            let (kind, metrics) = (kind.clone(), metrics.clone());
+            let (kind, metrics) = (kind.name(), metrics.clone());
             let events = watcher(api.clone(), config.clone()).default_backoff();
             // The watcher resumes by itself, with a backoff.
             events.inspect_err(move |error| {
                 tracing::warn!(kind, %error, "watch interrupted, resuming");
-                metrics.watch_restarted(&kind);
+                metrics.watch_restarted(kind);
             })
         };
         fan_out(new_subscribers, window, move |object| object.into_value(&resource, data), open)

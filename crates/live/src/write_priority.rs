@@ -7,17 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use kai_control::controller::WritePriority;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WritePriority {
-    /// What lets pods start or makes room for them.
-    Action,
-    /// Why a pod is unschedulable, and the pod groups that this refers to.
-    PendingReason,
-    /// Everything else; not latency-critical.
-    Status,
-}
 
 /// Whether a write may be held back for those of higher priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

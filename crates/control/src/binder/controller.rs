@@ -1,105 +1,62 @@
-//! When the binder looks at what, and what it has under way: the same on a cluster and in the simulator.
+//! The binder's controller: cache, work queue and work in flight.
 //!
-//! A shell shows it what watches show, starts the jobs it names, and tells how they ended. Jobs run side by side, but
-//! never two for the same request, and never two that create or delete the same pod: calls may arrive in another order
-//! than they were made, and a reservation that is created after it was deleted holds its GPU for nobody.
+//! Work items run side by side, but never two for the same request, and never two that create or delete the same pod:
+//! calls may arrive in another order than they were made, and a reservation that is created after it was deleted holds
+//! its GPU without users.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::sync::Arc;
 
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use super::{BindEffect, Binder, Plan, Settings};
 use crate::bind_batch;
-use crate::controller::WorkQueue;
+use crate::controller::{
+    ApiCall, CallError, Clock, Controller, OnError, Output, Skipped, WatchSpec, WorkItem, WorkKey, WorkQueue,
+    WorkResult, WritePriority,
+};
 use crate::key::{Key, PodKey};
+use crate::kinds::Kind;
 
-/// Kinds that the binder follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Followed {
-    Requests,
-    Pods,
-    Nodes,
-    VolumeClaims,
-    Volumes,
-    StorageClasses,
-}
+/// Calls of the binder before they are put among those of others.
+pub(super) type Work = WorkItem<BindEffect>;
 
-/// Effects to be performed one after the other.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Job {
-    /// The request it is about, if it is about one.
-    pub request: Option<Key>,
-    pub effects: Vec<BindEffect>,
-    /// Whether to go on after an effect that failed.
-    pub stubborn: bool,
-}
+/// How often all shared GPUs are checked even if nothing changes.
+const RESYNC_PERIOD: Span = Span::seconds(30);
 
-/// How a job ended.
-#[derive(Debug)]
-pub struct Ended {
-    pub job: Job,
-    /// Effects that were performed, or tried by a stubborn one.
-    pub done: usize,
-    /// Those of them that failed.
-    pub refused: BTreeMap<usize, Refusal>,
-}
-
-/// Why an effect failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// There was no answer: it may have been done all the same.
-    Unclear(String),
-    Refused(String),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unclear(why) | Self::Refused(why)) = self;
-        out.write_str(why)
-    }
-}
-
-impl Ended {
-    fn performed(&self) -> impl Iterator<Item = &BindEffect> {
-        let tried = self.job.effects.iter().enumerate().take(self.done);
-        tried.filter(|(at, _)| !self.refused.contains_key(at)).map(|(_, effect)| effect)
-    }
-}
-
-/// How often reservations should be looked after even if nothing seems to happen.
-pub const RESYNC_PERIOD: Span = Span::seconds(30);
-
-/// Before the rest is written of a bind that is done.
+/// Before a call is made again whose outcome is final, or unknown.
 const CALL_RETRY_DELAY: Span = Span::seconds(1);
 
-/// So long a batch is kept after the last of its requests was carried out.
+/// How long a batch is kept after the last of its requests was carried out.
 const BATCH_RETENTION: Span = Span::seconds(20);
 
-/// The binder, and what it is about to do.
+/// The binder as a [`Controller`].
 #[derive(Debug, Default)]
 pub struct BinderController {
     binder: Binder,
-    /// Batches of requests, and since when all of each is done.
+    /// Batches of requests, and since when all requests of each are done.
     batches: BTreeMap<Key, Option<Timestamp>>,
-    /// When to look at requests.
+    /// When to reconcile requests.
     queue: WorkQueue,
-    /// Requests whose attempt was written to have ended, and the version it was about: a watch may not show it yet.
+    /// Requests with a final status written, by the resourceVersion it was based on. While the cache still has that
+    /// version, the request is not planned again.
     finished_versions: BTreeMap<Key, String>,
-    /// How requests ended that could not be told so.
+    /// Calls from the final status on of requests for which it could not be written.
     unwritten_status: BTreeMap<Key, Vec<BindEffect>>,
-    /// Requests that failed and will be tried requeue_at: since when, and when. Whatever a watch shows is no reason to hurry.
+    /// Backoff of requests: failed at, retry at. Watch events do not shorten it.
     backing_off: BTreeMap<Key, (Timestamp, Timestamp)>,
-    /// Attempts that failed, to be taken back.
+    /// Attempts that failed, to be written as such.
     failed_attempts: Vec<(Key, String)>,
-    /// Pods that a job under way creates or deletes.
+    /// Pods that work in flight creates or deletes.
     pods_in_flight: BTreeSet<PodKey>,
-    /// What waits until nobody moves the pod any more.
+    /// What waits until no work in flight creates or deletes the pod.
     blocked_on_pod: BTreeMap<PodKey, Blocked>,
-    /// Shared GPUs to look after.
+    /// Shared GPUs to check.
     dirty_gpu_groups: BTreeSet<String>,
+    /// When all shared GPUs were last checked, by the steady clock.
+    resynced: Option<Timestamp>,
 }
 
 #[derive(Debug, Default)]
@@ -113,38 +70,37 @@ impl BinderController {
         Self { binder: Binder::new(settings), ..Self::default() }
     }
 
-    /// A watch shows an object.
-    pub fn see(&mut self, kind: Followed, value: &Value, now: Timestamp) -> Result<(), String> {
+    pub(super) fn apply(&mut self, kind: Kind, value: &Value, now: Timestamp) -> Result<(), String> {
         match kind {
-            Followed::Requests if bind_batch::is_batch(value) => self.see_batch(value, now)?,
-            Followed::Requests => {
+            Kind::BindRequest if bind_batch::is_batch(value) => self.apply_batch(value, now)?,
+            Kind::BindRequest => {
                 let request = self.binder.apply_request(value)?;
                 self.queue.schedule_at(request, now);
             }
-            Followed::Pods => {
+            Kind::Pod => {
                 let groups = self.binder.apply_pod(value)?;
                 self.pod_changed(&Key::of(value), groups, now);
             }
-            Followed::Nodes => self.binder.apply_node(value)?,
-            Followed::Volumes => self.binder.apply_volume(value)?,
-            Followed::StorageClasses => self.binder.apply_storage_class(value)?,
-            Followed::VolumeClaims => {
+            Kind::Node => self.binder.apply_node(value)?,
+            Kind::PersistentVolume => self.binder.apply_volume(value)?,
+            Kind::StorageClass => self.binder.apply_storage_class(value)?,
+            Kind::PersistentVolumeClaim => {
                 self.binder.apply_volume_claim(value)?;
                 for request in self.binder.pending_requests_in(&Key::of(value).namespace) {
                     self.queue.schedule_at(request, now);
                 }
             }
+            _ => {}
         }
         Ok(())
     }
 
-    /// A watch shows that an object is gone.
-    pub fn lose(&mut self, kind: Followed, key: &Key, now: Timestamp) {
+    pub(super) fn delete(&mut self, kind: Kind, key: &Key, now: Timestamp) {
         match kind {
-            Followed::Requests => {
+            Kind::BindRequest => {
                 if self.batches.remove(key).is_some() {
                     for request in self.binder.requests_in(key) {
-                        self.lose(kind, &request, now);
+                        self.delete(kind, &request, now);
                     }
                 }
                 self.dirty_gpu_groups.extend(self.binder.delete_request(key));
@@ -153,18 +109,19 @@ impl BinderController {
                 self.unwritten_status.remove(key);
                 self.backing_off.remove(key);
             }
-            Followed::Pods => {
+            Kind::Pod => {
                 let groups = self.binder.delete_pod(key);
                 self.pod_changed(key, groups, now);
             }
-            Followed::Nodes => self.binder.delete_node(&key.name),
-            Followed::VolumeClaims => self.binder.delete_volume_claim(key),
-            Followed::Volumes => self.binder.delete_volume(&key.name),
-            Followed::StorageClasses => self.binder.delete_storage_class(&key.name),
+            Kind::Node => self.binder.delete_node(&key.name),
+            Kind::PersistentVolumeClaim => self.binder.delete_volume_claim(key),
+            Kind::PersistentVolume => self.binder.delete_volume(&key.name),
+            Kind::StorageClass => self.binder.delete_storage_class(&key.name),
+            _ => {}
         }
     }
 
-    fn see_batch(&mut self, value: &Value, now: Timestamp) -> Result<(), String> {
+    fn apply_batch(&mut self, value: &Value, now: Timestamp) -> Result<(), String> {
         let batch = Key::of(value);
         let mut gone: BTreeSet<Key> = self.binder.requests_in(&batch).into_iter().collect();
         for request in bind_batch::unpack(value) {
@@ -174,7 +131,7 @@ impl BinderController {
             }
         }
         for request in gone {
-            self.lose(Followed::Requests, &request, now);
+            self.delete(Kind::BindRequest, &request, now);
         }
         if let Entry::Vacant(new) = self.batches.entry(batch) {
             self.queue.schedule_at(new.key().clone(), now.plus(BATCH_RETENTION));
@@ -183,8 +140,8 @@ impl BinderController {
         Ok(())
     }
 
-    /// Removes a batch of which everything is done for a while: others may not have seen yet that it is.
-    fn collect_batch(&mut self, batch: Key, now: Timestamp, jobs: &mut Vec<Job>) {
+    /// Removes a batch a while after the last of its requests was carried out: other watches may be late.
+    fn collect_batch(&mut self, batch: Key, now: Timestamp, work: &mut Vec<Work>) {
         let settled = self.binder.requests_in(&batch).iter().all(|request| self.binder.is_settled(request));
         let Some(since) = self.batches.get_mut(&batch) else { return };
         // A clock that was set back begins anew.
@@ -192,59 +149,57 @@ impl BinderController {
         *since = settled.then(|| known.unwrap_or(now));
         self.queue.schedule_at(batch.clone(), now.plus(BATCH_RETENTION));
         if known.is_some_and(|since| now.since(since) >= BATCH_RETENTION) {
-            self.start(None, vec![BindEffect::DeleteRequest(batch)], true, jobs);
+            self.start(WorkKey::CleanUp, vec![BindEffect::DeleteRequest(batch)], OnError::Continue, work);
         }
     }
 
     /// Requests that are not carried out yet.
-    pub fn pending_count(&self) -> usize {
+    pub(super) fn pending_count(&self) -> usize {
         self.binder.pending_requests().count()
     }
 
-    /// Looks after all reservations: none without users, no users without one.
-    pub fn resync(&mut self) {
+    /// Checks all shared GPUs: no reservation without users, no users without a reservation.
+    pub(super) fn resync(&mut self) {
         self.dirty_gpu_groups.extend(self.binder.groups());
     }
 
-    /// When there will be something to do even if nothing is seen.
-    pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
+    /// When there will be something to do even if nothing changes.
+    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         if !self.failed_attempts.is_empty() || !self.dirty_gpu_groups.is_empty() {
             return Some(now);
         }
         self.queue.next_due()
     }
 
-    /// What to start now. Everything the binder follows must have been listed: a pod that has not been listed yet is not
-    /// a missing one.
-    pub fn jobs(&mut self, now: Timestamp) -> Vec<Job> {
-        let mut jobs = Vec::new();
+    pub(super) fn work(&mut self, now: Timestamp) -> Vec<Work> {
+        let mut work = Vec::new();
         for group in std::mem::take(&mut self.dirty_gpu_groups) {
             for effect in self.binder.sync_gpu_group(&group, now) {
                 if let Some(pod) = self.blocked_by(&effect) {
                     self.blocked_on_pod.entry(pod).or_default().groups.insert(group.clone());
                     continue;
                 }
-                self.start(None, vec![effect], true, &mut jobs);
+                self.start(WorkKey::CleanUp, vec![effect], OnError::Continue, &mut work);
             }
         }
         for (request, why) in std::mem::take(&mut self.failed_attempts) {
             let mut plan = self.binder.failed(&request, &why, now);
-            // Whoever moves a reservation looks after it.
+            // The work item that creates or deletes a reservation sees to it.
             plan.effects.retain(|effect| self.blocked_by(effect).is_none());
             self.backing_off.extend(plan.requeue_at.map(|again| (request.clone(), (now, again))));
-            self.start_plan(request, plan, true, &mut jobs);
+            self.start_plan(request, plan, OnError::Continue, &mut work);
         }
         while let Some(request) = self.queue.pop_due(now) {
             if self.batches.contains_key(&request) {
-                self.collect_batch(request, now, &mut jobs);
+                self.collect_batch(request, now, &mut work);
                 continue;
             }
             let seen = self.binder.version(&request);
             if seen.is_some() && self.finished_versions.get(&request).map(String::as_str) == seen {
-                // Until a watch shows it, what is done would be planned once more.
+                // Until a watch shows that it is done, it would be planned once more.
                 continue;
             }
-            // A clock that was set back ends the rest.
+            // A clock that was set back ends the backoff.
             if let Some((_, until)) =
                 self.backing_off.remove(&request).filter(|(since, until)| (since..until).contains(&&now))
             {
@@ -254,11 +209,11 @@ impl BinderController {
             }
             let end = self.unwritten_status.remove(&request);
             if let Some(end) = end.filter(|end| end.iter().find_map(finishes_version) == seen) {
-                self.start_plan(request, Plan { effects: end, ..Plan::default() }, true, &mut jobs);
+                self.start_plan(request, Plan { effects: end, ..Plan::default() }, OnError::Continue, &mut work);
                 continue;
             }
             let plan = self.binder.plan(&request, now);
-            // What it was promised may be gone in a moment.
+            // A reservation that is being deleted is as good as gone.
             let deleted =
                 || self.binder.reservations_for(&request).find(|pod| self.pods_in_flight.contains(*pod)).cloned();
             if let Some(pod) = plan.effects.iter().find_map(|effect| self.blocked_by(effect)).or_else(deleted) {
@@ -269,19 +224,19 @@ impl BinderController {
             let gives_up =
                 plan.effects.iter().any(|effect| matches!(effect, BindEffect::ReportResult { bound: false, .. }));
             let again = plan.requeue_at.map(|again| again.max(now.plus(Span(1))));
-            self.start_plan(request, Plan { requeue_at: again, ..plan }, gives_up, &mut jobs);
+            let on_error = if gives_up { OnError::Continue } else { OnError::Stop };
+            self.start_plan(request, Plan { requeue_at: again, ..plan }, on_error, &mut work);
         }
-        jobs
+        work
     }
 
-    /// A job has come to its end.
-    pub fn ended(&mut self, ended: Ended, now: Timestamp) {
-        for effect in ended.performed() {
+    pub(super) fn finished(&mut self, result: WorkResult<BindEffect>, now: Timestamp) {
+        for effect in result.performed() {
             if let BindEffect::DeletePod { pod, uid, .. } = effect {
                 self.binder.assume_deleted(pod, uid);
             }
         }
-        let Ended { job: Job { request, mut effects, .. }, done, mut refused } = ended;
+        let WorkResult { item: WorkItem { key, calls: mut effects, .. }, completed, mut errors, .. } = result;
         for pod in effects.iter().filter_map(pod_written_by) {
             self.pods_in_flight.remove(&pod);
             let Some(Blocked { requests, groups }) = self.blocked_on_pod.remove(&pod) else { continue };
@@ -290,29 +245,29 @@ impl BinderController {
                 self.queue.schedule_at(request, now);
             }
         }
-        let Some(request) = request else { return };
+        let WorkKey::BindRequest(request) = key else { return };
         self.queue.done(&request);
         if let Some(at) = effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. })) {
-            match refused.get(&at) {
-                Some(Refusal::Unclear(_)) => self.binder.mark_bind_unknown(&effects, now),
-                None if at < done => {}
+            match errors.get(&at) {
+                Some(CallError::Unknown(_)) => self.binder.mark_bind_unknown(&effects, now),
+                None if at < completed => {}
                 _ => self.binder.forget_bind(&effects),
             }
         }
         let end = effects.iter().position(|effect| finishes_version(effect).is_some());
-        if let Some(at) = end.filter(|at| refused.contains_key(at)) {
-            // It cannot end otherwise any more. If only the answer was lost, a watch will show it.
+        if let Some(at) = end.filter(|at| errors.contains_key(at)) {
+            // The outcome is final; only its status write failed. If just the reply was lost, the watch will confirm it.
             self.unwritten_status.insert(request.clone(), effects.split_off(at));
             self.queue.schedule_at(request, now.plus(CALL_RETRY_DELAY));
-        } else if let Some(at) = end.filter(|at| *at < done) {
+        } else if let Some(at) = end.filter(|at| *at < completed) {
             self.finished_versions.extend(finishes_version(&effects[at]).map(|version| (request, version.to_owned())));
-        } else if let Some((at, refusal)) = refused.pop_first() {
+        } else if let Some((at, error)) = errors.pop_first() {
             let binds = matches!(effects[at], BindEffect::Bind { .. });
-            if binds && matches!(refusal, Refusal::Unclear(_)) {
-                // The pod may have its node. As long as that is not clear nobody else may get its room.
+            if binds && matches!(error, CallError::Unknown(_)) {
+                // The pod may have its node. Until a watch shows it, its room is kept.
                 self.queue.schedule_at(request, now.plus(CALL_RETRY_DELAY));
             } else {
-                self.failed_attempts.push((request, refusal.to_string()));
+                self.failed_attempts.push((request, error.to_string()));
             }
         }
     }
@@ -324,12 +279,12 @@ impl BinderController {
         self.dirty_gpu_groups.extend(groups);
     }
 
-    /// The pod that the effect would create or delete while a job under way does so.
+    /// The pod that the effect would create or delete while work in flight does so.
     fn blocked_by(&self, effect: &BindEffect) -> Option<PodKey> {
         pod_written_by(effect).filter(|pod| self.pods_in_flight.contains(pod))
     }
 
-    fn start_plan(&mut self, request: Key, plan: Plan, stubborn: bool, jobs: &mut Vec<Job>) {
+    fn start_plan(&mut self, request: Key, plan: Plan, on_error: OnError, work: &mut Vec<Work>) {
         if let Some(again) = plan.requeue_at {
             self.queue.schedule_at(request.clone(), again);
         }
@@ -337,12 +292,65 @@ impl BinderController {
             return;
         }
         self.queue.start(request.clone());
-        self.start(Some(request), plan.effects, stubborn, jobs);
+        self.start(WorkKey::BindRequest(request), plan.effects, on_error, work);
     }
 
-    fn start(&mut self, request: Option<Key>, effects: Vec<BindEffect>, stubborn: bool, jobs: &mut Vec<Job>) {
+    fn start(&mut self, key: WorkKey, effects: Vec<BindEffect>, on_error: OnError, work: &mut Vec<Work>) {
         self.pods_in_flight.extend(effects.iter().filter_map(pod_written_by));
-        jobs.push(Job { request, effects, stubborn });
+        let bind = effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. }));
+        // Pods that wait do not wait for what is left to write about this one.
+        let tail = bind.map(|at| (at + 1, WritePriority::Status));
+        work.push(WorkItem { on_error, tail, ..WorkItem::new(key, effects) });
+    }
+}
+
+impl Controller for BinderController {
+    fn watches(&self) -> Vec<WatchSpec> {
+        let kinds = [
+            Kind::BindRequest,
+            Kind::Pod,
+            Kind::Node,
+            Kind::PersistentVolumeClaim,
+            Kind::PersistentVolume,
+            Kind::StorageClass,
+        ];
+        kinds.map(WatchSpec::all).into()
+    }
+
+    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
+        let done = self.apply(kind, object, now.wall);
+        done.err().map(|problem| Skipped::new(kind, Key::of(object), problem)).into_iter().collect()
+    }
+
+    fn on_delete(&mut self, kind: Kind, key: &Key, now: Clock) {
+        self.delete(kind, key, now.wall);
+    }
+
+    fn poll(&mut self, now: Clock) -> Output {
+        if self.resynced.is_none_or(|at| at.plus(RESYNC_PERIOD) <= now.steady) {
+            self.resynced = Some(now.steady);
+            self.resync();
+        }
+        let work = self.work(now.wall).into_iter().map(|item| item.map_calls(ApiCall::Bind)).collect();
+        Output { work, ..Output::default() }
+    }
+
+    fn on_result(&mut self, result: WorkResult, now: Clock) {
+        let effect = |call| match call {
+            ApiCall::Bind(effect) => effect,
+            other => unreachable!("the binder does not call {other}"),
+        };
+        self.finished(result.map_calls(effect), now.wall);
+    }
+
+    fn next_poll(&self, now: Clock) -> Option<Timestamp> {
+        let resync = self.resynced.map_or(now.steady, |at| at.plus(RESYNC_PERIOD));
+        let due = self.next_due(now.wall).map(|at| now.steady_at(at));
+        Some(due.map_or(resync, |due| due.min(resync)))
+    }
+
+    fn size(&self) -> usize {
+        self.pending_count()
     }
 }
 

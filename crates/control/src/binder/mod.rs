@@ -24,7 +24,7 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{BinderController, Ended, Followed, Job, RESYNC_PERIOD, Refusal};
+pub use controller::BinderController;
 pub use plan::relabelled;
 pub use rows::{PodRow, RequestRow};
 

@@ -4,7 +4,10 @@ use kai_engine::units::{Span, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::controller::Work;
 use super::*;
+use crate::controller::{CallError, OnError, WorkKey, WorkResult};
+use crate::kinds::Kind;
 
 /// A cluster just large enough to bind pods in: objects by kind, namespace and name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -473,33 +476,40 @@ proptest! {
 }
 
 /// A binder that has read everything.
-fn agenda(cluster: &Cluster) -> BinderController {
-    let mut agenda = BinderController::new(Settings::default());
+fn controller(cluster: &Cluster) -> BinderController {
+    let mut controller = BinderController::new(Settings::default());
     for ((kind, ..), object) in &cluster.objects {
         let kind = match kind.as_str() {
-            "BindRequest" => Followed::Requests,
-            "Pod" => Followed::Pods,
-            "PersistentVolumeClaim" => Followed::VolumeClaims,
-            "StorageClass" => Followed::StorageClasses,
-            "Node" => Followed::Nodes,
+            "BindRequest" => Kind::BindRequest,
+            "Pod" => Kind::Pod,
+            "PersistentVolumeClaim" => Kind::PersistentVolumeClaim,
+            "StorageClass" => Kind::StorageClass,
+            "Node" => Kind::Node,
             _ => continue,
         };
-        agenda.see(kind, object, NOW).unwrap();
+        controller.apply(kind, object, NOW).unwrap();
     }
-    agenda
+    controller
 }
 
-fn done(job: Job) -> Ended {
-    Ended { done: job.effects.len(), job, refused: BTreeMap::new() }
+fn done(item: Work) -> WorkResult<BindEffect> {
+    ended(item, None)
 }
 
-fn creations(jobs: &[Job]) -> usize {
-    let effects = jobs.iter().flat_map(|job| &job.effects);
+/// The result of an item of which this call failed, if one did.
+fn ended(item: Work, error: Option<(usize, CallError)>) -> WorkResult<BindEffect> {
+    let stops = error.is_some() && item.on_error == OnError::Stop;
+    let completed = error.as_ref().filter(|_| stops).map_or(item.calls.len(), |(at, _)| *at);
+    WorkResult { completed, errors: error.into_iter().collect(), ..WorkResult::new(item) }
+}
+
+fn creations(jobs: &[Work]) -> usize {
+    let effects = jobs.iter().flat_map(|job| &job.calls);
     effects.filter(|effect| matches!(effect, BindEffect::CreatePod(_))).count()
 }
 
-fn binds(jobs: &[Job]) -> usize {
-    let effects = jobs.iter().flat_map(|job| &job.effects);
+fn binds(jobs: &[Work]) -> usize {
+    let effects = jobs.iter().flat_map(|job| &job.calls);
     effects.filter(|effect| matches!(effect, BindEffect::Bind { .. })).count()
 }
 
@@ -514,57 +524,57 @@ fn nobody_is_bound_with_a_gpu_whose_reservation_is_being_deleted() {
         cluster.put(pod);
         cluster.put(request(name, "Fraction", &["g1"]));
     }
-    let mut agenda = agenda(&cluster);
-    let creation = agenda.jobs(NOW).remove(0);
-    creation.effects.iter().for_each(|effect| cluster.perform(effect));
-    agenda.ended(done(creation), NOW);
+    let mut controller = controller(&cluster);
+    let creation = controller.work(NOW).remove(0);
+    creation.calls.iter().for_each(|effect| cluster.perform(effect));
+    controller.finished(done(creation), NOW);
     let mut reservation = cluster.kind("Pod").find(|pod| pod["metadata"]["namespace"] != "lab").unwrap().clone();
     reservation["metadata"]["resourceVersion"] = json!("7");
-    agenda.see(Followed::Pods, &reservation, NOW).unwrap();
-    assert_eq!(agenda.jobs(NOW), [], "it has to find its GPU first");
+    controller.apply(Kind::Pod, &reservation, NOW).unwrap();
+    assert_eq!(controller.work(NOW), [], "it has to find its GPU first");
     // For all that is known, it has not found it in time.
     let late = NOW.plus(Settings::default().reservation_timeout);
-    let mut jobs = agenda.jobs(late);
+    let mut jobs = controller.work(late);
     let deletes =
-        |job: &Job| matches!(&job.effects[0], BindEffect::DeletePod { version: Some(seen), .. } if seen == "7");
+        |job: &Work| matches!(&job.calls[0], BindEffect::DeletePod { version: Some(seen), .. } if seen == "7");
     let deletion = jobs.remove(jobs.iter().position(deletes).expect("it is deleted as it was seen"));
     reservation["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"] = json!("GPU-1");
     reservation["metadata"]["resourceVersion"] = json!("8");
-    agenda.see(Followed::Pods, &reservation, late).unwrap();
-    agenda.see(Followed::Requests, &request("d", "Fraction", &["g1"]), late).unwrap();
+    controller.apply(Kind::Pod, &reservation, late).unwrap();
+    controller.apply(Kind::BindRequest, &request("d", "Fraction", &["g1"]), late).unwrap();
     let mut pod = cluster.at("Pod", &Key::new("lab", "b")).unwrap().clone();
     pod["metadata"]["name"] = json!("d");
-    agenda.see(Followed::Pods, &pod, late).unwrap();
-    assert_eq!(binds(&agenda.jobs(late)), 0, "it may be gone in a moment");
-    let mut gone = agenda;
-    gone.ended(done(deletion.clone()), late);
-    gone.see(Followed::Pods, &reservation, late).unwrap();
-    assert_eq!(binds(&gone.jobs(late)), 0, "it is gone, whatever a watch shows");
+    controller.apply(Kind::Pod, &pod, late).unwrap();
+    assert_eq!(binds(&controller.work(late)), 0, "it may be gone in a moment");
+    let mut gone = controller;
+    gone.finished(done(deletion.clone()), late);
+    gone.apply(Kind::Pod, &reservation, late).unwrap();
+    assert_eq!(binds(&gone.work(late)), 0, "it is gone, whatever a watch shows");
 }
 
 #[test]
 fn a_reservation_is_created_by_one_at_a_time_and_not_deleted_meanwhile() {
     let mut cluster = cluster();
-    let mut agenda = agenda(&cluster);
-    let mut jobs = agenda.jobs(NOW);
+    let mut controller = controller(&cluster);
+    let mut jobs = controller.work(NOW);
     assert_eq!(creations(&jobs), 3, "g1 for a and b, g2 and g3 for c");
     let first = jobs.remove(0);
     // Nobody wants it any more while the call is on its way.
     for name in ["a", "b"] {
-        agenda.lose(Followed::Requests, &Key::new("lab", name), NOW);
+        controller.delete(Kind::BindRequest, &Key::new("lab", name), NOW);
     }
-    agenda.resync();
-    assert_eq!(agenda.jobs(NOW), []);
+    controller.resync();
+    assert_eq!(controller.work(NOW), []);
     // Then it goes, and is not made again before it is gone.
-    first.effects.iter().for_each(|effect| cluster.perform(effect));
-    agenda.ended(done(first), NOW);
-    let mut deletions = agenda.jobs(NOW);
+    first.calls.iter().for_each(|effect| cluster.perform(effect));
+    controller.finished(done(first), NOW);
+    let mut deletions = controller.work(NOW);
     let deletion = deletions.remove(0);
-    assert!(matches!(deletion.effects[..], [BindEffect::DeletePod { .. }]) && deletions.is_empty(), "{deletions:?}");
-    agenda.see(Followed::Requests, &request("a", "Fraction", &["g1"]), NOW).unwrap();
-    assert_eq!(creations(&agenda.jobs(NOW)), 0);
-    agenda.ended(done(deletion), NOW);
-    assert_eq!(creations(&agenda.jobs(NOW)), 1);
+    assert!(matches!(deletion.calls[..], [BindEffect::DeletePod { .. }]) && deletions.is_empty(), "{deletions:?}");
+    controller.apply(Kind::BindRequest, &request("a", "Fraction", &["g1"]), NOW).unwrap();
+    assert_eq!(creations(&controller.work(NOW)), 0);
+    controller.finished(done(deletion), NOW);
+    assert_eq!(creations(&controller.work(NOW)), 1);
 }
 
 #[test]
@@ -583,18 +593,21 @@ fn a_pod_shares_the_gpus_that_are_named_last() {
 fn a_request_given_up_stays_so_even_if_nobody_could_be_told() {
     let mut cluster = cluster();
     cluster.remove("Pod", &Key::new("lab", "c"));
-    let mut agenda = agenda(&cluster);
-    let given_up =
-        agenda.jobs(NOW.plus(Span::seconds(60))).into_iter().find(|job| job.stubborn).expect("c is given up");
-    let told = given_up.effects.len() - 1;
-    assert!(matches!(given_up.effects[told], BindEffect::ReportResult { bound: false, .. }));
-    let refused = BTreeMap::from([(told, Refusal::Refused("pod not found".to_owned()))]);
+    let mut controller = controller(&cluster);
+    let given_up = controller
+        .work(NOW.plus(Span::seconds(60)))
+        .into_iter()
+        .find(|job| job.on_error == OnError::Continue)
+        .expect("c is given up");
+    let told = given_up.calls.len() - 1;
+    assert!(matches!(given_up.calls[told], BindEffect::ReportResult { bound: false, .. }));
     let later = NOW.plus(Span::seconds(90));
-    agenda.ended(Ended { done: given_up.effects.len(), job: given_up, refused }, later);
+    let refused = CallError::Rejected("pod not found".to_owned());
+    controller.finished(ended(given_up, Some((told, refused))), later);
     // The pod's watch was late.
-    agenda.see(Followed::Pods, &pod("c", 2), later).unwrap();
-    let about_c = |job: &Job| job.request == Some(Key::new("lab", "c"));
-    assert!(!agenda.jobs(later).iter().any(about_c));
+    controller.apply(Kind::Pod, &pod("c", 2), later).unwrap();
+    let about_c = |job: &Work| job.key == WorkKey::BindRequest(Key::new("lab", "c"));
+    assert!(!controller.work(later).iter().any(about_c));
 }
 
 /// Otherwise its room could be given away while it is there.
@@ -610,16 +623,16 @@ fn a_bind_without_an_answer_is_tried_again_until_there_is_one() {
         cluster.put(request("c", "Regular", &[]));
         cluster
     };
-    let ends = |refusal: Refusal| {
-        let mut agenda = agenda(&cluster);
-        let job = agenda.jobs(NOW).remove(0);
-        let at = job.effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. })).expect("it binds");
-        agenda.ended(Ended { job, done: at, refused: BTreeMap::from([(at, refusal)]) }, NOW);
-        agenda.jobs(NOW.plus(Span::seconds(2))).remove(0).effects
+    let ends = |refusal: CallError| {
+        let mut controller = controller(&cluster);
+        let job = controller.work(NOW).remove(0);
+        let at = job.calls.iter().position(|effect| matches!(effect, BindEffect::Bind { .. })).expect("it binds");
+        controller.finished(ended(job, Some((at, refusal))), NOW);
+        controller.work(NOW.plus(Span::seconds(2))).remove(0).calls
     };
     let binds = |effects: &[BindEffect]| effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. }));
-    assert!(binds(&ends(Refusal::Unclear("timeout".to_owned()))));
-    assert!(!binds(&ends(Refusal::Refused("it is on node n2 already".to_owned()))));
+    assert!(binds(&ends(CallError::Unknown("timeout".to_owned()))));
+    assert!(!binds(&ends(CallError::Rejected("it is on node n2 already".to_owned()))));
 }
 
 /// Everything that is written about a failed attempt comes back from a watch, and should not be taken for news.
@@ -630,19 +643,19 @@ fn the_next_attempt_keeps_its_pause_whatever_is_seen_meanwhile() {
     limited["spec"]["backoffLimit"] = json!(5);
     cluster.put(limited);
     cluster.remove("BindRequest", &Key::new("lab", "b"));
-    let (mut agenda, key) = (agenda(&cluster), Key::new("lab", "a"));
-    let job = agenda.jobs(NOW).remove(0);
-    assert_eq!(job.request.as_ref(), Some(&key));
-    let refused = BTreeMap::from([(0, Refusal::Refused("no".to_owned()))]);
-    agenda.ended(Ended { job, done: 0, refused }, NOW);
-    let job = agenda.jobs(NOW).remove(0);
-    job.effects.iter().for_each(|effect| cluster.perform(effect));
-    agenda.ended(done(job), NOW);
+    let (mut controller, key) = (controller(&cluster), Key::new("lab", "a"));
+    let job = controller.work(NOW).remove(0);
+    assert_eq!(job.key, WorkKey::BindRequest(key.clone()));
+    controller.finished(ended(job, Some((0, CallError::Rejected("no".to_owned())))), NOW);
+    let job = controller.work(NOW).remove(0);
+    job.calls.iter().for_each(|effect| cluster.perform(effect));
+    controller.finished(done(job), NOW);
     let mut written = cluster.at("BindRequest", &key).unwrap().clone();
     written["metadata"]["resourceVersion"] = json!("next");
-    agenda.see(Followed::Requests, &written, NOW).unwrap();
-    agenda.see(Followed::Pods, cluster.at("Pod", &key).unwrap(), NOW).unwrap();
-    let mut attempts = |at: Timestamp| agenda.jobs(at).iter().filter(|job| job.request.as_ref() == Some(&key)).count();
+    controller.apply(Kind::BindRequest, &written, NOW).unwrap();
+    controller.apply(Kind::Pod, cluster.at("Pod", &key).unwrap(), NOW).unwrap();
+    let mut attempts =
+        |at: Timestamp| controller.work(at).iter().filter(|job| job.key == WorkKey::BindRequest(key.clone())).count();
     assert_eq!(attempts(NOW.plus(Span(999_999))), 0);
     assert_eq!(attempts(NOW.plus(Span::seconds(1))), 1);
 }
@@ -672,10 +685,8 @@ fn batch_of(requests: &[(&str, &str)]) -> Value {
 }
 
 /// What a job wants, and whether all of it was done.
-fn finish(agenda: &mut BinderController, job: Job, refused: Option<Refusal>) {
-    let done = if refused.is_some() { 0 } else { job.effects.len() };
-    let refused = refused.map(|refusal| (0, refusal)).into_iter().collect();
-    agenda.ended(Ended { job, done, refused }, NOW);
+fn finish(controller: &mut BinderController, job: Work, refused: Option<CallError>) {
+    controller.finished(ended(job, refused.map(|refusal| (0, refusal))), NOW);
 }
 
 fn with_batch(requests: &[(&str, &str)]) -> BinderController {
@@ -684,23 +695,23 @@ fn with_batch(requests: &[(&str, &str)]) -> BinderController {
     for (pod, _) in requests {
         cluster.put(plain_pod(pod, None));
     }
-    let mut agenda = agenda(&cluster);
-    agenda.see(Followed::Requests, &batch_of(requests), NOW).unwrap();
-    agenda
+    let mut controller = controller(&cluster);
+    controller.apply(Kind::BindRequest, &batch_of(requests), NOW).unwrap();
+    controller
 }
 
-fn deletes_batch(jobs: &[Job]) -> bool {
+fn deletes_batch(jobs: &[Work]) -> bool {
     let batch = BindEffect::DeleteRequest(Key::new("lab", "batch-1"));
-    jobs.iter().any(|job| job.effects.contains(&batch))
+    jobs.iter().any(|job| job.calls.contains(&batch))
 }
 
 #[test]
 fn a_batch_is_carried_out_and_goes_when_all_of_it_was_done_for_a_while() {
-    let mut agenda = with_batch(&[("a", "n1"), ("b", "n1")]);
-    let jobs = agenda.jobs(NOW);
+    let mut controller = with_batch(&[("a", "n1"), ("b", "n1")]);
+    let jobs = controller.work(NOW);
     let bound: Vec<&str> = jobs
         .iter()
-        .flat_map(|job| &job.effects)
+        .flat_map(|job| &job.calls)
         .filter_map(|effect| match effect {
             BindEffect::Bind { pod, .. } => Some(pod.name.as_str()),
             _ => None,
@@ -708,44 +719,44 @@ fn a_batch_is_carried_out_and_goes_when_all_of_it_was_done_for_a_while() {
         .collect();
     assert_eq!(bound, ["a", "b"]);
     for job in jobs {
-        finish(&mut agenda, job, None);
+        finish(&mut controller, job, None);
     }
     let after = |seconds: i64| NOW.plus(Span::seconds(seconds));
-    agenda.see(Followed::Pods, &plain_pod("a", Some("n1")), NOW).unwrap();
-    assert!(!deletes_batch(&agenda.jobs(after(100))), "no watch has shown yet that the other one is bound");
-    agenda.see(Followed::Pods, &plain_pod("b", Some("n1")), after(100)).unwrap();
-    assert!(!deletes_batch(&agenda.jobs(after(120))), "others may not know yet");
-    assert!(deletes_batch(&agenda.jobs(after(140))));
-    agenda.lose(Followed::Requests, &Key::new("lab", "batch-1"), after(141));
-    assert_eq!((agenda.pending_count(), agenda.jobs(after(200))), (0, Vec::new()));
+    controller.apply(Kind::Pod, &plain_pod("a", Some("n1")), NOW).unwrap();
+    assert!(!deletes_batch(&controller.work(after(100))), "no watch has shown yet that the other one is bound");
+    controller.apply(Kind::Pod, &plain_pod("b", Some("n1")), after(100)).unwrap();
+    assert!(!deletes_batch(&controller.work(after(120))), "others may not know yet");
+    assert!(deletes_batch(&controller.work(after(140))));
+    controller.delete(Kind::BindRequest, &Key::new("lab", "batch-1"), after(141));
+    assert_eq!((controller.pending_count(), controller.work(after(200))), (0, Vec::new()));
 }
 
 #[test]
 fn what_cannot_be_bound_is_taken_out_of_its_batch() {
-    let mut agenda = with_batch(&[("a", "n1"), ("b", "gone")]);
-    let failed = |job: &Job| match &job.effects[..] {
+    let mut controller = with_batch(&[("a", "n1"), ("b", "gone")]);
+    let failed = |job: &Work| match &job.calls[..] {
         [BindEffect::SetPhase { request, phase: "Failed", .. }, BindEffect::ReportResult { bound: false, .. }] => {
             Some(request.name.clone())
         }
         _ => None,
     };
-    let jobs = agenda.jobs(NOW);
+    let jobs = controller.work(NOW);
     assert_eq!(jobs.iter().filter_map(failed).collect::<Vec<_>>(), ["batch-1/1"]);
     for job in jobs {
-        let refused = failed(&job).is_none().then(|| Refusal::Refused("no".to_owned()));
-        finish(&mut agenda, job, refused);
+        let refused = failed(&job).is_none().then(|| CallError::Rejected("no".to_owned()));
+        finish(&mut controller, job, refused);
     }
-    assert_eq!(agenda.jobs(NOW).iter().filter_map(failed).collect::<Vec<_>>(), ["batch-1/0"], "no second attempt");
+    assert_eq!(controller.work(NOW).iter().filter_map(failed).collect::<Vec<_>>(), ["batch-1/0"], "no second attempt");
 }
 
 #[test]
 fn two_requests_for_one_pod_both_come_to_an_end() {
-    let mut agenda = with_batch(&[("a", "n1"), ("a", "n1")]);
-    let jobs = agenda.jobs(NOW);
+    let mut controller = with_batch(&[("a", "n1"), ("a", "n1")]);
+    let jobs = controller.work(NOW);
     assert_eq!(jobs.len(), 2);
     for job in jobs {
-        finish(&mut agenda, job, None);
+        finish(&mut controller, job, None);
     }
-    agenda.see(Followed::Pods, &plain_pod("a", Some("n1")), NOW).unwrap();
-    assert_eq!(agenda.jobs(NOW), []);
+    controller.apply(Kind::Pod, &plain_pod("a", Some("n1")), NOW).unwrap();
+    assert_eq!(controller.work(NOW), []);
 }

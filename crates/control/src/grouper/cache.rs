@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::POD_GROUP_API;
-use super::controller::Reading;
+use super::controller::GetOutcome;
 use crate::key::Key;
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct GrouperCache {
     /// Groups on their way.
     assumed: BTreeMap<Key, Value>,
     pub(super) classes: BTreeSet<String>,
-    pub(super) read: BTreeMap<ObjectRef, (Reading, Timestamp)>,
+    pub(super) read: BTreeMap<ObjectRef, (GetOutcome, Timestamp)>,
 }
 
 /// A pod without its status and without what runs in it, of which no rule asks anything. As text, which takes
@@ -134,10 +134,10 @@ impl<'a> CacheView<'a> {
 
     pub(super) fn owner(&self, query: &OwnerQuery) -> Lookup<'a> {
         match self.known.read.get(&query.object) {
-            Some((Reading::Found(value), _)) => Lookup::Found(value),
-            Some((Reading::Forbidden, _)) => Lookup::Forbidden,
-            Some((Reading::Missing, _)) => Lookup::Missing,
-            Some((Reading::Failed(_), _)) | None => Lookup::NotFetched,
+            Some((GetOutcome::Found(value), _)) => Lookup::Found(value),
+            Some((GetOutcome::Forbidden, _)) => Lookup::Forbidden,
+            Some((GetOutcome::NotFound, _)) => Lookup::Missing,
+            None => Lookup::NotFetched,
         }
     }
 }
@@ -148,7 +148,7 @@ impl ClusterReader for CacheView<'_> {
             return self.known.group(&Key::new(&at.namespace, &at.name));
         }
         match self.known.read.get(at) {
-            Some((Reading::Found(value), _)) => Some(value),
+            Some((GetOutcome::Found(value), _)) => Some(value),
             Some(_) => None,
             None => {
                 self.misses.borrow_mut().insert(at.clone());

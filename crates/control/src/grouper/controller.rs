@@ -1,252 +1,199 @@
-//! When the grouper rechecks at which pod, and what it has under way: the same on a cluster and in the simulator.
-//!
-//! A shell shows it what watches show, performs the steps it names, and tells how they ended. What nobody watches, such
-//! as owners, it asks the shell to read.
+//! The grouper's controller: cache, work queue and work in flight. What is not watched, such as owners, it reads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kai_engine::units::{Span, Timestamp};
-use kai_workloads::{DeclaredKinds, GroupError, IgnoredValue, ObjectRef, Settings};
+use kai_workloads::{DeclaredKinds, ObjectRef, Settings};
 use serde_json::Value;
 
 use super::cache::{CacheView, CachedPod, GrouperCache};
 use super::{GroupEffect, PlannedWrite, ReconcileOutput, reconcile};
-use crate::controller::WorkQueue;
+use crate::controller::{
+    ApiCall, Backoff, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec,
+    WorkItem, WorkKey, WorkQueue, WorkResult, WritePriority,
+};
 use crate::key::{Key, PodKey};
+use crate::kinds::Kind;
 
-/// Kinds that the grouper follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Followed {
-    /// Of our scheduler.
-    Pods,
-    Groups,
-    PriorityClasses,
-    /// The config map in which users declare kinds.
-    Declarations,
-}
-
-/// What a shell is to do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    Read(ObjectRef),
-    /// Tell whoever takes drafts.
-    PlannedWrite(PlannedWrite),
-    Write(Job),
-    /// Tell the owner of a pod why it has no group for now.
-    Complain {
-        pod: PodKey,
-        uid: String,
-        why: String,
-    },
-}
-
-/// Effects to be performed one after the other, up to the first that fails.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Job {
-    pub pod: PodKey,
-    pub effects: Vec<GroupEffect>,
-    /// Nobody waits for it.
-    pub patient: bool,
-    pub notes: Vec<IgnoredValue>,
-}
-
-/// What the API server says about an object that nobody watches.
+/// What the API server says about an object that is not watched.
 #[derive(Clone, Debug)]
-pub enum Reading {
+pub(super) enum GetOutcome {
     Found(Box<Value>),
     Forbidden,
-    Missing,
-    /// It did not say.
-    Failed(String),
+    NotFound,
 }
 
-/// How a job ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
-    Done,
-    /// Somebody else was faster: look again.
-    Outrun,
-    /// Nobody was: the group does not exist.
-    NotCreated,
-    Failed(String),
-}
+/// Reason of events.
+const WARNING: &str = "PodGrouperWarning";
 
-/// For how long a reading is good enough: pods of one workload come in bursts.
+/// How long writes that were announced to the scheduler, or that are not needed to schedule, make way for others.
+const DEFER_MAX: Span = Span::seconds(20);
+/// How long the result of a GET is used: pods of one workload come in bursts.
 const GET_CACHE_TTL: Span = Span::seconds(3);
-/// Between attempts for a pod that cannot be grouped: the first pause, and the longest.
-const RETRY_BACKOFF: Span = Span::seconds(1);
-const RETRY_BACKOFF_MAX: Span = Span::seconds(60);
-/// Between rechecks at a pod that waits: its owners may have changed. The first pause, and the longest.
-const RECHECK: Span = Span::seconds(15);
-const RECHECK_MAX: Span = Span::seconds(300);
+/// Between attempts for a pod that cannot be grouped.
+const RETRY_BACKOFF: Backoff = Backoff::new(Span::seconds(1), Span::seconds(60));
+/// Between reconciles of a pending pod: its owners may have changed.
+const RECHECK: Backoff = Backoff::new(Span::seconds(15), Span::seconds(300));
 /// Until a watch shows what others have written.
 const WATCH_LAG: Span = Span(200_000);
 
-/// The grouper, and what it is about to do.
+/// The grouper as a [`Controller`].
 #[derive(Debug)]
 pub struct GrouperController {
     settings: Settings,
+    /// The config map in which users declare kinds.
+    declarations: Key,
     cache: GrouperCache,
     queue: WorkQueue,
-    /// Attempts in vain, and the last complaint.
+    /// Failed attempts, and the last problem.
     failures: BTreeMap<PodKey, (u32, String)>,
-    /// How often pods that wait were looked at.
+    /// How often pending pods were reconciled again.
     rechecks: BTreeMap<PodKey, u32>,
     /// Objects being read, and the pods that wait for them.
     reading: BTreeMap<ObjectRef, BTreeSet<PodKey>>,
-    /// Pods whose link waits for the end of a job that writes their group.
+    /// Pods whose link waits for the end of the work that writes their group.
     awaiting_link: BTreeSet<PodKey>,
-    /// Whether somebody takes drafts, and need not wait until they are written.
-    drafts: bool,
-    /// What takes back the drafts of jobs under way, by the pod.
+    /// Whether the scheduler of this process takes planned writes, and need not wait until they are made.
+    announce_planned: bool,
+    /// What cancels the planned writes in flight, by the pod.
     planned_by_pod: BTreeMap<PodKey, Vec<PlannedWrite>>,
-    /// What is to be said: complaints, and drafts taken back.
-    said: Vec<Step>,
+    /// What the next poll returns beside new work.
+    outbox: Output,
 }
 
 impl GrouperController {
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings, declarations: Key) -> Self {
         Self {
             settings,
+            declarations,
             cache: GrouperCache::default(),
             queue: WorkQueue::default(),
             failures: BTreeMap::new(),
             rechecks: BTreeMap::new(),
             reading: BTreeMap::new(),
             awaiting_link: BTreeSet::new(),
-            drafts: false,
+            announce_planned: false,
             planned_by_pod: BTreeMap::new(),
-            said: Vec::new(),
+            outbox: Output::default(),
         }
     }
 
-    /// Whether somebody takes drafts from now on. What is drafted can be written later.
-    pub fn drafts(&mut self, taken: bool) {
-        self.drafts = taken;
-    }
-
-    /// Pods that are known.
-    pub fn pods(&self) -> usize {
-        self.cache.pods.len()
-    }
-
-    /// A watch starts over and is about to show everything there is.
-    pub fn relisted(&mut self, kind: Followed, now: Timestamp) {
-        if kind == Followed::Groups {
-            // Those that exist are among them.
-            self.forget_assumed(now);
-        }
-    }
-
-    /// A watch shows an object. Complaints are about declarations, which are left out.
-    pub fn see(&mut self, kind: Followed, value: &Value, now: Timestamp) -> Vec<GroupError> {
+    pub(super) fn apply(&mut self, kind: Kind, value: &Value, now: Timestamp) -> Vec<Skipped> {
         let key = Key::of(value);
         match kind {
-            Followed::Pods => {
+            Kind::Pod => {
                 let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
                 let pod = CachedPod::of(value);
-                // Who a pod belongs to does not depend on how it does.
+                // Which group a pod belongs to does not depend on its status.
                 if !over && self.cache.pods.get(&key) != Some(&pod) {
                     self.queue.schedule_at(key.clone(), now);
                 }
                 self.cache.pods.insert(key, pod);
             }
-            Followed::Groups => self.cache.see_group(key, value.clone()),
-            Followed::PriorityClasses => {
+            Kind::PodGroup => self.cache.see_group(key, value.clone()),
+            Kind::PriorityClass => {
                 self.cache.classes.insert(key.name);
             }
-            Followed::Declarations => {
-                let (declared, complaints) = DeclaredKinds::from_config_map(value);
+            Kind::ConfigMap => {
+                let (declared, problems) = DeclaredKinds::from_config_map(value);
                 self.set_declared_kinds(declared, now);
-                return complaints;
+                let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
+                for problem in &problems {
+                    self.warn(kind, &key, uid, problem.to_string());
+                }
+                return problems.iter().map(|problem| Skipped::new(kind, key.clone(), problem.to_string())).collect();
             }
+            _ => {}
         }
         Vec::new()
     }
 
-    /// A watch shows that an object is gone.
-    pub fn lose(&mut self, kind: Followed, key: &Key, now: Timestamp) {
+    pub(super) fn delete(&mut self, kind: Kind, key: &Key, now: Timestamp) {
         match kind {
-            Followed::Pods => {
+            Kind::Pod => {
                 self.cache.pods.remove(key);
                 self.queue.remove(key);
                 self.failures.remove(key);
                 self.rechecks.remove(key);
                 self.awaiting_link.remove(key);
-                if self.drafts {
-                    self.said.push(Step::PlannedWrite(PlannedWrite::CancelLink(key.clone())));
+                if self.announce_planned {
+                    self.outbox.planned.push(PlannedWrite::CancelLink(key.clone()));
                 }
             }
-            Followed::Groups => {
+            Kind::PodGroup => {
                 self.cache.groups.remove(key);
-                // Those left without it need it again.
+                // Pods of the group need it again.
                 for (pod, known) in &self.cache.pods {
                     if pod.namespace == key.namespace && known.group.as_deref() == Some(key.name.as_str()) {
                         self.queue.schedule_at(pod.clone(), now);
                     }
                 }
             }
-            Followed::PriorityClasses => {
+            Kind::PriorityClass => {
                 self.cache.classes.remove(&key.name);
             }
-            Followed::Declarations => self.set_declared_kinds(DeclaredKinds::default(), now),
+            Kind::ConfigMap => self.set_declared_kinds(DeclaredKinds::default(), now),
+            _ => {}
         }
     }
 
-    /// An object was read, or not.
-    pub fn was_read(&mut self, object: ObjectRef, reading: Reading, now: Timestamp) {
+    /// A GET has ended.
+    fn on_get(&mut self, object: ObjectRef, reply: Result<Option<Box<Value>>, CallError>, now: Timestamp) {
         let waiting = self.reading.remove(&object).unwrap_or_default();
-        if let Reading::Failed(why) = reading {
-            for pod in waiting {
-                self.requeue_with_backoff(pod, format!("{object} cannot be read: {why}"), now);
+        let outcome = match reply {
+            Ok(Some(value)) => GetOutcome::Found(value),
+            Ok(None) | Err(CallError::NotFound(_)) => GetOutcome::NotFound,
+            // A kind that is not served, or may not be read, ends the walk to the top owner.
+            Err(CallError::Forbidden(_)) => GetOutcome::Forbidden,
+            Err(error) => {
+                for pod in waiting {
+                    self.requeue_with_backoff(pod, format!("{object} cannot be read: {error}"), now);
+                }
+                return;
             }
-            return;
-        }
-        self.cache.read.insert(object, (reading, now));
+        };
+        self.cache.read.insert(object, (outcome, now));
         for pod in waiting {
             self.queue.schedule_at(pod, now);
         }
     }
 
-    /// A job has come to its end.
-    pub fn ended(&mut self, pod: PodKey, written: Written, now: Timestamp) {
+    /// The writes for a pod have ended.
+    fn on_written(&mut self, pod: PodKey, failed: Option<(&ApiCall, CallError)>, now: Timestamp) {
         self.queue.done(&pod);
-        let drafted = self.planned_by_pod.remove(&pod).unwrap_or_default();
-        if matches!(written, Written::NotCreated | Written::Failed(_)) {
-            self.said.extend(drafted.iter().cloned().map(Step::PlannedWrite));
-        }
-        match written {
-            Written::Done if self.awaiting_link.remove(&pod) => self.queue.schedule_at(pod, now),
-            Written::Done => self.on_grouped(pod, now),
-            // What was drafted is still wanted, and nobody waits for it.
-            Written::Outrun if !drafted.is_empty() => self.queue.schedule_at(pod, now.plus(RETRY_BACKOFF)),
-            Written::Outrun => self.queue.schedule_at(pod, now.plus(WATCH_LAG)),
-            Written::NotCreated => {
+        let planned = self.planned_by_pod.remove(&pod).unwrap_or_default();
+        match failed {
+            None if self.awaiting_link.remove(&pod) => self.queue.schedule_at(pod, now),
+            None => self.on_grouped(pod, now),
+            // The API server will accept it later, or others wrote a group of this name that is gone by now.
+            Some((ApiCall::Group(GroupEffect::CreatePodGroup(_)), CallError::Conflict(_))) => {
+                self.outbox.planned.extend(planned);
                 self.forget_assumed(now);
                 self.queue.schedule_at(pod, now.plus(WATCH_LAG));
             }
-            Written::Failed(why) => self.requeue_with_backoff(pod, why, now),
+            // Others were faster. What was planned is still wanted, and the scheduler does not wait for it.
+            Some((_, CallError::Conflict(_))) if !planned.is_empty() => {
+                self.queue.schedule_at(pod, now.plus(RETRY_BACKOFF.first));
+            }
+            Some((_, CallError::Conflict(_))) => self.queue.schedule_at(pod, now.plus(WATCH_LAG)),
+            Some((_, error)) => {
+                self.outbox.planned.extend(planned);
+                self.requeue_with_backoff(pod, error.to_string(), now);
+            }
         }
     }
 
-    /// When there will be something to do even if nothing is seen.
-    pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.said.is_empty() { self.queue.next_due() } else { Some(now) }
-    }
-
-    /// What to do now. Everything it follows must have been listed: a group that was not listed yet is not a missing one.
-    pub fn steps(&mut self, now: Timestamp) -> Vec<Step> {
+    pub(super) fn work(&mut self, now: Timestamp) -> Output {
         // One from the future was made before the clock was set back.
         self.cache.read.retain(|_, (_, at)| (Span(0)..=GET_CACHE_TTL).contains(&now.since(*at)));
-        let mut steps = std::mem::take(&mut self.said);
         while let Some(pod) = self.queue.pop_due(now) {
-            self.reconcile_pod(pod, now, &mut steps);
+            self.reconcile_pod(pod, now);
         }
-        steps.append(&mut self.said);
-        steps
+        std::mem::take(&mut self.outbox)
     }
 
-    /// Other kinds are declared than before: every pod may belong elsewhere.
+    /// With other declared kinds every pod may belong to another group.
     fn set_declared_kinds(&mut self, declared: DeclaredKinds, now: Timestamp) {
         if self.settings.declared != declared {
             self.settings.declared = declared;
@@ -256,7 +203,7 @@ impl GrouperController {
         }
     }
 
-    fn reconcile_pod(&mut self, pod: PodKey, now: Timestamp, steps: &mut Vec<Step>) {
+    fn reconcile_pod(&mut self, pod: PodKey, now: Timestamp) {
         let Some(value) = self.cache.pods.get(&pod).map(CachedPod::value) else { return };
         let view = CacheView::new(&self.cache);
         let answer = reconcile(&value, |query| view.owner(query), &view, &self.settings);
@@ -268,7 +215,8 @@ impl GrouperController {
             for object in misses {
                 let waiting = self.reading.entry(object.clone()).or_default();
                 if waiting.is_empty() {
-                    steps.push(Step::Read(object));
+                    let get = ApiCall::Get(object.clone());
+                    self.outbox.work.push(WorkItem::new(WorkKey::Object(object), vec![get]));
                 }
                 waiting.insert(pod.clone());
             }
@@ -277,58 +225,63 @@ impl GrouperController {
         match answer {
             Ok(answer) => {
                 let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
-                self.enqueue_writes(pod, uid, answer, now, steps);
+                self.enqueue_writes(pod, uid, answer, now);
             }
             Err(ungrouped) => self.requeue_with_backoff(pod, ungrouped.to_string(), now),
         }
     }
 
-    fn enqueue_writes(
-        &mut self,
-        pod: PodKey,
-        uid: &str,
-        answer: ReconcileOutput,
-        now: Timestamp,
-        steps: &mut Vec<Step>,
-    ) {
-        let ReconcileOutput { mut effects, link_can_wait, notes } = answer;
+    fn enqueue_writes(&mut self, pod: PodKey, uid: &str, output: ReconcileOutput, now: Timestamp) {
+        let ReconcileOutput { mut effects, link_can_wait, notes } = output;
         if effects.is_empty() {
             self.on_grouped(pod, now);
             return;
         }
         let creates = |effect: &GroupEffect| matches!(effect, GroupEffect::CreatePodGroup(_));
         let links = |effect: &GroupEffect| matches!(effect, GroupEffect::LinkPod { .. });
-        let mut patient = link_can_wait && !effects.iter().any(creates);
+        let mut deferrable = link_can_wait && !effects.iter().any(creates);
         if link_can_wait {
-            // Such a group is written once: as soon as its pod is linked, nobody asks any more.
-            effects.retain(if patient { links } else { creates });
+            // Such a group is written once: once its pod is linked, it is not reconciled any more.
+            effects.retain(if deferrable { links } else { creates });
         }
-        if link_can_wait && !patient {
+        if link_can_wait && !deferrable {
             self.awaiting_link.insert(pod.clone());
         }
-        if !patient && let Some(drafts) = self.draft(&pod, uid, &effects, now) {
-            patient = true;
-            self.planned_by_pod.insert(pod.clone(), drafts.iter().map(PlannedWrite::cancellation).collect());
-            steps.extend(drafts.into_iter().map(Step::PlannedWrite));
+        if !deferrable && let Some(planned) = self.plan(&pod, uid, &effects, now) {
+            deferrable = true;
+            self.planned_by_pod.insert(pod.clone(), planned.iter().map(PlannedWrite::cancellation).collect());
+            self.outbox.planned.extend(planned);
         }
         for effect in &effects {
             if let GroupEffect::CreatePodGroup(group) = effect {
-                // Other pods of it need not create it as well. Whether that works, the watch will show.
+                // Other pods of it need not create it as well. The watch will show whether that works.
                 self.cache.assume(group);
             }
         }
+        for note in notes {
+            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), format!("{note:?}")));
+        }
         self.queue.start(pod.clone());
-        steps.push(Step::Write(Job { pod, effects, patient, notes }));
+        let first_link = effects.iter().position(links);
+        let calls = effects.into_iter().map(ApiCall::Group).collect();
+        let mut item = WorkItem::new(WorkKey::Pod(pod), calls);
+        if deferrable {
+            // Reasons why pods wait are written to groups, so these come before links.
+            item.priority = if first_link == Some(0) { WritePriority::Status } else { WritePriority::PendingReason };
+            item.tail = first_link.filter(|at| *at > 0).map(|at| (at, WritePriority::Status));
+            item.max_defer = Some(DEFER_MAX);
+        }
+        self.outbox.work.push(item);
     }
 
-    /// All that is to be written, as drafts, if they are any good.
-    fn draft(&self, pod: &PodKey, uid: &str, effects: &[GroupEffect], now: Timestamp) -> Option<Vec<PlannedWrite>> {
-        // Others see to pods of node pools.
+    /// All of these effects as planned writes, if the scheduler can use them.
+    fn plan(&self, pod: &PodKey, uid: &str, effects: &[GroupEffect], now: Timestamp) -> Option<Vec<PlannedWrite>> {
+        // Pods of node pools belong to other schedulers.
         let elsewhere = |known: &CachedPod| known.carries(&self.settings.node_pool_label_key);
-        if !self.drafts || self.cache.pods.get(pod).is_none_or(elsewhere) {
+        if !self.announce_planned || self.cache.pods.get(pod).is_none_or(elsewhere) {
             return None;
         }
-        // Where something could not be written, nothing is taken for granted.
+        // Where writes failed, nothing is taken for granted.
         let failed = self.failures.range(Key::new(&pod.namespace, "")..).next();
         if failed.is_some_and(|(failed, _)| failed.namespace == pod.namespace) {
             return None;
@@ -336,7 +289,7 @@ impl GrouperController {
         effects.iter().map(|effect| PlannedWrite::of(effect, uid, now)).collect()
     }
 
-    /// Its group is as it should be, for now.
+    /// Its group is as it should be.
     fn on_grouped(&mut self, pod: PodKey, now: Timestamp) {
         self.failures.remove(&pod);
         if self.cache.pods.get(&pod).is_none_or(|known| known.placed) {
@@ -344,12 +297,12 @@ impl GrouperController {
             return;
         }
         let rechecks = self.rechecks.entry(pod.clone()).or_default();
-        let pause = pause_after(*rechecks, RECHECK, RECHECK_MAX);
+        let pause = RECHECK.after(*rechecks);
         *rechecks = rechecks.saturating_add(1);
         self.queue.schedule_if_absent(pod, now.plus(pause));
     }
 
-    /// Groups on their way may not arrive. Pods that wait are looked at again anyway.
+    /// Groups that were assumed to be created may not be. Pending pods are reconciled again anyway.
     fn forget_assumed(&mut self, now: Timestamp) {
         let forgotten = self.cache.forget_assumed();
         if forgotten.is_empty() {
@@ -366,21 +319,86 @@ impl GrouperController {
     fn requeue_with_backoff(&mut self, pod: PodKey, why: String, now: Timestamp) {
         self.forget_assumed(now);
         let Some(known) = self.cache.pods.get(&pod) else { return };
-        let (attempts, told) = self.failures.entry(pod.clone()).or_default();
+        let uid = known.value()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let (attempts, last) = self.failures.entry(pod.clone()).or_default();
         *attempts = attempts.saturating_add(1);
-        let pause = pause_after(*attempts - 1, RETRY_BACKOFF, RETRY_BACKOFF_MAX);
-        if *told != why {
-            told.clone_from(&why);
-            let uid = known.value()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-            self.said.push(Step::Complain { pod: pod.clone(), uid, why });
+        self.queue.schedule_at(pod.clone(), now.plus(RETRY_BACKOFF.after(*attempts - 1)));
+        if *last != why {
+            last.clone_from(&why);
+            let problem = format!("cannot determine the pod group, will retry: {why}");
+            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), problem));
+            self.warn(Kind::Pod, &pod, &uid, why);
         }
-        self.queue.schedule_at(pod, now.plus(pause));
+    }
+
+    fn warn(&mut self, kind: Kind, key: &Key, uid: &str, message: String) {
+        let regarding = Regarding { kind, key: key.clone(), uid: uid.to_owned() };
+        self.outbox.events.push(NewEvent {
+            regarding,
+            warning: true,
+            reason: WARNING,
+            message,
+            annotations: BTreeMap::new(),
+        });
     }
 }
 
-/// Twice as long every time.
-fn pause_after(times: u32, first: Span, most: Span) -> Span {
-    Span(first.0.saturating_mul(1 << times.min(10))).min(most)
+impl Controller for GrouperController {
+    fn watches(&self) -> Vec<WatchSpec> {
+        vec![
+            WatchSpec::with(Kind::Pod, FieldSelector::scheduler(&self.settings.scheduler_name)),
+            WatchSpec::all(Kind::PodGroup),
+            WatchSpec::all(Kind::PriorityClass),
+            WatchSpec::with(Kind::ConfigMap, FieldSelector::named(&self.declarations)),
+        ]
+    }
+
+    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
+        self.apply(kind, object, now.wall)
+    }
+
+    fn on_delete(&mut self, kind: Kind, key: &Key, now: Clock) {
+        self.delete(kind, key, now.wall);
+    }
+
+    fn on_relist(&mut self, kind: Kind, now: Clock) {
+        if kind == Kind::PodGroup {
+            // Those that exist are among them.
+            self.forget_assumed(now.wall);
+        }
+    }
+
+    fn poll(&mut self, now: Clock) -> Output {
+        self.work(now.wall)
+    }
+
+    fn on_result(&mut self, result: WorkResult, now: Clock) {
+        let WorkResult { item: WorkItem { key, calls, .. }, mut errors, found, .. } = result;
+        let failed = errors.pop_first();
+        match key {
+            WorkKey::Object(object) => {
+                let reply = failed.map_or(Ok(found), |(_, error)| Err(error));
+                self.on_get(object, reply, now.wall);
+            }
+            WorkKey::Pod(pod) => self.on_written(pod, failed.map(|(at, error)| (&calls[at], error)), now.wall),
+            _ => {}
+        }
+    }
+
+    fn next_poll(&self, now: Clock) -> Option<Timestamp> {
+        if self.outbox != Output::default() {
+            return Some(now.steady);
+        }
+        self.queue.next_due().map(|at| now.steady_at(at))
+    }
+
+    fn announce_planned(&mut self, has_receiver: bool) {
+        self.announce_planned = has_receiver;
+    }
+
+    fn size(&self) -> usize {
+        self.cache.pods.len()
+    }
 }
 
 #[cfg(test)]
@@ -402,128 +420,146 @@ mod tests {
     }
 
     fn following(pod: &Value) -> GrouperController {
-        let mut agenda = GrouperController::new(Settings::default());
-        agenda.see(Followed::Pods, pod, NOW);
-        agenda
+        let mut controller = GrouperController::new(Settings::default(), Key::default());
+        controller.apply(Kind::Pod, pod, NOW);
+        controller
     }
 
-    /// Steps in few words.
-    fn drawn(agenda: &mut GrouperController, now: Timestamp) -> Vec<String> {
-        let effect = |effect: &GroupEffect| match effect {
-            GroupEffect::CreatePodGroup(_) => "create",
-            GroupEffect::ReplacePodGroup(_) => "replace",
-            GroupEffect::LinkPod { .. } => "link",
+    /// What it wants, in few words.
+    fn drawn(controller: &mut GrouperController, now: Timestamp) -> Vec<String> {
+        let call = |call: &ApiCall| match call {
+            ApiCall::Get(object) => format!("read {}", object.name),
+            ApiCall::Group(GroupEffect::CreatePodGroup(_)) => "create".to_owned(),
+            ApiCall::Group(GroupEffect::ReplacePodGroup(_)) => "replace".to_owned(),
+            ApiCall::Group(GroupEffect::LinkPod { .. }) => "link".to_owned(),
+            other => panic!("{other}"),
         };
-        let step = |step: Step| match step {
-            Step::Read(object) => format!("read {}", object.name),
-            Step::PlannedWrite(PlannedWrite::Group(group)) => format!("draft {}", group.key.name),
-            Step::PlannedWrite(PlannedWrite::Link(link)) => format!("draft link to {}", link.group.unwrap_or_default()),
-            Step::PlannedWrite(other) => format!("{other:?}"),
-            Step::Write(job) => {
-                let effects: Vec<&str> = job.effects.iter().map(effect).collect();
-                format!("{}{}", effects.join(" "), if job.patient { " some time" } else { "" })
-            }
-            Step::Complain { why, .. } => why,
+        let planned = |planned: PlannedWrite| match planned {
+            PlannedWrite::Group(group) => format!("draft {}", group.key.name),
+            PlannedWrite::Link(link) => format!("draft link to {}", link.group.unwrap_or_default()),
+            other => format!("{other:?}"),
         };
-        agenda.steps(now).into_iter().map(step).collect()
+        let item = |item: WorkItem| {
+            let calls: Vec<String> = item.calls.iter().map(call).collect();
+            let some_time = item.priority != WritePriority::Action;
+            format!("{}{}", calls.join(" "), if some_time { " some time" } else { "" })
+        };
+        let output = controller.work(now);
+        let planned = output.planned.into_iter().map(planned);
+        planned
+            .chain(output.work.into_iter().map(item))
+            .chain(output.events.into_iter().map(|event| event.message))
+            .collect()
+    }
+
+    /// The writes of the pod end.
+    fn ended(controller: &mut GrouperController, failed: Option<CallError>, now: Timestamp) {
+        let group =
+            ApiCall::Group(GroupEffect::LinkPod { pod: key(), annotations: BTreeMap::new(), labels: BTreeMap::new() });
+        controller.on_written(key(), failed.map(|error| (&group, error)), now);
+    }
+
+    fn rejected() -> Option<CallError> {
+        Some(CallError::Rejected("no".to_owned()))
     }
 
     #[test]
     fn nobody_waits_for_the_link_to_the_own_group() {
-        let mut agenda = following(&pod(&json!([])));
-        assert_eq!(drawn(&mut agenda, NOW), ["create"]);
-        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
-        agenda.ended(key(), Written::Done, NOW);
-        assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
-        agenda.ended(key(), Written::Done, NOW);
-        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
-        assert_eq!(agenda.next(NOW), Some(NOW.plus(RECHECK)), "what it says may change while it waits");
+        let mut controller = following(&pod(&json!([])));
+        assert_eq!(drawn(&mut controller, NOW), ["create"]);
+        assert_eq!(drawn(&mut controller, NOW), [""; 0]);
+        ended(&mut controller, None, NOW);
+        assert_eq!(drawn(&mut controller, NOW), ["link some time"]);
+        ended(&mut controller, None, NOW);
+        assert_eq!(drawn(&mut controller, NOW), [""; 0]);
+        assert_eq!(due(&controller, NOW), Some(NOW.plus(RECHECK.first)), "what it says may change while it waits");
     }
 
     #[test]
     fn a_group_of_one_pod_is_not_written_again_when_the_pod_is_bound() {
-        let mut agenda = following(&pod(&json!([])));
-        let steps = agenda.steps(NOW);
-        let [Step::Write(Job { effects, .. })] = &steps[..] else { panic!("{steps:?}") };
-        let [GroupEffect::CreatePodGroup(group)] = &effects[..] else { panic!("{effects:?}") };
-        agenda.see(Followed::Groups, &json!(group), NOW);
+        let mut controller = following(&pod(&json!([])));
+        let work = controller.work(NOW).work;
+        let [ApiCall::Group(GroupEffect::CreatePodGroup(group))] = &work[0].calls[..] else { panic!("{work:?}") };
+        controller.apply(Kind::PodGroup, &json!(group), NOW);
         let mut bound = pod(&json!([]));
         bound["metadata"]["annotations"] = json!({"received-resource-type": "Regular"});
         bound["spec"]["nodeName"] = json!("n");
-        agenda.see(Followed::Pods, &bound, NOW);
-        agenda.ended(key(), Written::Done, NOW);
-        assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
+        controller.apply(Kind::Pod, &bound, NOW);
+        ended(&mut controller, None, NOW);
+        assert_eq!(drawn(&mut controller, NOW), ["link some time"]);
     }
 
     #[test]
     fn owners_are_read_once_and_the_link_is_needed() {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
-        let mut agenda = following(&pod(&json!([owner])));
-        assert_eq!(drawn(&mut agenda, NOW), ["read j"]);
+        let mut controller = following(&pod(&json!([owner])));
+        assert_eq!(drawn(&mut controller, NOW), ["read j"]);
         let job =
             json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "lab", "uid": "o"}});
         let at = ObjectRef::new("batch/v1", "Job", "lab", "j");
-        agenda.was_read(at, Reading::Found(Box::new(job)), NOW);
-        assert_eq!(drawn(&mut agenda, NOW), ["create link"]);
+        controller.on_get(at, Ok(Some(Box::new(job))), NOW);
+        assert_eq!(drawn(&mut controller, NOW), ["create link"]);
     }
 
     #[test]
     fn failures_are_told_once_and_tried_again_more_and_more_seldom() {
-        let mut agenda = following(&pod(&json!([])));
-        assert_eq!(drawn(&mut agenda, NOW), ["create"]);
-        agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
-        assert_eq!(drawn(&mut agenda, NOW), ["no"]);
-        let later = NOW.plus(RETRY_BACKOFF);
-        assert_eq!((agenda.next(NOW), drawn(&mut agenda, later)), (Some(later), vec!["create".to_owned()]));
-        agenda.ended(key(), Written::Failed("no".to_owned()), later);
-        assert_eq!(drawn(&mut agenda, later), [""; 0]);
-        assert_eq!(agenda.next(later), Some(later.plus(Span(2 * RETRY_BACKOFF.0))));
+        let mut controller = following(&pod(&json!([])));
+        assert_eq!(drawn(&mut controller, NOW), ["create"]);
+        ended(&mut controller, rejected(), NOW);
+        assert_eq!(drawn(&mut controller, NOW), ["no"]);
+        let later = NOW.plus(RETRY_BACKOFF.first);
+        assert_eq!((due(&controller, NOW), drawn(&mut controller, later)), (Some(later), vec!["create".to_owned()]));
+        ended(&mut controller, rejected(), later);
+        assert_eq!(drawn(&mut controller, later), [""; 0]);
+        assert_eq!(due(&controller, later), Some(later.plus(Span(2 * RETRY_BACKOFF.first.0))));
+    }
+
+    fn due(controller: &GrouperController, now: Timestamp) -> Option<Timestamp> {
+        controller.next_poll(Clock { wall: now, steady: now })
     }
 
     /// With somebody who takes drafts, and the owner of the pod read.
     fn drafting() -> GrouperController {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
-        let mut agenda = following(&pod(&json!([owner])));
-        agenda.drafts(true);
-        assert_eq!(drawn(&mut agenda, NOW), ["read j"]);
-        read_job(&mut agenda, NOW);
-        agenda
+        let mut controller = following(&pod(&json!([owner])));
+        controller.announce_planned(true);
+        assert_eq!(drawn(&mut controller, NOW), ["read j"]);
+        read_job(&mut controller, NOW);
+        controller
     }
 
-    fn read_job(agenda: &mut GrouperController, now: Timestamp) {
+    fn read_job(controller: &mut GrouperController, now: Timestamp) {
         let job =
             json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "lab", "uid": "o"}});
-        agenda.was_read(ObjectRef::new("batch/v1", "Job", "lab", "j"), Reading::Found(Box::new(job)), now);
+        controller.on_get(ObjectRef::new("batch/v1", "Job", "lab", "j"), Ok(Some(Box::new(job))), now);
     }
 
     #[test]
     fn what_is_drafted_can_be_written_later() {
-        let mut agenda = drafting();
-        assert_eq!(drawn(&mut agenda, NOW), ["draft pg-j-o", "draft link to pg-j-o", "create link some time"]);
-        agenda.ended(key(), Written::Done, NOW);
-        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
-        agenda.lose(Followed::Pods, &key(), NOW);
-        assert_eq!(drawn(&mut agenda, NOW), [r#"CancelLink(Key { namespace: "lab", name: "p" })"#]);
+        let mut controller = drafting();
+        assert_eq!(drawn(&mut controller, NOW), ["draft pg-j-o", "draft link to pg-j-o", "create link some time"]);
+        ended(&mut controller, None, NOW);
+        assert_eq!(drawn(&mut controller, NOW), [""; 0]);
+        controller.delete(Kind::Pod, &key(), NOW);
+        assert_eq!(drawn(&mut controller, NOW), [r#"CancelLink(Key { namespace: "lab", name: "p" })"#]);
     }
 
     #[test]
     fn the_draft_of_an_own_group_links_its_pod() {
-        let mut agenda = following(&pod(&json!([])));
-        agenda.drafts(true);
-        assert_eq!(drawn(&mut agenda, NOW), ["draft pg-p-u", "create some time"]);
-        agenda.ended(key(), Written::Done, NOW);
-        assert_eq!(drawn(&mut agenda, NOW), ["link some time"]);
+        let mut controller = following(&pod(&json!([])));
+        controller.announce_planned(true);
+        assert_eq!(drawn(&mut controller, NOW), ["draft pg-p-u", "create some time"]);
+        ended(&mut controller, None, NOW);
+        assert_eq!(drawn(&mut controller, NOW), ["link some time"]);
     }
 
     #[test]
     fn a_draft_is_what_will_be_read() {
-        let mut agenda = following(&pod(&json!([])));
-        agenda.drafts(true);
-        let steps = agenda.steps(NOW.plus(Span(700_000)));
-        let [Step::PlannedWrite(PlannedWrite::Group(draft)), Step::Write(Job { effects, .. })] = &steps[..] else {
-            panic!("{steps:?}")
-        };
-        let [GroupEffect::CreatePodGroup(group)] = &effects[..] else { panic!("{effects:?}") };
+        let mut controller = following(&pod(&json!([])));
+        controller.announce_planned(true);
+        let Output { planned, work, .. } = controller.work(NOW.plus(Span(700_000)));
+        let [PlannedWrite::Group(draft)] = &planned[..] else { panic!("{planned:?}") };
+        let [ApiCall::Group(GroupEffect::CreatePodGroup(group))] = &work[0].calls[..] else { panic!("{work:?}") };
         let mut stored = json!(group);
         stored["metadata"]["creationTimestamp"] = json!("1970-01-01T00:16:40Z");
         assert_eq!(crate::objects::PodGroup::parse(&stored).as_ref(), Ok(&**draft));
@@ -531,52 +567,52 @@ mod tests {
 
     #[test]
     fn drafts_that_could_not_be_written_are_taken_back_and_not_made_again() {
-        let mut agenda = drafting();
-        agenda.steps(NOW);
-        agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
+        let mut controller = drafting();
+        controller.work(NOW);
+        ended(&mut controller, rejected(), NOW);
         let taken_back = [
-            r#"NoGroup(Key { namespace: "lab", name: "pg-j-o" })"#,
+            r#"CancelGroup(Key { namespace: "lab", name: "pg-j-o" })"#,
             r#"CancelLink(Key { namespace: "lab", name: "p" })"#,
             "no",
         ];
-        assert_eq!(drawn(&mut agenda, NOW), taken_back);
-        assert_eq!(drawn(&mut agenda, NOW.plus(RETRY_BACKOFF)), ["create link"], "somebody waits for it now");
-        agenda.ended(key(), Written::Done, NOW);
-        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
+        assert_eq!(drawn(&mut controller, NOW), taken_back);
+        assert_eq!(drawn(&mut controller, NOW.plus(RETRY_BACKOFF.first)), ["create link"], "somebody waits for it now");
+        ended(&mut controller, None, NOW);
+        assert_eq!(drawn(&mut controller, NOW), [""; 0]);
     }
 
     #[test]
     fn drafts_of_what_others_were_faster_to_write_stay_until_the_next_look() {
-        let mut agenda = drafting();
-        agenda.steps(NOW);
-        agenda.ended(key(), Written::Outrun, NOW);
-        assert_eq!((drawn(&mut agenda, NOW), agenda.next(NOW)), (vec![], Some(NOW.plus(RETRY_BACKOFF))));
+        let mut controller = drafting();
+        controller.work(NOW);
+        ended(&mut controller, Some(CallError::Conflict(String::new())), NOW);
+        assert_eq!((drawn(&mut controller, NOW), due(&controller, NOW)), (vec![], Some(NOW.plus(RETRY_BACKOFF.first))));
     }
 
     #[test]
     fn nobody_takes_drafts_of_pods_in_node_pools() {
         let mut pooled = pod(&json!([]));
         pooled["metadata"]["labels"] = json!({"kai.scheduler/node-pool": "blue"});
-        let mut agenda = following(&pooled);
-        agenda.drafts(true);
-        assert_eq!(drawn(&mut agenda, NOW), ["create"]);
+        let mut controller = following(&pooled);
+        controller.announce_planned(true);
+        assert_eq!(drawn(&mut controller, NOW), ["create"]);
     }
 
     #[test]
     fn a_pod_that_runs_gets_a_group_that_others_failed_to_create() {
         let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"}]);
-        let mut agenda = drafting();
-        agenda.steps(NOW);
+        let mut controller = drafting();
+        controller.work(NOW);
         let mut placed = pod(&owner);
         placed["metadata"]["name"] = json!("q");
         placed["metadata"]["annotations"] = json!({"pod-group-name": "pg-j-o"});
         placed["spec"]["nodeName"] = json!("n");
-        agenda.see(Followed::Pods, &placed, NOW);
-        assert_eq!(drawn(&mut agenda, NOW), [""; 0]);
-        agenda.lose(Followed::Pods, &key(), NOW);
-        agenda.ended(key(), Written::Failed("no".to_owned()), NOW);
-        agenda.steps(NOW);
+        controller.apply(Kind::Pod, &placed, NOW);
+        assert_eq!(drawn(&mut controller, NOW), [""; 0]);
+        controller.delete(Kind::Pod, &key(), NOW);
+        ended(&mut controller, rejected(), NOW);
+        controller.work(NOW);
         let soon = NOW.plus(WATCH_LAG);
-        assert_eq!(drawn(&mut agenda, soon), ["draft pg-j-o", "create some time"]);
+        assert_eq!(drawn(&mut controller, soon), ["draft pg-j-o", "create some time"]);
     }
 }

@@ -7,7 +7,7 @@ mod cache;
 mod controller;
 mod planned;
 
-pub use controller::{Followed, GrouperController, Job, Reading, Step, Written};
+pub use controller::GrouperController;
 pub use planned::{Link, PlannedWrite};
 
 use std::collections::BTreeMap;

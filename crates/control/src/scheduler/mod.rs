@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod config;
+mod controller;
 mod effect;
 mod explain;
 mod gpu_groups;
@@ -23,6 +24,7 @@ mod tests;
 mod volume_tests;
 
 pub use config::{Configured, action_name};
+pub use controller::SchedulerController;
 pub use effect::{
     BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, Explanation, ExtendedDevices, GpuGroup, NumaZone,
     PendingJob, Problem, QueueView, Received, ResourceType,

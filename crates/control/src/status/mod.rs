@@ -1,5 +1,7 @@
-//! Follows objects as watches show them, and tells which status no longer says what is true.
+//! Status controllers: keep `status.resourcesStatus` of pod groups and the status of queues up to date. Dirty objects are
+//! recomputed and compared with the stored status; the difference is a merge patch.
 
+mod controller;
 pub mod pod_group;
 pub mod queue;
 pub mod resource_sum;
@@ -9,32 +11,45 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::PodGroupResources;
 use serde_json::{Map, Value, json};
 
+pub use controller::StatusController;
+
 use self::pod_group::{ClaimedGpus, PodUsage, PodUsageInputs};
+use crate::controller::{FieldSelector, WatchSpec};
 use crate::key::{GroupKey, Key, PodKey};
+use crate::kinds::Kind;
 use crate::objects::{PodGroup, PriorityClass, Queue};
 
-/// Keeps the status of one kind of objects truthful.
-pub trait StatusController {
-    /// A watch shows an object; a complaint means that the object is left out.
-    fn apply(&mut self, object: &Value) -> Result<(), String>;
+/// What the status of one kind of objects should be.
+pub trait StatusAggregator {
+    /// The kind whose status it is.
+    const KIND: Kind;
+
+    fn watches(&self) -> Vec<WatchSpec>;
+
+    /// A watch shows an object; an error says why it is left out.
+    fn apply(&mut self, kind: Kind, object: &Value) -> Result<(), String>;
 
     /// A watch shows that an object is gone.
-    fn delete(&mut self, kind: &str, key: &Key);
+    fn delete(&mut self, kind: Kind, key: &Key);
 
-    /// Merge patches that make every status true again.
+    /// Merge patches that bring every dirty status up to date.
     fn status_patches(&mut self) -> Vec<(Key, Value)>;
 
-    /// A correction was not written: it is due again.
+    /// A patch was not written: the object is dirty again.
     fn requeue(&mut self, key: &Key);
+
+    /// Objects whose status is kept.
+    fn size(&self) -> usize;
 }
 
 /// What the pods of each group ask for and hold.
 #[derive(Debug, Default)]
-pub struct PodGroupStatus {
+pub struct PodGroupAggregator {
+    scheduler_name: String,
     groups: BTreeMap<GroupKey, Observed<PodGroup>>,
     pods: BTreeMap<PodKey, PodUsage>,
     members: BTreeMap<GroupKey, BTreeSet<PodKey>>,
-    /// Pods that cannot be counted until their node and their claims are known.
+    /// Pods that are not counted until a watch shows their node and their claims.
     unresolved: BTreeMap<PodKey, Value>,
     classes: BTreeMap<String, PriorityClass>,
     inputs: PodUsageInputs,
@@ -43,7 +58,7 @@ pub struct PodGroupStatus {
 
 /// What the workloads below each queue ask for and hold.
 #[derive(Debug, Default)]
-pub struct QueueStatus {
+pub struct QueueAggregator {
     queues: BTreeMap<String, Queue>,
     observed: BTreeMap<String, Value>,
     /// By group: its queue, and what its status says.
@@ -58,7 +73,12 @@ struct Observed<T> {
     status: Value,
 }
 
-impl PodGroupStatus {
+impl PodGroupAggregator {
+    /// Of the pods of this scheduler.
+    pub fn new(scheduler_name: &str) -> Self {
+        Self { scheduler_name: scheduler_name.to_owned(), ..Self::default() }
+    }
+
     fn apply_pod(&mut self, key: PodKey, pod: &Value) -> Result<(), String> {
         self.forget_pod(&key);
         match PodUsage::read(pod, &self.inputs) {
@@ -90,7 +110,7 @@ impl PodGroupStatus {
 
     fn retry_unresolved(&mut self) {
         for (pod, value) in std::mem::take(&mut self.unresolved) {
-            // It was complained about when it was seen.
+            // Its problem was reported when a watch showed it.
             let _ = self.apply_pod(pod, &value);
         }
     }
@@ -100,29 +120,45 @@ impl PodGroupStatus {
     }
 }
 
-impl StatusController for PodGroupStatus {
-    fn apply(&mut self, object: &Value) -> Result<(), String> {
+impl StatusAggregator for PodGroupAggregator {
+    const KIND: Kind = Kind::PodGroup;
+
+    fn watches(&self) -> Vec<WatchSpec> {
+        vec![
+            WatchSpec::with(Kind::Pod, FieldSelector::scheduler(&self.scheduler_name)),
+            WatchSpec::all(Kind::PodGroup),
+            WatchSpec::all(Kind::Node),
+            WatchSpec::all(Kind::PriorityClass),
+            WatchSpec::all(Kind::ResourceClaim),
+        ]
+    }
+
+    fn size(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn apply(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
         let key = Key::of(object);
-        match object["kind"].as_str() {
-            Some("Pod") => return self.apply_pod(key, object),
-            Some("PodGroup") => {
+        match kind {
+            Kind::Pod => return self.apply_pod(key, object),
+            Kind::PodGroup => {
                 let group = PodGroup::parse(object).map_err(|malformed| malformed.to_string())?;
                 let status = object["status"]["resourcesStatus"].clone();
                 self.groups.insert(key.clone(), Observed { object: group, status });
                 self.dirty.insert(key);
             }
-            Some("Node") => {
+            Kind::Node => {
                 let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
                 let texts = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
                 self.inputs.labels.insert(key.name, texts.collect());
                 self.retry_unresolved();
             }
-            Some("ResourceClaim") => {
+            Kind::ResourceClaim => {
                 let gpus = ClaimedGpus::read(object).map_err(|malformed| malformed.to_string())?;
                 self.inputs.claims.insert(key, gpus);
                 self.retry_unresolved();
             }
-            Some("PriorityClass") => {
+            Kind::PriorityClass => {
                 let class = PriorityClass::parse(object).map_err(|malformed| malformed.to_string())?;
                 if self.classes.insert(key.name, class.clone()) != Some(class) {
                     self.mark_all_dirty();
@@ -133,19 +169,19 @@ impl StatusController for PodGroupStatus {
         Ok(())
     }
 
-    fn delete(&mut self, kind: &str, key: &Key) {
+    fn delete(&mut self, kind: Kind, key: &Key) {
         match kind {
-            "Pod" => self.forget_pod(key),
-            "PodGroup" => {
+            Kind::Pod => self.forget_pod(key),
+            Kind::PodGroup => {
                 self.groups.remove(key);
             }
-            "Node" => {
+            Kind::Node => {
                 self.inputs.labels.remove(&key.name);
             }
-            "ResourceClaim" => {
+            Kind::ResourceClaim => {
                 self.inputs.claims.remove(key);
             }
-            "PriorityClass" => {
+            Kind::PriorityClass => {
                 self.classes.remove(&key.name);
                 self.mark_all_dirty();
             }
@@ -172,7 +208,7 @@ impl StatusController for PodGroupStatus {
     }
 }
 
-impl QueueStatus {
+impl QueueAggregator {
     pub fn queues(&self) -> &BTreeMap<String, Queue> {
         &self.queues
     }
@@ -183,16 +219,26 @@ impl QueueStatus {
     }
 }
 
-impl StatusController for QueueStatus {
-    fn apply(&mut self, object: &Value) -> Result<(), String> {
+impl StatusAggregator for QueueAggregator {
+    const KIND: Kind = Kind::Queue;
+
+    fn watches(&self) -> Vec<WatchSpec> {
+        vec![WatchSpec::all(Kind::Queue), WatchSpec::all(Kind::PodGroup)]
+    }
+
+    fn size(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn apply(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
         let key = Key::of(object);
-        match object["kind"].as_str() {
-            Some("Queue") => {
+        match kind {
+            Kind::Queue => {
                 let queue = Queue::parse(object).map_err(|malformed| malformed.to_string())?;
                 self.observed.insert(key.name.clone(), object["status"].clone());
                 self.queues.insert(key.name, queue);
             }
-            Some("PodGroup") => {
+            Kind::PodGroup => {
                 let queue = object["spec"]["queue"].as_str().unwrap_or_default().to_owned();
                 let resources = &object["status"]["resourcesStatus"];
                 let resources = serde_json::from_value(resources.clone()).unwrap_or_default();
@@ -208,13 +254,13 @@ impl StatusController for QueueStatus {
         Ok(())
     }
 
-    fn delete(&mut self, kind: &str, key: &Key) {
+    fn delete(&mut self, kind: Kind, key: &Key) {
         match kind {
-            "Queue" => {
+            Kind::Queue => {
                 self.queues.remove(&key.name);
                 self.observed.remove(&key.name);
             }
-            "PodGroup" => {
+            Kind::PodGroup => {
                 self.groups.remove(key);
             }
             _ => return,
@@ -294,25 +340,29 @@ mod tests {
         json!({"kind": "Queue", "metadata": {"name": name}, "spec": {"parentQueue": parent}, "status": status})
     }
 
-    fn check(tally: &mut impl StatusController, want: &Expect) {
-        let lines = tally.status_patches().into_iter().map(|(key, patch)| format!("{key} {patch}\n"));
+    fn apply(status: &mut impl StatusAggregator, object: &Value) -> Result<(), String> {
+        status.apply(Kind::of("", object["kind"].as_str().unwrap_or_default()).unwrap(), object)
+    }
+
+    fn check(status: &mut impl StatusAggregator, want: &Expect) {
+        let lines = status.status_patches().into_iter().map(|(key, patch)| format!("{key} {patch}\n"));
         want.assert_eq(&lines.collect::<String>());
     }
 
     #[test]
     fn pods_count_once_their_claims_are_known() {
-        let mut tally = PodGroupStatus::default();
-        tally.apply(&group(&Value::Null)).unwrap();
+        let mut status = PodGroupAggregator::default();
+        apply(&mut status, &group(&Value::Null)).unwrap();
         let mut user = pod("a", "Running", 0);
         user["spec"] = json!({"resourceClaims": [{"name": "gpus", "resourceClaimName": "two"}]});
-        assert_eq!(tally.apply(&user), Err("resource claim lab/two is not known".to_owned()));
-        check(&mut tally, &expect![[""]]);
+        assert_eq!(apply(&mut status, &user), Err("resource claim lab/two is not known".to_owned()));
+        check(&mut status, &expect![[""]]);
         let requests = json!([{"exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]);
         let metadata = json!({"name": "two", "namespace": "lab"});
         let claim = json!({"kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": {"requests": requests}}});
-        tally.apply(&claim).unwrap();
+        apply(&mut status, &claim).unwrap();
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 lab/gang {"status":{"resourcesStatus":{"allocated":{"gpu.nvidia.com":"2"},"requested":{"gpu.nvidia.com":"2"}}}}
             "#]],
@@ -321,25 +371,27 @@ mod tests {
 
     #[test]
     fn a_group_follows_its_pods() {
-        let mut tally = PodGroupStatus::default();
-        tally.apply(&group(&Value::Null)).unwrap();
-        check(&mut tally, &expect![[""]]);
-        tally.apply(&pod("a", "Pending", 2)).unwrap();
-        tally.apply(&pod("b", "Running", 1)).unwrap();
+        let mut status = PodGroupAggregator::default();
+        apply(&mut status, &group(&Value::Null)).unwrap();
+        check(&mut status, &expect![[""]]);
+        apply(&mut status, &pod("a", "Pending", 2)).unwrap();
+        apply(&mut status, &pod("b", "Running", 1)).unwrap();
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 lab/gang {"status":{"resourcesStatus":{"allocated":{"nvidia.com/gpu":"1"},"requested":{"nvidia.com/gpu":"3"}}}}
             "#]],
         );
-        check(&mut tally, &expect![[""]]);
-        tally
-            .apply(&group(&json!({"requested": {"nvidia.com/gpu": "3"}, "allocated": {"nvidia.com/gpu": "1"}})))
-            .unwrap();
-        check(&mut tally, &expect![[""]]);
-        tally.delete("Pod", &Key::new("lab", "b"));
+        check(&mut status, &expect![[""]]);
+        apply(
+            &mut status,
+            &group(&json!({"requested": {"nvidia.com/gpu": "3"}, "allocated": {"nvidia.com/gpu": "1"}})),
+        )
+        .unwrap();
+        check(&mut status, &expect![[""]]);
+        status.delete(Kind::Pod, &Key::new("lab", "b"));
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 lab/gang {"status":{"resourcesStatus":{"allocated":null,"requested":{"nvidia.com/gpu":"2"}}}}
             "#]],
@@ -348,18 +400,18 @@ mod tests {
 
     #[test]
     fn a_pod_of_an_unknown_node_is_counted_once_the_node_is_known() {
-        let mut tally = PodGroupStatus::default();
-        tally.apply(&group(&Value::Null)).unwrap();
+        let mut status = PodGroupAggregator::default();
+        apply(&mut status, &group(&Value::Null)).unwrap();
         let mut shared = pod("a", "Running", 0);
         shared["metadata"]["annotations"]["gpu-memory"] = json!("4000");
         shared["metadata"]["annotations"]["received-resource-type"] = json!("Fraction");
         shared["spec"] = json!({"nodeName": "n1"});
-        assert_eq!(tally.apply(&shared), Err("node n1 is not known".to_owned()));
-        check(&mut tally, &expect![[""]]);
+        assert_eq!(apply(&mut status, &shared), Err("node n1 is not known".to_owned()));
+        check(&mut status, &expect![[""]]);
         let labels = json!({"nvidia.com/gpu.memory": "16000"});
-        tally.apply(&json!({"kind": "Node", "metadata": {"name": "n1", "labels": labels}})).unwrap();
+        apply(&mut status, &json!({"kind": "Node", "metadata": {"name": "n1", "labels": labels}})).unwrap();
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 lab/gang {"status":{"resourcesStatus":{"allocated":{"nvidia.com/gpu":"250m"},"requested":{"run.ai/gpu.memory":"4k"}}}}
             "#]],
@@ -368,22 +420,23 @@ mod tests {
 
     #[test]
     fn a_group_that_may_be_preempted_holds_nothing_fixed() {
-        let mut tally = PodGroupStatus::default();
+        let mut status = PodGroupAggregator::default();
         let class = |value: i32| json!({"kind": "PriorityClass", "metadata": {"name": "train"}, "value": value});
-        tally.apply(&class(100)).unwrap();
-        tally.apply(&group(&Value::Null)).unwrap();
-        tally.apply(&pod("b", "Running", 1)).unwrap();
+        apply(&mut status, &class(100)).unwrap();
+        apply(&mut status, &group(&Value::Null)).unwrap();
+        apply(&mut status, &pod("b", "Running", 1)).unwrap();
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 lab/gang {"status":{"resourcesStatus":{"allocated":{"nvidia.com/gpu":"1"},"allocatedNonPreemptible":{"nvidia.com/gpu":"1"},"requested":{"nvidia.com/gpu":"1"}}}}
             "#]],
         );
         let held = json!({"nvidia.com/gpu": "1"});
-        tally.apply(&group(&json!({"requested": held, "allocated": held, "allocatedNonPreemptible": held}))).unwrap();
-        tally.apply(&class(50)).unwrap();
+        apply(&mut status, &group(&json!({"requested": held, "allocated": held, "allocatedNonPreemptible": held})))
+            .unwrap();
+        apply(&mut status, &class(50)).unwrap();
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 lab/gang {"status":{"resourcesStatus":{"allocatedNonPreemptible":null}}}
             "#]],
@@ -392,21 +445,21 @@ mod tests {
 
     #[test]
     fn queues_follow_their_groups_at_every_level_and_keep_their_conditions() {
-        let mut tally = QueueStatus::default();
-        tally.apply(&queue("top", "", &json!({"conditions": [{"type": "x"}]}))).unwrap();
-        tally.apply(&queue("team", "top", &Value::Null)).unwrap();
-        tally.apply(&group(&json!({"requested": {"nvidia.com/gpu": "3"}}))).unwrap();
+        let mut status = QueueAggregator::default();
+        apply(&mut status, &queue("top", "", &json!({"conditions": [{"type": "x"}]}))).unwrap();
+        apply(&mut status, &queue("team", "top", &Value::Null)).unwrap();
+        apply(&mut status, &group(&json!({"requested": {"nvidia.com/gpu": "3"}}))).unwrap();
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 /team {"status":{"requested":{"nvidia.com/gpu":"3"}}}
                 /top {"status":{"childQueues":["team"],"requested":{"nvidia.com/gpu":"3"}}}
             "#]],
         );
-        tally.apply(&queue("team", "top", &json!({"requested": {"nvidia.com/gpu": "3"}}))).unwrap();
-        tally.delete("PodGroup", &Key::new("lab", "gang"));
+        apply(&mut status, &queue("team", "top", &json!({"requested": {"nvidia.com/gpu": "3"}}))).unwrap();
+        status.delete(Kind::PodGroup, &Key::new("lab", "gang"));
         check(
-            &mut tally,
+            &mut status,
             &expect![[r#"
                 /team {"status":{"requested":null}}
                 /top {"status":{"childQueues":["team"]}}
@@ -416,12 +469,12 @@ mod tests {
 
     #[test]
     fn what_was_not_written_is_due_again() {
-        let mut tally = PodGroupStatus::default();
-        tally.apply(&group(&Value::Null)).unwrap();
-        tally.apply(&pod("b", "Pending", 1)).unwrap();
-        let first = tally.status_patches();
-        assert!(tally.status_patches().is_empty());
-        tally.requeue(&first[0].0);
-        assert_eq!(tally.status_patches(), first);
+        let mut status = PodGroupAggregator::default();
+        apply(&mut status, &group(&Value::Null)).unwrap();
+        apply(&mut status, &pod("b", "Pending", 1)).unwrap();
+        let first = status.status_patches();
+        assert!(status.status_patches().is_empty());
+        status.requeue(&first[0].0);
+        assert_eq!(status.status_patches(), first);
     }
 }

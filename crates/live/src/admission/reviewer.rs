@@ -13,13 +13,13 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use k8s_openapi::api::core::v1::Pod;
+use kai_api::Queue;
 use kai_api::keys::webhook;
-use kai_api::{PodGroup, Queue};
 use kai_control::admission::{
     AdmissionResult, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group, validate_queue,
     validate_topology,
 };
+use kai_control::controller::{FieldSelector, WatchSpec, WatchUpdate};
 use kai_control::{Key, Kind, ObjectId, World};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
@@ -31,9 +31,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Health;
 use crate::api_writer::ApiWriter;
-use crate::scheduler::read;
+use crate::kinds::parse_or_warn;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
-use crate::watch::{FieldSelector, SharedWatches, WatchSpec, WatchUpdate, forward_updates};
+use crate::watch::{SharedWatches, forward_updates};
 
 /// Each has a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Reviewer {
         let working = FieldSelector::working(&self.rules.scheduler);
         let mut unsynced = BTreeSet::new();
         for (kind, watched) in
-            [(Kind::Pod, WatchSpec::with::<Pod>(working)), (Kind::PodGroup, WatchSpec::all::<PodGroup>())]
+            [(Kind::Pod, WatchSpec::with(Kind::Pod, working)), (Kind::PodGroup, WatchSpec::all(Kind::PodGroup))]
         {
             unsynced.insert(kind);
             watching.spawn(forward_updates(watches.clone(), watched, out.clone(), move |update| (kind, update)));
@@ -230,8 +230,10 @@ impl Reviewer {
             .map_err(|_| "cannot list queues: it takes too long".to_owned())?
             .map_err(|error| format!("cannot list queues: {error}"))?;
         let mut world = World::default();
-        for queue in
-            listed.items.into_iter().filter_map(|queue| read(&queue.into_value(&resource, ConfigMapData::Drop)))
+        for queue in listed
+            .items
+            .into_iter()
+            .filter_map(|queue| parse_or_warn(&queue.into_value(&resource, ConfigMapData::Drop)))
         {
             world.apply(queue);
         }
@@ -255,7 +257,7 @@ fn take(known: &mut World, kind: Kind, update: WatchUpdate) {
 }
 
 fn see(known: &mut World, kind: Kind, value: &Value) {
-    match read(value) {
+    match parse_or_warn(value) {
         Some(object) => known.apply(object),
         None => forget(known, kind, Key::of(value)),
     }

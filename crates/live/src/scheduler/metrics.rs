@@ -58,13 +58,13 @@ const QUEUES: [(&str, &str); 6] = [
 
 /// How long a cycle takes, and its parts.
 #[derive(Debug)]
-pub(super) struct Stopwatch {
+pub(crate) struct Stopwatch {
     started: Instant,
     passed: Vec<(CycleProgress, Duration)>,
 }
 
 impl Stopwatch {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self { started: Instant::now(), passed: Vec::new() }
     }
 
@@ -81,7 +81,7 @@ impl Stopwatch {
         done.collect()
     }
 
-    pub(super) fn milliseconds(&self) -> f64 {
+    pub(crate) fn milliseconds(&self) -> f64 {
         milliseconds(self.started.elapsed())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use kai_control::objects::Queue;
 use kai_control::quantity::Quantity;
-use kai_control::status::QueueStatus;
+use kai_control::status::QueueAggregator;
 use kai_engine::units::{Ceiling, GPU};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -60,11 +60,11 @@ impl QueueMetrics {
     }
 
     /// Sets the values of all queues, and removes those of deleted ones.
-    pub(super) fn update(&self, tally: &QueueStatus) {
+    pub(super) fn update(&self, queues: &QueueAggregator) {
         for (_, _, family) in self.families() {
             family.clear();
         }
-        for (name, queue) in tally.queues() {
+        for (name, queue) in queues.queues() {
             let labels = self.labels(queue);
             let set = |family: &Gauges, value: f64| {
                 family.get_or_create(&labels).set(value);
@@ -73,7 +73,7 @@ impl QueueMetrics {
             set(&self.deserved_gpus, amount(queue.gpu.quota, GPU as f64));
             set(&self.quota_cpu_cores, amount(queue.cpu.quota, 1000.0));
             set(&self.quota_memory_bytes, amount(queue.memory.quota, 1.0));
-            let allocated = &tally.observed().get(name).map_or(&Value::Null, |status| &status["allocated"]);
+            let allocated = &queues.observed().get(name).map_or(&Value::Null, |status| &status["allocated"]);
             let gpus = allocated.as_object().into_iter().flatten().find(|(name, _)| name.ends_with("/gpu"));
             set(&self.allocated_gpus, gpus.map_or(0.0, |(_, gpus)| number(gpus)));
             set(&self.allocated_cpu_cores, number(&allocated["cpu"]));

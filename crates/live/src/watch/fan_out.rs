@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use kai_control::Key;
+use kai_control::controller::{FieldSelector, WatchUpdate};
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{FieldSelector, WatchUpdate};
 use crate::stripped_object::StrippedObject;
 
 /// A component that watches a kind.

@@ -46,8 +46,8 @@ pub(super) struct FaultPlan {
     webhook_outage: Range<Timestamp>,
 }
 
-/// Pauses between attempts, as the live shell makes them.
-const PAUSES: [Span; 3] = [Span(100_000), Span(400_000), Span(1_600_000)];
+/// Between attempts, as the live crate has them.
+const RETRY_DELAYS: [Span; 3] = [Span(100_000), Span(400_000), Span(1_600_000)];
 
 impl FaultPlan {
     pub(super) fn new(seed: u64, start: Timestamp) -> Self {
@@ -130,7 +130,7 @@ impl FaultPlan {
     }
 
     /// How long a call waits for others that are more urgent.
-    pub(super) fn defer_for(&mut self) -> Span {
+    pub(super) fn deferral(&mut self) -> Span {
         self.span(0, 3_000)
     }
 
@@ -142,8 +142,8 @@ impl FaultPlan {
     }
 
     /// Before another attempt, if there is one.
-    pub(super) fn pause(attempt: u32) -> Option<Span> {
-        PAUSES.get(attempt as usize).copied()
+    pub(super) fn retry_delay(attempt: u32) -> Option<Span> {
+        RETRY_DELAYS.get(attempt as usize).copied()
     }
 
     /// Whether what a dead process sent was under way already.
@@ -154,11 +154,6 @@ impl FaultPlan {
     /// Whether nobody answers for admission.
     pub(super) fn webhooks_are_down(&self, now: Timestamp) -> bool {
         self.webhook_outage.contains(&now)
-    }
-
-    /// Whether a process cannot read what it does not watch.
-    pub(super) fn read_fails(&mut self, now: Timestamp) -> bool {
-        now < self.until && self.between(0, 99) < self.failed_calls_percent
     }
 
     /// Whether a reservation pod never finds its GPU.

@@ -1,17 +1,18 @@
-//! The shipped controllers against a store that they see late, reach badly and outlive.
+//! The shipped controllers under faults: late watches, lost calls and replies, crashes, wrong clocks, two leaders.
 //!
 //! ```text
 //!   store ──log──▶ watches, each with its own delay ──▶ scheduler(s) · binder(s) · grouper · statuses
-//!     ▲                                                             │ tasks: calls in a row
-//!     └── calls: late, refused, lost, or done and the answer lost ◀─┘
+//!     ▲                                                             │ work: calls in a row
+//!     └── calls: late, rejected, lost, or made and the reply lost ◀─┘
 //! ```
 //!
-//! Faults are drawn from a seed and stop after a while; then everything must come to rest, and be right.
-//! What must hold at every moment and what must hold in the end stands in `safety.rs` and `convergence.rs`.
+//! Each controller runs in the same [`Driver`](kai_control::controller::Driver) as on a cluster. Faults are drawn from a
+//! seed and stop after a while; then the cluster must converge. What must hold after every change is in `safety.rs`, what
+//! must hold in the end in `convergence.rs`.
 
+mod controllers;
 mod convergence;
 mod fault_plan;
-mod parts;
 mod process;
 mod safety;
 #[cfg(test)]
@@ -19,18 +20,20 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use kai_control::controller::{Admitted, CallError, Clock, Controller as _, Output, WorkItem, WorkKey, WorkResult};
 use kai_control::grouper::PlannedWrite;
 use kai_control::scheduler::Settings;
 use kai_engine::units::{Span, Timestamp};
+use serde_json::Value;
 
 use crate::checkers::Violation;
 use crate::cluster::{Cluster, Due};
 use crate::manifest::Plan;
 use crate::run::{SimulationError, start_time, with_built_ins};
 use crate::settings;
+use controllers::ControllerKind;
 use fault_plan::FaultPlan;
-use parts::{BinderPart, Clock, End, GrouperPart, Part, SchedulerPart, StatusPart, Task};
-use process::{ControllerKind, SimProcess};
+use process::SimProcess;
 use safety::SafetyMonitor;
 
 /// What happened in a run that ended well, counted.
@@ -43,10 +46,10 @@ pub struct ChaosStats {
 /// Nothing has changed for so long: longer than any grace period, timeout or pause of the controllers.
 const QUIET_PERIOD: Span = Span::seconds(100);
 
-/// A cluster that has not come to rest so long after the last fault never will.
+/// A cluster that has not converged so long after the last fault never will.
 const CONVERGENCE_DEADLINE: Span = Span::seconds(1_800);
 
-/// How often Kubernetes clears up.
+/// How often Kubernetes collects garbage.
 const GARBAGE_COLLECTION_PERIOD: Span = Span::seconds(10);
 
 /// Told everything that happens, line by line.
@@ -70,7 +73,7 @@ enum Event {
     Deliver {
         process: usize,
         incarnation: u32,
-        kind: crate::manifest::Kind,
+        watch: usize,
         log_position: usize,
     },
     /// A process has something to do by its timers.
@@ -81,7 +84,7 @@ enum Event {
     /// A call reaches the API server.
     Call(u64),
     /// Its answer reaches the process.
-    Answer(u64, Result<(), crate::cluster::ApiError>),
+    Answer(u64, Result<Option<Value>, CallError>),
     /// The process is killed, and starts again so much later.
     Crash {
         process: usize,
@@ -100,15 +103,18 @@ enum Event {
     FaultsEnd,
 }
 
-/// A task on its way.
+/// A work item whose calls are being made.
 struct InFlightWork {
     process: usize,
     incarnation: u32,
-    task: Task,
-    /// The call that is being made.
-    at: usize,
+    /// A status write is taken from the queue of its process when it begins.
+    work: Work,
     attempt: u32,
-    refused: BTreeMap<usize, crate::cluster::ApiError>,
+}
+
+enum Work {
+    Queued(WorkKey),
+    Begun(WorkResult),
 }
 
 struct ChaosRun<'t> {
@@ -120,7 +126,7 @@ struct ChaosRun<'t> {
     processes: Vec<SimProcess>,
     queue: BTreeMap<(Timestamp, u64), Event>,
     entries: u64,
-    tasks: BTreeMap<u64, InFlightWork>,
+    in_flight: BTreeMap<u64, InFlightWork>,
     safety: SafetyMonitor,
     /// When the cluster last changed, and its version then.
     changed: (Timestamp, u64),
@@ -147,7 +153,7 @@ impl<'t> ChaosRun<'t> {
             processes: Vec::new(),
             queue: BTreeMap::new(),
             entries: 0,
-            tasks: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             safety: SafetyMonitor::default(),
             changed: (start, 0),
             stats: ChaosStats::default(),
@@ -159,14 +165,8 @@ impl<'t> ChaosRun<'t> {
 
     /// Starts all processes and plans all faults.
     fn prepare(&mut self) {
-        for role in [
-            ControllerKind::Scheduler,
-            ControllerKind::Binder,
-            ControllerKind::Grouper,
-            ControllerKind::GroupStatuses,
-            ControllerKind::QueueStatuses,
-        ] {
-            self.processes.push(SimProcess::new(role));
+        for kind in ControllerKind::ALL {
+            self.processes.push(SimProcess::new(kind));
             self.add(self.start, Event::Start { process: self.processes.len() - 1 });
         }
         if self.faults.paired {
@@ -181,10 +181,10 @@ impl<'t> ChaosRun<'t> {
                     self.add(at, Event::SetClock { process, clock_skew })
                 }
                 fault_plan::Fault::SecondLeader { process, fault_window } => {
-                    self.processes.push(SimProcess::new(self.processes[process].role));
+                    self.processes.push(SimProcess::new(self.processes[process].kind));
                     let second = self.processes.len() - 1;
                     if let Some(colocated_with) = self.processes[process].colocated_with {
-                        self.processes.push(SimProcess::new(self.processes[colocated_with].role));
+                        self.processes.push(SimProcess::new(self.processes[colocated_with].kind));
                         self.pair(second, second + 1);
                     }
                     self.add(at, Event::Start { process: second });
@@ -257,19 +257,17 @@ impl<'t> ChaosRun<'t> {
     fn handle(&mut self, event: Event) {
         let now = self.cluster.now;
         match event {
-            Event::Deliver { process, incarnation, kind, log_position } if self.lives(process, incarnation) => {
-                let relist = !self.processes[process].listed(kind) || self.faults.watch_restarts(now);
-                let clock = self.clock(process);
-                self.note(|| {
-                    format!("{process} sees {} {log_position}{}", kind.name(), if relist { " (all)" } else { "" })
-                });
-                self.processes[process].show(kind, log_position, relist, &self.cluster.store, clock);
-                self.act(process);
+            Event::Deliver { process, incarnation, watch, log_position } if self.runs(process, incarnation) => {
+                let relist = !self.processes[process].listed(watch) || self.faults.watch_restarts(now);
+                let (clock, kind) = (self.clock(process), self.processes[process].kind_of(watch).name());
+                self.note(|| format!("{process} sees {kind} {log_position}{}", if relist { " (all)" } else { "" }));
+                self.processes[process].deliver(watch, log_position, relist, &self.cluster.store, clock);
+                self.poll(process);
                 self.schedule_deliveries();
             }
-            Event::Wake { process, incarnation } if self.lives(process, incarnation) => {
+            Event::Wake { process, incarnation } if self.runs(process, incarnation) => {
                 self.processes[process].woken(now);
-                self.act(process);
+                self.poll(process);
             }
             Event::Call(id) => self.call(id),
             Event::Answer(id, answer) => self.answer(id, answer),
@@ -295,7 +293,7 @@ impl<'t> ChaosRun<'t> {
                 self.count("clock");
                 for one in self.processes[process].colocated_with.into_iter().chain([process]) {
                     self.processes[one].clock_skew = clock_skew;
-                    self.act(one);
+                    self.poll(one);
                 }
             }
             Event::GarbageCollection => {
@@ -306,7 +304,7 @@ impl<'t> ChaosRun<'t> {
                 self.note(|| "calm".to_owned());
                 for process in 0..self.processes.len() {
                     self.processes[process].clock_skew = Span(0);
-                    self.act(process);
+                    self.poll(process);
                 }
             }
             Event::Deliver { .. } | Event::Wake { .. } => {}
@@ -314,48 +312,29 @@ impl<'t> ChaosRun<'t> {
     }
 
     fn start_process(&mut self, process: usize) {
-        if self.processes[process].part.is_some() {
+        if self.processes[process].driver.is_some() {
             return;
         }
-        let role = self.processes[process].role;
-        self.note(|| format!("{process} starts as {role:?}"));
-        let part: Box<dyn Part> = match role {
-            ControllerKind::Scheduler => Box::new(SchedulerPart::new(self.settings.clone())),
-            ControllerKind::Binder => Box::new(BinderPart::new()),
-            ControllerKind::Grouper => {
-                Box::new(GrouperPart::new(self.grouper.clone(), self.processes[process].colocated_with.is_some()))
-            }
-            ControllerKind::GroupStatuses => Box::new(StatusPart::of_groups()),
-            ControllerKind::QueueStatuses => Box::new(StatusPart::of_queues()),
-        };
-        self.processes[process].begin(part);
+        let (kind, colocated) = (self.processes[process].kind, self.processes[process].colocated_with.is_some());
+        self.note(|| format!("{process} starts as {kind:?}"));
+        let controller = controllers::start(kind, &self.settings, &self.grouper, colocated);
+        self.processes[process].begin(controller);
         self.schedule_deliveries();
     }
 
-    /// Lets a process do what it wants to, and sets its timer.
-    fn act(&mut self, process: usize) {
+    /// Lets a controller decide, starts its work, and sets its timer.
+    fn poll(&mut self, process: usize) {
         let (now, clock) = (self.cluster.now, self.clock(process));
-        let reachable = !self.faults.read_fails(now);
-        let api = reachable.then_some(&self.cluster.store);
-        let ready = self.processes[process].ready();
-        let SimProcess { part: Some(part), incarnation, .. } = &mut self.processes[process] else { return };
-        if !ready {
-            return;
-        }
+        let SimProcess { driver: Some(driver), incarnation, .. } = &mut self.processes[process] else { return };
         let incarnation = *incarnation;
-        let tasks = part.act(api, clock);
-        let next = part.next(clock);
-        let drafts = part.drafts();
-        for task in tasks {
-            self.note(|| format!("{process} wants {task}"));
-            let (id, patient) = (self.entries, task.patient);
-            self.tasks
-                .insert(id, InFlightWork { process, incarnation, task, at: 0, attempt: 0, refused: BTreeMap::new() });
-            let patience = if patient { self.faults.defer_for() } else { Span(0) };
-            let delay = self.faults.call_delay(now);
-            self.add(now.plus(patience).plus(delay), Event::Call(id));
+        // Events are sent beside everything else, and nothing waits for them.
+        let Output { planned, work, .. } = driver.poll(clock);
+        for item in work {
+            self.admit(process, item);
         }
-        self.deliver_planned(process, drafts);
+        self.deliver_planned(process, planned);
+        let clock = self.clock(process);
+        let next = self.processes[process].driver.as_ref().and_then(|driver| driver.next_poll(clock));
         if let Some(at) = next
             && self.processes[process].may_sleep_until(at.max(now.plus(Span(1))))
         {
@@ -363,84 +342,116 @@ impl<'t> ChaosRun<'t> {
         }
     }
 
-    /// Shows drafts to the other controller of the process.
-    fn deliver_planned(&mut self, process: usize, drafts: Vec<PlannedWrite>) {
-        let Some(colocated_with) = self.processes[process].colocated_with.filter(|_| !drafts.is_empty()) else {
-            return;
-        };
-        self.note(|| format!("{process} drafts {drafts:?}").chars().take(400).collect());
-        self.count("draft");
-        if let Some(part) = &mut self.processes[colocated_with].part {
-            part.take(drafts);
+    fn admit(&mut self, process: usize, item: WorkItem) {
+        self.note(|| format!("{process} wants {item}"));
+        let (now, clock) = (self.cluster.now, self.clock(process));
+        let (admitted, superseded) = self.processes[process].queued.admit(item);
+        let Some(driver) = &mut self.processes[process].driver else { return };
+        for result in superseded {
+            driver.controller.on_result(result, clock);
         }
-        self.act(colocated_with);
+        let (work, deferral) = match admitted {
+            Admitted::Start(item) => (Work::Begun(WorkResult::new(item)), Span(0)),
+            Admitted::Queued(item) => (Work::Queued(item.key), self.faults.deferral()),
+            Admitted::Replaced => {
+                self.count("replaced");
+                return;
+            }
+        };
+        let (id, incarnation) = (self.entries, self.processes[process].incarnation);
+        self.in_flight.insert(id, InFlightWork { process, incarnation, work, attempt: 0 });
+        let delay = self.faults.call_delay(now);
+        self.add(now.plus(deferral).plus(delay), Event::Call(id));
     }
 
-    /// The next call of a task reaches the API server, if it does.
+    /// Hands planned writes to the other controller of the process.
+    fn deliver_planned(&mut self, process: usize, planned: Vec<PlannedWrite>) {
+        let Some(colocated_with) = self.processes[process].colocated_with.filter(|_| !planned.is_empty()) else {
+            return;
+        };
+        self.note(|| format!("{process} plans {planned:?}").chars().take(400).collect());
+        self.count("draft");
+        if let Some(driver) = &mut self.processes[colocated_with].driver {
+            planned.into_iter().for_each(|planned| driver.controller.on_planned(planned));
+        }
+        self.poll(colocated_with);
+    }
+
+    /// The next call of a work item reaches the API server, if it does.
     fn call(&mut self, id: u64) {
         let now = self.cluster.now;
-        let Some(in_flight) = self.tasks.get(&id) else { return };
-        let (process, alive) = (in_flight.process, self.lives(in_flight.process, in_flight.incarnation));
-        let call = in_flight.task.calls[in_flight.at].clone();
-        if !alive {
-            // Whoever sent it is gone. It may have been under way already.
-            self.tasks.remove(&id);
+        let Some(in_flight) = self.in_flight.get_mut(&id) else { return };
+        let (process, incarnation) = (in_flight.process, in_flight.incarnation);
+        if let Work::Queued(key) = &in_flight.work {
+            let own = self.processes[process].incarnation == incarnation;
+            let item = if own { self.processes[process].queued.begin(key) } else { None };
+            let Some(item) = item else {
+                self.in_flight.remove(&id);
+                return;
+            };
+            in_flight.work = Work::Begun(WorkResult::new(item));
+        }
+        let (Work::Begun(result), attempt) = (&in_flight.work, in_flight.attempt) else { return };
+        let Some(call) = result.next_call().cloned() else { return };
+        if !self.runs(process, incarnation) {
+            // Its sender has crashed. It may have been on its way already.
+            self.in_flight.remove(&id);
             if self.faults.late_delivery() {
                 let _ = self.cluster.call(&call);
             }
             return;
         }
-        let call_outcome = self.faults.call_outcome(now);
-        let mut answer = Err(crate::cluster::ApiError::NoResponse);
-        if call_outcome.delivered {
+        let outcome = self.faults.call_outcome(now);
+        let mut reply = Err(CallError::Unknown("no reply".to_owned()));
+        if outcome.delivered {
             let done = self.cluster.call(&call);
-            self.note(|| format!("{process} calls {call}: {done:?}"));
-            if call_outcome.acknowledged {
-                answer = done;
+            self.note(|| format!("{process} calls {call}: {:?}", done.as_ref().map(Option::is_some)));
+            if outcome.acknowledged {
+                reply = done;
             }
         }
-        if !call_outcome.delivered || !call_outcome.acknowledged {
+        let lost = !outcome.delivered || !outcome.acknowledged;
+        if lost {
             self.count("unanswered");
         }
-        let passing = !(call_outcome.delivered && call_outcome.acknowledged);
-        if let Some(pause) = FaultPlan::pause(self.tasks[&id].attempt).filter(|_| passing) {
-            if let Some(in_flight) = self.tasks.get_mut(&id) {
+        if let Some(delay) = FaultPlan::retry_delay(attempt).filter(|_| lost) {
+            if let Some(in_flight) = self.in_flight.get_mut(&id) {
                 in_flight.attempt += 1;
             }
-            self.add(now.plus(pause), Event::Call(id));
+            self.add(now.plus(delay), Event::Call(id));
         } else {
             let delay = self.faults.call_delay(now);
-            self.add(now.plus(delay), Event::Answer(id, answer));
+            self.add(now.plus(delay), Event::Answer(id, reply));
         }
     }
 
-    fn answer(&mut self, id: u64, answer: Result<(), crate::cluster::ApiError>) {
-        let Some(mut in_flight) = self.tasks.remove(&id) else { return };
-        let process = in_flight.process;
-        if !self.lives(process, in_flight.incarnation) {
+    fn answer(&mut self, id: u64, reply: Result<Option<Value>, CallError>) {
+        let Some(InFlightWork { process, incarnation, work: Work::Begun(mut result), .. }) = self.in_flight.remove(&id)
+        else {
+            return;
+        };
+        if !self.runs(process, incarnation) {
             return;
         }
-        in_flight.attempt = 0;
-        let refused = answer.is_err();
-        if let Err(refusal) = answer {
-            self.note(|| format!("{process} is refused {}: {refusal:?}", in_flight.task.calls[in_flight.at]));
-            in_flight.refused.insert(in_flight.at, refusal);
+        if let (Err(error), Some(call)) = (&reply, result.next_call()) {
+            let line = format!("{process} fails to call {call}: {error:?}");
+            self.note(|| line);
         }
-        if !refused || in_flight.task.stubborn {
-            in_flight.at += 1;
-            if in_flight.at < in_flight.task.calls.len() {
-                self.tasks.insert(id, in_flight);
-                let delay = self.faults.call_delay(self.cluster.now);
-                self.add(self.cluster.now.plus(delay), Event::Call(id));
-                return;
-            }
+        let before = result.next_priority();
+        result.record(reply);
+        let now = self.cluster.now;
+        if result.next_call().is_some() {
+            let deferral = if result.next_priority() == before { Span(0) } else { self.faults.deferral() };
+            self.in_flight.insert(id, InFlightWork { process, incarnation, work: Work::Begun(result), attempt: 0 });
+            let delay = self.faults.call_delay(now);
+            self.add(now.plus(deferral).plus(delay), Event::Call(id));
+            return;
         }
         let clock = self.clock(process);
-        let InFlightWork { task, at, refused, .. } = in_flight;
-        if let Some(part) = &mut self.processes[process].part {
-            part.finished(End { task, done: at, refused }, clock);
+        if let Some(driver) = &mut self.processes[process].driver {
+            driver.controller.on_result(result, clock);
         }
-        self.act(process);
+        self.poll(process);
     }
 
     /// Plans the delivery of what watches have not shown yet.
@@ -448,15 +459,16 @@ impl<'t> ChaosRun<'t> {
         let now = self.cluster.now;
         for process in 0..self.processes.len() {
             let incarnation = self.processes[process].incarnation;
-            for (kind, log_position) in self.processes[process].unseen(&self.cluster.store) {
+            for (watch, log_position) in self.processes[process].undelivered(&self.cluster.store) {
                 let delay = self.faults.watch_delay(now);
-                self.add(now.plus(delay), Event::Deliver { process, incarnation, kind, log_position });
+                self.add(now.plus(delay), Event::Deliver { process, incarnation, watch, log_position });
             }
         }
     }
 
-    fn lives(&self, process: usize, incarnation: u32) -> bool {
-        self.processes[process].part.is_some() && self.processes[process].incarnation == incarnation
+    /// Whether this incarnation of the process still runs.
+    fn runs(&self, process: usize, incarnation: u32) -> bool {
+        self.processes[process].driver.is_some() && self.processes[process].incarnation == incarnation
     }
 
     fn clock(&self, process: usize) -> Clock {

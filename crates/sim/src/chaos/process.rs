@@ -1,123 +1,137 @@
-//! A process: a controller while it lives, and how far each of its watches has come.
+//! A process: a controller while it runs, and how far each of its watches has come.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use kai_control::Key;
+use kai_control::controller::{Clock, Controller, Driver, FieldSelector, QueuedWrites, WatchUpdate};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
-use super::parts::{Clock, Part};
+use super::controllers::ControllerKind;
 use crate::cluster::{Change, Store};
 use crate::manifest::{Id, Kind};
 
-/// Which controller a process runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ControllerKind {
-    Scheduler,
-    Binder,
-    Grouper,
-    GroupStatuses,
-    QueueStatuses,
-}
-
 pub(super) struct SimProcess {
-    pub(super) role: ControllerKind,
-    /// The other controller that lives and dies with this one, with watches of its own. It is handed drafts.
+    pub(super) kind: ControllerKind,
+    /// The other controller that starts and crashes with this one, with watches of its own. It gets planned writes.
     pub(super) colocated_with: Option<usize>,
     /// Nothing while it is down.
-    pub(super) part: Option<Box<dyn Part>>,
+    pub(super) driver: Option<Driver<Box<dyn Controller>>>,
+    /// Status writes that it has not begun.
+    pub(super) queued: QueuedWrites,
     /// Counts starts: what an earlier incarnation asked for is not for the next one.
     pub(super) incarnation: u32,
     /// How far its clock is ahead of the cluster's.
     pub(super) clock_skew: Span,
-    watches: BTreeMap<Kind, Watch>,
+    watches: Vec<Watch>,
     /// Its timer.
     wakes: Option<Timestamp>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watch {
+    kind: Kind,
+    selector: FieldSelector,
     /// Changes shown.
     shown: usize,
     listed: bool,
-    /// News are on their way.
+    /// The next delivery is on its way.
     delivery_scheduled: bool,
     known: BTreeSet<Id>,
 }
 
 impl SimProcess {
-    pub(super) fn new(role: ControllerKind) -> Self {
+    pub(super) fn new(kind: ControllerKind) -> Self {
         Self {
-            role,
+            kind,
             colocated_with: None,
-            part: None,
+            driver: None,
+            queued: QueuedWrites::default(),
             incarnation: 0,
             clock_skew: Span(0),
-            watches: BTreeMap::new(),
+            watches: Vec::new(),
             wakes: None,
         }
     }
 
-    pub(super) fn begin(&mut self, part: Box<dyn Part>) {
-        self.watches = part.kinds().iter().map(|kind| (*kind, Watch::default())).collect();
-        self.part = Some(part);
+    pub(super) fn begin(&mut self, controller: Box<dyn Controller>) {
+        let driver = Driver::new(controller);
+        let watch = |spec: &kai_control::controller::WatchSpec| Watch {
+            kind: spec.kind.into(),
+            selector: spec.selector.clone(),
+            shown: 0,
+            listed: false,
+            delivery_scheduled: false,
+            known: BTreeSet::new(),
+        };
+        self.watches = driver.watches().iter().map(watch).collect();
+        self.driver = Some(driver);
+        self.queued = QueuedWrites::default();
         self.incarnation += 1;
         self.wakes = None;
     }
 
     pub(super) fn crash(&mut self) {
-        self.part = None;
+        self.driver = None;
         self.watches.clear();
     }
 
-    pub(super) fn listed(&self, kind: Kind) -> bool {
-        self.watches.get(&kind).is_some_and(|watch| watch.listed)
+    pub(super) fn kind_of(&self, watch: usize) -> Kind {
+        self.watches[watch].kind
     }
 
-    /// Whether it has seen everything once.
-    pub(super) fn ready(&self) -> bool {
-        self.watches.values().all(|watch| watch.listed)
+    pub(super) fn listed(&self, watch: usize) -> bool {
+        self.watches.get(watch).is_some_and(|watch| watch.listed)
     }
 
-    /// Kinds with news that are not on their way yet, and how far they go.
-    pub(super) fn unseen(&mut self, store: &Store) -> Vec<(Kind, usize)> {
-        let mut unseen = Vec::new();
-        for (kind, watch) in &mut self.watches {
-            let log_position = store.log(*kind).len();
+    /// Watches with updates that are not on their way yet, and up to which place in the log they go.
+    pub(super) fn undelivered(&mut self, store: &Store) -> Vec<(usize, usize)> {
+        let mut undelivered = Vec::new();
+        for (position, watch) in self.watches.iter_mut().enumerate() {
+            let log_position = store.log(watch.kind).len();
             if !watch.delivery_scheduled && (!watch.listed || watch.shown < log_position) {
                 watch.delivery_scheduled = true;
-                unseen.push((*kind, log_position));
+                undelivered.push((position, log_position));
             }
         }
-        unseen
+        undelivered
     }
 
     /// Shows changes up to a place in the log, or all there is.
-    pub(super) fn show(&mut self, kind: Kind, log_position: usize, relist: bool, store: &Store, clock: Clock) {
-        let (Some(part), Some(watch)) = (&mut self.part, self.watches.get_mut(&kind)) else { return };
-        watch.delivery_scheduled = false;
-        let log = store.log(kind);
+    pub(super) fn deliver(&mut self, watch: usize, log_position: usize, relist: bool, store: &Store, clock: Clock) {
+        let (Some(driver), Some(state)) = (&mut self.driver, self.watches.get_mut(watch)) else { return };
+        state.delivery_scheduled = false;
+        let log = store.log(state.kind);
         if relist {
-            let all: Vec<(Id, Rc<Value>)> =
-                store.of_kind(kind).map(|(id, value)| (id.clone(), Rc::new(value.clone()))).collect();
+            let all: Vec<(Id, Arc<Value>)> = store
+                .of_kind(state.kind)
+                .filter(|(_, value)| state.selector.matches(value))
+                .map(|(id, value)| (id.clone(), Arc::new(value.clone())))
+                .collect();
             let present: BTreeSet<Id> = all.iter().map(|(id, _)| id.clone()).collect();
-            let gone: Vec<Id> = watch.known.difference(&present).cloned().collect();
-            part.relisted(&all, &gone, clock);
-            watch.known = present;
-            watch.listed = true;
-            watch.shown = log.len();
+            let removed = state.known.difference(&present).map(key_of).collect();
+            let objects = all.into_iter().map(|(_, value)| value).collect();
+            driver.on_update(watch, &WatchUpdate::Relisted { objects, removed }, clock);
+            state.known = present;
+            state.listed = true;
+            state.shown = log.len();
             return;
         }
-        for Change { id, value } in log.get(watch.shown..log_position).unwrap_or_default() {
-            if let Some(value) = value {
-                watch.known.insert(id.clone());
-                part.applied(id, value, clock);
-            } else {
-                watch.known.remove(id);
-                part.deleted(id, clock);
+        for Change { id, value } in log.get(state.shown..log_position).unwrap_or_default() {
+            // An object that the watch does not select any more counts as deleted.
+            match value.as_ref().filter(|value| state.selector.matches(value)) {
+                Some(value) => {
+                    state.known.insert(id.clone());
+                    driver.on_update(watch, &WatchUpdate::Applied(Arc::clone(value)), clock);
+                }
+                None if state.known.remove(id) => {
+                    driver.on_update(watch, &WatchUpdate::Deleted(key_of(id)), clock);
+                }
+                None => {}
             }
         }
-        watch.shown = watch.shown.max(log_position);
+        state.shown = state.shown.max(log_position);
     }
 
     pub(super) fn woken(&mut self, now: Timestamp) {
@@ -134,4 +148,8 @@ impl SimProcess {
         self.wakes = Some(at);
         true
     }
+}
+
+fn key_of(id: &Id) -> Key {
+    Key::new(&*id.namespace, &*id.name)
 }

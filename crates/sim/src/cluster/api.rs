@@ -4,14 +4,15 @@
 //! controller would say so, anything else is a refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use kai_api::keys::{annotation, name, phase, reason};
 use kai_control::bind_batch;
 use kai_control::binder::{BindEffect, relabelled};
+use kai_control::controller::{ApiCall, CallError};
 use kai_control::grouper::GroupEffect;
 use kai_control::key::{Key, PodKey};
 use kai_control::scheduler::Write;
+use kai_workloads::ClusterReader as _;
 use serde_json::{Value, json};
 
 use super::effects::{group_id, pod_id};
@@ -22,77 +23,26 @@ use super::{Cluster, Due};
 use crate::journal::Event;
 use crate::manifest::{Id, Kind, complete_pod, object_at};
 
-/// One call of a controller.
-#[derive(Clone, Debug)]
-pub(crate) enum Call {
-    Schedule(Write),
-    Bind(BindEffect),
-    Group(GroupEffect),
-    PatchStatus { object: Id, patch: Value },
-}
-
-/// In a line, for those who read what happened.
-impl fmt::Display for Call {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONG: usize = 200;
-        let text = match self {
-            Self::Schedule(Write::CreateBindRequest(request)) => {
-                let (name, spec) = (request.metadata.name.as_deref().unwrap_or_default(), &request.spec);
-                format!("CreateBindRequest {name} to {} {:?}", spec.selected_node, spec.selected_gpu_groups)
-            }
-            Self::Schedule(Write::CreateBindBatch { batch, pods }) => {
-                let pods: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
-                format!("CreateBindBatch {} of {}", batch.metadata.name.as_deref().unwrap_or_default(), pods.join(" "))
-            }
-            Self::Bind(BindEffect::CreatePod(pod)) => {
-                let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                format!(
-                    "CreatePod {} {} on {}",
-                    text("/metadata/name"),
-                    pod["metadata"]["labels"],
-                    text("/spec/nodeName")
-                )
-            }
-            Self::Schedule(write) => format!("{write:?}"),
-            Self::Bind(effect) => format!("{effect:?}"),
-            Self::Group(effect) => format!("{effect:?}"),
-            Self::PatchStatus { object, patch } => format!("PatchStatus {object} {patch}"),
-        };
-        out.write_str(&text.replace("Key { namespace: ", "").chars().take(LONG).collect::<String>())
-    }
-}
-
-/// Why a call was not done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ApiError {
-    /// Somebody else was faster.
-    Conflict,
-    /// It may have been done all the same.
-    NoResponse,
-    Rejected(String),
-}
-
-impl From<&str> for ApiError {
-    fn from(why: &str) -> Self {
-        Self::Rejected(why.to_owned())
-    }
-}
-
 impl Cluster {
-    /// Does what a controller asks for.
-    pub(crate) fn call(&mut self, call: &Call) -> Result<(), ApiError> {
+    /// Does what a controller asks for; a GET returns what it found.
+    pub(crate) fn call(&mut self, call: &ApiCall) -> Result<Option<Value>, CallError> {
         match call {
-            Call::Schedule(write) => self.write(write),
-            Call::Bind(effect) => self.bind_step(effect),
-            Call::Group(effect) => self.group_step(effect),
-            Call::PatchStatus { object, patch } => {
-                self.edit(object, |value| json_patch::merge(value, patch));
-                Ok(())
+            ApiCall::Get(object) => return Ok(self.store.object(object).cloned()),
+            ApiCall::Schedule(write) => self.write(write)?,
+            ApiCall::Bind(effect) => self.bind_step(effect)?,
+            ApiCall::Group(effect) => self.group_step(effect)?,
+            ApiCall::PatchStatus { kind, key, patch } => {
+                let object = Id::namespaced((*kind).into(), &*key.namespace, &*key.name);
+                self.edit(&object, |value| json_patch::merge(value, patch));
+            }
+            ApiCall::CreateScalingPod(_) | ApiCall::DeleteScalingPod(_) => {
+                return Err(CallError::Rejected("autoscalers are not simulated".to_owned()));
             }
         }
+        Ok(None)
     }
 
-    fn write(&mut self, write: &Write) -> Result<(), ApiError> {
+    fn write(&mut self, write: &Write) -> Result<(), CallError> {
         match write {
             Write::CreateBindRequest(request) => {
                 let value = serde_json::to_value(request).unwrap_or_default();
@@ -143,7 +93,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn request_bind(&mut self, value: Value) -> Result<(), ApiError> {
+    fn request_bind(&mut self, value: Value) -> Result<(), CallError> {
         let id = id_of(Kind::BindRequest, &value);
         let Some(stored) = self.store.get(&id) else {
             self.create(id, value);
@@ -152,10 +102,10 @@ impl Cluster {
         let owner = |request: &Value| request.pointer("/metadata/ownerReferences/0/uid").cloned();
         if owner(stored) != owner(&value) {
             self.remove(&id);
-            return Err("a request for an earlier pod of this name was in the way".into());
+            return Err(CallError::Rejected("a request for an earlier pod of this name was in the way".to_owned()));
         }
         if stored.pointer("/spec/selectedNode") != value.pointer("/spec/selectedNode") {
-            return Err("is being bound elsewhere already".into());
+            return Err(CallError::Rejected("is being bound elsewhere already".to_owned()));
         }
         Ok(())
     }
@@ -171,7 +121,7 @@ impl Cluster {
         self.stop_pod(&id);
     }
 
-    fn bind_step(&mut self, effect: &BindEffect) -> Result<(), ApiError> {
+    fn bind_step(&mut self, effect: &BindEffect) -> Result<(), CallError> {
         match effect {
             BindEffect::CreatePod(pod) => {
                 let id = id_of(Kind::Pod, pod);
@@ -188,7 +138,7 @@ impl Cluster {
                 if let Some(value) = this {
                     let stored = value.pointer("/metadata/resourceVersion").and_then(Value::as_str);
                     if version.is_some() && version.as_deref() != stored {
-                        return Err("it has changed meanwhile".into());
+                        return Err(CallError::Rejected("it has changed meanwhile".to_owned()));
                     }
                     self.expect_replacement(&id);
                     self.note(Event::Delete, &id, None, "deleted by the binder");
@@ -222,7 +172,7 @@ impl Cluster {
                 let id = request_id(request);
                 let stored = self.store.get(&id).and_then(|stored| stored.pointer("/metadata/resourceVersion"));
                 if stored.is_some_and(|stored| stored != version.as_str()) {
-                    return Err(ApiError::Conflict);
+                    return Err(conflict());
                 }
                 self.edit(&id, |request| set(request, &[], "status", status));
             }
@@ -231,11 +181,28 @@ impl Cluster {
                 let status = if *bound { "True" } else { "False" };
                 set_condition(pod, json!({"type": reason::POD_BOUND, "status": status, "message": message}));
             }),
-            // No volume is simulated, so no claim of one exists.
-            BindEffect::SetSelectedNode { .. } | BindEffect::PrebindVolume { .. } => {
-                return Err("volume claims are not simulated".into());
+            BindEffect::SetSelectedNode { claim, node } => self.provision(claim, node)?,
+            BindEffect::PrebindVolume { volume, claim, uid } => {
+                let id = Id::cluster(Kind::PersistentVolume, &**volume);
+                let holder = self.existing(&id)?.pointer("/spec/claimRef/uid").and_then(Value::as_str);
+                if holder.is_some_and(|holder| holder != uid) {
+                    return Err(conflict());
+                }
+                let claim = json!({"namespace": claim.namespace, "name": claim.name, "uid": uid});
+                self.edit(&id, |volume| set(volume, &["spec"], "claimRef", claim));
             }
         }
+        Ok(())
+    }
+
+    /// A provisioner makes the volume at once, if it can.
+    fn provision(&mut self, claim: &Key, node: &str) -> Result<(), CallError> {
+        let id = Id::namespaced(Kind::PersistentVolumeClaim, &*claim.namespace, &*claim.name);
+        self.existing(&id)?;
+        self.edit(&id, |claim| {
+            set(claim, &["metadata", "annotations"], "volume.kubernetes.io/selected-node", json!(node));
+        });
+        self.bind_claim(claim, Some(node));
         Ok(())
     }
 
@@ -246,7 +213,7 @@ impl Cluster {
         wanted: &str,
         node: &str,
         annotations: &BTreeMap<String, String>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), CallError> {
         let id = pod_id(pod);
         if self.check_assignable(&id, wanted, node)? {
             return Ok(());
@@ -269,7 +236,7 @@ impl Cluster {
         wanted: &str,
         node: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), CallError> {
         let id = pod_id(pod);
         if self.check_assignable(&id, wanted, node)? {
             return Ok(());
@@ -288,38 +255,38 @@ impl Cluster {
     }
 
     /// Whether this pod is on the node already. Refused if it is another pod, on another node, or on its way out.
-    fn check_assignable(&self, id: &Id, wanted: &str, node: &str) -> Result<bool, ApiError> {
+    fn check_assignable(&self, id: &Id, wanted: &str, node: &str) -> Result<bool, CallError> {
         let value = self.existing(id)?;
         if uid(value) != wanted {
-            return Err("it is another pod by now".into());
+            return Err(CallError::Rejected("it is another pod by now".to_owned()));
         }
         match node_of(value) {
             Some(found) if found == node => return Ok(true),
-            Some(found) => return Err(ApiError::Rejected(format!("it is on {found} already"))),
+            Some(found) => return Err(CallError::Rejected(format!("it is on {found} already"))),
             None => {}
         }
         if is_leaving(value) || is_over(value) {
-            return Err("it is being deleted".into());
+            return Err(CallError::Rejected("it is being deleted".to_owned()));
         }
         Ok(false)
     }
 
-    fn group_step(&mut self, effect: &GroupEffect) -> Result<(), ApiError> {
+    fn group_step(&mut self, effect: &GroupEffect) -> Result<(), CallError> {
         match effect {
             GroupEffect::CreatePodGroup(group) => {
                 let (id, value) = as_object(group);
                 if self.store.get(&id).is_none() {
-                    self.try_create(id, value).map_err(ApiError::Rejected)?;
+                    self.try_create(id, value).map_err(CallError::Rejected)?;
                 }
             }
             GroupEffect::ReplacePodGroup(group) => {
                 let (id, value) = as_object(group);
                 let version = |value: &Value| value.pointer("/metadata/resourceVersion").cloned();
-                let Some(stored) = self.store.get(&id) else { return Err(ApiError::Conflict) };
+                let Some(stored) = self.store.get(&id) else { return Err(conflict()) };
                 if version(&value).is_none() || version(stored) != version(&value) {
-                    return Err(ApiError::Conflict);
+                    return Err(conflict());
                 }
-                self.admit_change(stored, &value).map_err(ApiError::Rejected)?;
+                self.admit_change(stored, &value).map_err(CallError::Rejected)?;
                 // The status has another door.
                 let status = stored.get("status").cloned();
                 self.edit(&id, |stored| {
@@ -340,8 +307,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn existing(&self, id: &Id) -> Result<&Value, ApiError> {
-        self.store.get(id).ok_or_else(|| ApiError::Rejected(format!("{id} does not exist")))
+    fn existing(&self, id: &Id) -> Result<&Value, CallError> {
+        self.store.get(id).ok_or_else(|| CallError::Rejected(format!("{id} does not exist")))
     }
 
     /// Changes an object if it exists and that makes a difference: a patch that changes nothing is no event.
@@ -422,4 +389,8 @@ fn set_condition(pod: &mut Value, condition: Value) {
         Some(known) => *known = condition,
         None => conditions.push(condition),
     }
+}
+
+fn conflict() -> CallError {
+    CallError::Conflict("somebody else was faster".to_owned())
 }

@@ -28,10 +28,9 @@ use kai_engine::units::{Span, Timestamp};
 use rand_pcg::Pcg32;
 use serde_json::Value;
 
-pub(crate) use api::{ApiError, Call};
 pub(crate) use effects::{Performed, pod_id};
 pub(crate) use event_queue::{Due, EventQueue, next_tick};
-pub(crate) use store::{Change, Store, reference, uid};
+pub(crate) use store::{Change, Store, uid};
 use webhooks::Webhooks;
 
 use crate::journal::{Event, Journal};

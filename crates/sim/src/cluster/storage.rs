@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// Whether the claim has a volume now.
-    fn bind_claim(&mut self, key: &Key, node: Option<&str>) -> bool {
+    pub(super) fn bind_claim(&mut self, key: &Key, node: Option<&str>) -> bool {
         let world = self.world();
         let Some(claim) = world.volume_claims.get(key).cloned() else { return false };
         if claim.bound {

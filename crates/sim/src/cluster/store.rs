@@ -5,7 +5,7 @@
 //! an object is there or it is not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use kai_control::key::Key;
 use kai_control::kinds::ObjectId;
@@ -32,7 +32,7 @@ pub(crate) struct Store {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) id: Id,
-    pub(crate) value: Option<Rc<Value>>,
+    pub(crate) value: Option<Arc<Value>>,
 }
 
 impl Store {
@@ -141,7 +141,7 @@ impl Store {
             self.world.apply(object);
         }
         if let Some(log) = &mut self.log {
-            let change = Change { id: id.clone(), value: Some(Rc::new(value.clone())) };
+            let change = Change { id: id.clone(), value: Some(Arc::new(value.clone())) };
             log.entry(id.kind).or_default().push(change);
         }
         self.objects.insert(id, value);

@@ -1,12 +1,12 @@
 //! Which objects of a kind a component watches. A query for the API server, or a filter here where several components share
 //! a watch: both from the same requirements, so that they cannot differ.
 
-use kai_control::Key;
+use crate::key::Key;
 use serde_json::Value;
 
 /// All of these requirements must hold. Without any, it selects every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FieldSelector(Vec<Requirement>);
+pub struct FieldSelector(Vec<Requirement>);
 
 /// On the text at a path of an object; a missing one counts as empty, as for the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,32 +24,32 @@ const PHASE: &str = "status.phase";
 
 impl FieldSelector {
     /// Pods of this scheduler.
-    pub(crate) fn scheduler(name: &str) -> Self {
+    pub fn scheduler(name: &str) -> Self {
         Self(vec![Equals(SCHEDULER, name.to_owned())])
     }
 
     /// Pods of this scheduler that have not terminated.
-    pub(crate) fn working(scheduler: &str) -> Self {
+    pub fn working(scheduler: &str) -> Self {
         Self(vec![Equals(SCHEDULER, scheduler.to_owned()), NotEquals(PHASE, "Failed"), NotEquals(PHASE, "Succeeded")])
     }
 
     /// Pods that have not failed.
-    pub(crate) fn not_failed() -> Self {
+    pub fn not_failed() -> Self {
         Self(vec![NotEquals(PHASE, "Failed")])
     }
 
     /// Objects of this namespace.
-    pub(crate) fn namespace(name: &str) -> Self {
+    pub fn namespace(name: &str) -> Self {
         Self(vec![Equals(NAMESPACE, name.to_owned())])
     }
 
     /// One object.
-    pub(crate) fn named(Key { namespace, name }: &Key) -> Self {
+    pub fn named(Key { namespace, name }: &Key) -> Self {
         Self(vec![Equals(NAMESPACE, namespace.clone()), Equals(NAME, name.clone())])
     }
 
     /// As a query parameter, unless everything is selected.
-    pub(super) fn query(&self) -> Option<String> {
+    pub fn query(&self) -> Option<String> {
         let text = |requirement: &Requirement| match requirement {
             Equals(field, value) => format!("{field}={value}"),
             NotEquals(field, value) => format!("{field}!={value}"),
@@ -58,7 +58,7 @@ impl FieldSelector {
         (!all.is_empty()).then(|| all.join(","))
     }
 
-    pub(super) fn matches(&self, object: &Value) -> bool {
+    pub fn matches(&self, object: &Value) -> bool {
         let text = |field: &str| field.split('.').fold(object, |part, name| &part[name]).as_str().unwrap_or_default();
         self.0.iter().all(|requirement| match requirement {
             Equals(field, value) => text(field) == value,
@@ -67,7 +67,7 @@ impl FieldSelector {
     }
 
     /// Whether it selects one object at most.
-    pub(super) fn selects_one_object(&self) -> bool {
+    pub fn selects_one_object(&self) -> bool {
         self.0.iter().any(|requirement| matches!(requirement, Equals(NAME, _)))
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of the binder, as API calls.
+//! Steps of binds.
 
 use std::collections::BTreeMap;
 
@@ -8,68 +8,35 @@ use kai_api::BindRequest;
 use kai_api::keys::{phase, reason};
 use kai_control::Key;
 use kai_control::bind_batch;
-use kai_control::binder::{BindEffect, Ended, Refusal, relabelled};
+use kai_control::binder::{BindEffect, relabelled};
+use kai_control::controller::CallError;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
 use kube::{Error, Resource};
 use serde_json::{Value, json};
 
+use super::{Calls, call_error};
 use crate::api_error::{ignore_not_found, is_already_exists, status_code};
-use crate::api_writer::{ApiWriter, DELETE, FIELD_MANAGER, PATCH, POST};
-use crate::events::{EventRecorder, NewEvent, reference};
-
-#[derive(Clone)]
-pub(super) struct Performer {
-    pub(super) writer: ApiWriter,
-    pub(super) words: ApiWriter,
-    events: EventRecorder,
-}
+use crate::api_writer::{DELETE, FIELD_MANAGER, PATCH, POST};
+use crate::events::{NewEvent, reference};
 
 /// When others write the same object at the same time.
 const ATTEMPTS: u32 = 5;
 /// Tells a provisioner for which node a volume is needed.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-impl Performer {
-    pub(super) fn new(writer: ApiWriter, events: EventRecorder) -> Self {
-        Self { words: writer.at_status_priority(), writer, events }
-    }
-
-    /// The same for what nobody waits for.
-    pub(super) fn with_words(&self) -> Self {
-        Self { writer: self.words.clone(), ..self.clone() }
-    }
-
-    /// Performs up to so many effects of the job, from where it stands, and tells whether it may go on.
-    pub(super) async fn carry_on(&self, ended: &mut Ended, up_to: usize) -> bool {
-        let Ended { job, done, refused } = ended;
-        for effect in job.effects.iter().take(up_to).skip(*done) {
-            if let Err(why) = self.perform(effect).await {
-                tracing::warn!(?effect, %why, "not done");
-                refused.insert(*done, why);
-                if !job.stubborn {
-                    return false;
-                }
-            }
-            *done += 1;
-        }
-        true
-    }
-
-    /// Does it, or tells why it was not done.
-    async fn perform(&self, effect: &BindEffect) -> Result<(), Refusal> {
-        self.done(effect).await.map_err(|error| match error {
-            // It did not wait for the end.
-            Error::Api(status) if status.code == 504 => Refusal::Unclear(status.message),
+impl Calls<'_> {
+    /// Carries out a step of a bind.
+    pub(super) async fn bind_step(&self, effect: &BindEffect) -> Result<(), CallError> {
+        self.bind_done(effect).await.map_err(|error| match error {
             Error::Api(status) if status.code == 404 && matches!(effect, BindEffect::CreatePod(_)) => {
-                Refusal::Refused(format!("{}; `kai rbac | kubectl apply -f -` creates it", status.message))
+                CallError::Rejected(format!("{}; `kai rbac | kubectl apply -f -` creates it", status.message))
             }
-            Error::Api(status) => Refusal::Refused(status.message),
-            error => Refusal::Unclear(error.to_string()),
+            error => call_error(error),
         })
     }
 
-    async fn done(&self, effect: &BindEffect) -> Result<(), Error> {
+    async fn bind_done(&self, effect: &BindEffect) -> Result<(), Error> {
         match effect {
             BindEffect::CreatePod(pod) => {
                 let pod: Pod = serde_json::from_value((**pod).clone()).map_err(Error::SerdeError)?;
@@ -80,7 +47,7 @@ impl Performer {
                 }
             }
             BindEffect::DeletePod { pod, uid, version } => self.delete(pod, uid, version.as_deref()).await,
-            BindEffect::LabelPod { pod, uid, node, labels } => self.label(pod, uid, node, labels).await,
+            BindEffect::LabelPod { pod, uid, node, labels } => self.label_gpu_groups(pod, uid, node, labels).await,
             BindEffect::WriteConfigMap(map) => {
                 let text = |field: &str| map["metadata"][field].as_str().unwrap_or_default();
                 let mut map = map.clone();
@@ -98,7 +65,7 @@ impl Performer {
             BindEffect::AllocateClaim { claim, pod, uid, allocation } => {
                 self.claim_devices(claim, pod, uid, allocation).await
             }
-            BindEffect::Bind { pod, uid, node, annotations } => self.bind(pod, uid, node, annotations).await,
+            BindEffect::Bind { pod, uid, node, annotations } => self.bind_pod(pod, uid, node, annotations).await,
             BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::batch_of(request) => {
                 if *phase == phase::SUCCEEDED {
                     return Ok(());
@@ -119,11 +86,15 @@ impl Performer {
                 ignore_not_found(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
             }
             BindEffect::ReportResult { pod, bound, message } => {
-                // Whoever waits for the pod does not wait for words.
-                let (performer, pod, bound, message) = (self.clone(), pod.clone(), *bound, message.clone());
-                self.words.spawn(move || async move {
-                    if let Err(error) = performer.tell(&pod, bound, &message).await {
-                        tracing::warn!(%pod, %error, "its condition was not written");
+                if !bound {
+                    tracing::warn!(%pod, message, "pod was not bound");
+                }
+                // What waits for the pod does not wait for its condition.
+                let (executor, pod, bound, message) = (self.executor.clone(), pod.clone(), *bound, message.clone());
+                self.executor.status.spawn(move || async move {
+                    let calls = Calls { writer: &executor.status, executor: &executor };
+                    if let Err(error) = calls.report_result(&pod, bound, &message).await {
+                        tracing::warn!(%pod, %error, "cannot write the PodBound condition");
                     }
                 });
                 Ok(())
@@ -146,7 +117,7 @@ impl Performer {
         if same { Err(error) } else { Ok(()) }
     }
 
-    async fn bind(
+    async fn bind_pod(
         &self,
         pod: &Key,
         uid: &str,
@@ -184,7 +155,13 @@ impl Performer {
     }
 
     /// Somebody else may write the pod at the same time: then it is read again.
-    async fn label(&self, pod: &Key, uid: &str, node: &str, labels: &BTreeMap<String, String>) -> Result<(), Error> {
+    async fn label_gpu_groups(
+        &self,
+        pod: &Key,
+        uid: &str,
+        node: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
         let api: Api<Pod> = self.within(&pod.namespace);
         let mut attempts = 0;
         loop {
@@ -263,7 +240,7 @@ impl Performer {
         }
     }
 
-    async fn tell(&self, pod: &Key, bound: bool, message: &str) -> Result<(), Error> {
+    async fn report_result(&self, pod: &Key, bound: bool, message: &str) -> Result<(), Error> {
         let reason = if bound { reason::BOUND } else { reason::BINDING_ERROR };
         let api: Api<Pod> = self.within(&pod.namespace);
         let condition = json!({
@@ -275,11 +252,11 @@ impl Performer {
         });
         // Conditions are merged by type: those of others stay.
         let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-        let patched = self.words.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await;
+        let patched = self.writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await;
         let Some(stored) = not_found_as_none(patched)? else { return Ok(()) };
         let about: ObjectReference = reference("v1", "Pod", pod, stored.metadata.uid.as_deref().unwrap_or_default());
         let (warning, message, annotations) = (!bound, message.to_owned(), BTreeMap::new());
-        self.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
+        self.executor.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
         Ok(())
     }
 

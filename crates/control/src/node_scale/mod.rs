@@ -1,10 +1,13 @@
-//! Makes demand for parts of GPUs visible to cluster autoscalers: a pod that asks for whole GPUs stands in for a pod
+//! Makes demand for parts of GPUs visible to cluster autoscalers: a scaling pod that requests whole GPUs for a pod
 //! that shares some and finds no node.
 //!
 //! Only pods that are marked as unschedulable count; those that wait for their quota are marked otherwise, since no
-//! node would help them. Stand-ins use the default scheduler, end as soon as they run, and go when the pod they stand
+//! node would help them. Scaling pods use the default scheduler, end as soon as they run, and go when the pod they stand
 //! for has found its place.
 
+mod controller;
+
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, label, name, reason, resource};
@@ -12,9 +15,11 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::key::Key;
+pub use controller::NodeScaleController;
+
 use crate::quantity::Quantity;
 
-/// What stand-ins look like.
+/// What scaling pods look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub namespace: String,
@@ -26,30 +31,32 @@ pub struct Settings {
     pub memory_hundredths: u32,
 }
 
-/// What is to be done.
+/// What to do now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Adjustment {
     pub delete: Vec<Key>,
     /// Whole pods; each is then to be marked as unschedulable, as autoscalers expect.
     pub create: Vec<Value>,
-    /// Nothing may be made yet: look again then.
+    /// Nothing may be created before then.
     pub requeue_at: Option<Timestamp>,
 }
 
-/// After a stand-in has gone, new nodes may still be about to take the pods that wait.
+/// After a scaling pod was deleted, new nodes may still be about to take the pending pods.
 pub const COOL_DOWN: Span = Span::seconds(60);
 
-/// `pods` are those of our scheduler, `scaling_pods` those of the namespace; `removed` is when one was last taken away.
-pub fn adjust(
-    pods: &BTreeMap<Key, Value>,
-    scaling_pods: &BTreeMap<Key, Value>,
+/// `pods` are those of the scheduler, `scaling_pods` those of the namespace; `removed` is when one was last deleted.
+pub fn adjust<V: Borrow<Value>>(
+    pods: &BTreeMap<Key, V>,
+    scaling_pods: &BTreeMap<Key, V>,
     settings: &Settings,
     removed: Option<Timestamp>,
     now: Timestamp,
 ) -> Adjustment {
-    let needed = |scaling_pod: &Value| is_needed(scaling_pod, pods);
+    let pods: BTreeMap<&Key, &Value> = pods.iter().map(|(key, pod)| (key, pod.borrow())).collect();
+    let scaling_pods: BTreeMap<&Key, &Value> = scaling_pods.iter().map(|(key, pod)| (key, pod.borrow())).collect();
+    let needed = |scaling_pod: &Value| is_needed(scaling_pod, &pods);
     let delete: Vec<Key> =
-        scaling_pods.iter().filter(|(_, scaling_pod)| !needed(scaling_pod)).map(|(key, _)| key.clone()).collect();
+        scaling_pods.iter().filter(|(_, scaling_pod)| !needed(scaling_pod)).map(|(key, _)| (*key).clone()).collect();
     if !delete.is_empty() {
         return Adjustment { delete, create: Vec::new(), requeue_at: Some(now.plus(COOL_DOWN)) };
     }
@@ -57,7 +64,7 @@ pub fn adjust(
         return Adjustment { requeue_at: Some(quiet), ..Adjustment::default() };
     }
     let waiting: Vec<(&Key, &Value, Share)> = pods
-        .iter()
+        .into_iter()
         .filter(|(_, pod)| waits(pod))
         .filter_map(|(key, pod)| Some((key, pod, Share::of(pod, settings)?)))
         .collect();
@@ -65,8 +72,8 @@ pub fn adjust(
         waiting.iter().map(|(_, _, share)| u64::from(share.hundredths) * u64::from(share.devices)).sum();
     let demand = hundredths.div_ceil(100);
     let names: BTreeSet<&str> = scaling_pods.keys().map(|key| key.name.as_str()).collect();
-    let mut asked: u64 = scaling_pods.values().map(gpus).sum();
-    let mut largest: u64 = scaling_pods.values().map(gpus).max().unwrap_or(0);
+    let mut asked: u64 = scaling_pods.values().map(|pod| gpus(pod)).sum();
+    let mut largest: u64 = scaling_pods.values().map(|pod| gpus(pod)).max().unwrap_or(0);
     let mut create = Vec::new();
     for (key, pod, share) in waiting {
         let devices = u64::from(share.devices);
@@ -81,14 +88,14 @@ pub fn adjust(
     Adjustment { create, ..Adjustment::default() }
 }
 
-/// Whether the pod that a stand-in stands for still finds no node.
-fn is_needed(scaling_pod: &Value, pods: &BTreeMap<Key, Value>) -> bool {
+/// Whether the pod that a scaling pod was made for still finds no node.
+fn is_needed(scaling_pod: &Value, pods: &BTreeMap<&Key, &Value>) -> bool {
     if scaling_pod["status"]["phase"] == "Succeeded" {
         return false;
     }
     let labelled = |key: &str| scaling_pod["metadata"]["labels"][key].as_str().unwrap_or_default();
     let source = Key::new(labelled(label::SHARED_GPU_POD_NAMESPACE), labelled(label::SHARED_GPU_POD_NAME));
-    // A pod that nobody has looked at yet may need it.
+    // A pod that no scheduler has tried yet may need it.
     pods.get(&source).is_some_and(|pod| scheduled(pod).is_none_or(needs_node))
 }
 
@@ -133,7 +140,7 @@ impl Share {
     }
 }
 
-/// Whole GPUs that a stand-in asks for.
+/// Whole GPUs that a scaling pod requests.
 fn gpus(scaling_pod: &Value) -> u64 {
     let containers = scaling_pod["spec"]["containers"].as_array().into_iter().flatten();
     let amount =
