@@ -31,7 +31,7 @@ struct Bar {
     bar: ProgressBar,
 }
 
-/// Most runs are over before anybody looks; a bar that flashes up would only disturb.
+/// Most runs end at once; a bar that flashes up would only disturb.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Bar {

@@ -1,17 +1,17 @@
-//! What is wrong with the input, where, and what to do about it.
+//! Errors of the input: what is wrong, where, and what to do about it.
 
 use std::fmt;
 
 use kai_control::did_you_mean::closest_match;
 use thiserror::Error;
 
-/// One complaint about the input. A simulation starts with none or not at all.
+/// An error in the input. A simulation starts with none or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{problem}")]
 pub struct InputError {
     /// What is wrong, in one sentence without a full stop.
     pub problem: String,
-    /// Where it stands. Boxed, since every reader hands a fault on and none should carry its weight around.
+    /// Where it is. Boxed to keep results small.
     pub location: Box<SourceLocation>,
     /// What to do about it.
     pub help: String,
@@ -33,7 +33,7 @@ pub struct SourceLocation {
 }
 
 impl InputError {
-    /// A complaint about a location.
+    /// An error at a location.
     pub fn new(location: SourceLocation, problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self { problem: problem.into(), location: Box::new(location), help: help.into() }
     }

@@ -78,7 +78,7 @@ impl Event {
 pub(crate) struct Journal {
     start: Timestamp,
     entries: Vec<Entry>,
-    /// What was said last about a subject that may be said again in every cycle.
+    /// The last entry about a subject, for events that every cycle repeats.
     standing: BTreeMap<(Event, Id), String>,
 }
 
@@ -111,8 +111,8 @@ impl Journal {
         });
     }
 
-    /// Adds what holds until something else is said: a scheduler repeats itself every second, a person reads it
-    /// once. `dedup_key` is what must differ for it to be news.
+    /// Adds an entry that every cycle repeats, unless it has not changed: a person reads it once. Equal `dedup_key`s mean
+    /// that nothing has changed.
     pub(crate) fn add_if_changed(
         &mut self,
         now: Timestamp,
@@ -128,7 +128,7 @@ impl Journal {
         }
     }
 
-    /// Whether this has not been said already.
+    /// Whether this differs from the last entry.
     pub(crate) fn has_changed(&self, event: Event, subject: &Id, dedup_key: &str) -> bool {
         self.standing.get(&(event, subject.clone())).is_none_or(|said| said != dedup_key)
     }

@@ -196,7 +196,7 @@ impl std::fmt::Display for Amount {
     }
 }
 
-/// Draws everything up from the cluster as it stands and the last look of the scheduler at it.
+/// Builds the report from the cluster as it stands and the last cycle.
 pub(crate) fn report(cluster: &Cluster, cycle: &CycleResult, settings: &Settings, end: End) -> Report {
     Report {
         timeline: cluster.journal.entries().iter().map(timeline_row).collect(),
@@ -376,7 +376,7 @@ fn pending(cluster: &Cluster, cycle: &CycleResult, settings: &Settings) -> Vec<P
     rows.into_values().collect()
 }
 
-/// What the last cycle said about jobs that wait.
+/// Why jobs are pending, as of the last cycle.
 struct Answers<'a> {
     pipelined: BTreeMap<&'a Key, &'a str>,
     pending: BTreeMap<&'a Key, &'a PendingJob>,

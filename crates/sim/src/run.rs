@@ -1,4 +1,4 @@
-//! The loop: time jumps from event to event, the scheduler looks once a second while there is something to see.
+//! The loop: time jumps from event to event, and the scheduler runs a cycle once a second while anything changes.
 
 use kai_control::World;
 use kai_control::key::GroupKey;
@@ -47,7 +47,7 @@ pub enum SimulationError {
     Violation(#[from] Violation),
 }
 
-/// Time between two looks of the scheduler, as shipped.
+/// Time between two cycles, as on a cluster by default.
 pub(crate) const PERIOD: Span = Span::seconds(1);
 
 /// A run without an end in sight stops here: a day shows whatever repeats.
@@ -102,7 +102,7 @@ struct Run {
     settings: Settings,
     /// What the queues have used, if it counts.
     usage: Option<UsageSampler>,
-    /// The last look of the scheduler.
+    /// The last cycle.
     last: CycleResult,
     /// Of the last cycle.
     record: Option<CycleRecord>,
@@ -140,7 +140,7 @@ impl Run {
                 let seen = ClusterView { world: self.cluster.world(), workload_of: &workload_of, at };
                 self.history.see(&seen, &self.last.effects)?;
             }
-            // The scheduler's own doing, if later than the deed.
+            // Consequences of the scheduler's own actions.
             Due::PodUp { .. } | Due::PodGone { .. } => {}
             Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.history.forget(),
         }
@@ -155,7 +155,7 @@ impl Run {
             let before = usage.next_fetch();
             usage.advance_to(at, self.cluster.world(), &self.settings);
             if usage.next_fetch() != before {
-                // New numbers about the usage are news like any other.
+                // New usage data is a change like any other.
                 self.history.forget();
             }
         }
@@ -179,8 +179,8 @@ impl Run {
         self.cluster.perform(&cycle)
     }
 
-    /// The scheduler looks again when something has changed since, when it has just changed something itself, or
-    /// when a waiting time runs out. Otherwise another look would show the same, so it is skipped.
+    /// The next cycle is due when something has changed since the last, when that one acted, or when a time limit passes.
+    /// Otherwise it would decide the same, so it is skipped.
     fn plan_next_cycle(&mut self) {
         let now = self.cluster.now;
         let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
@@ -194,7 +194,7 @@ impl Run {
         } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {
             self.cluster.events.add_cycle(next_tick(self.start, PERIOD, at.max(soon)));
         }
-        // While somebody waits, what others have used by then may turn the scale.
+        // While workloads are pending, new usage data may change the decision.
         if let Some(usage) = self.usage.as_ref().filter(|_| !self.last.pending.is_empty()) {
             self.cluster.events.add_cycle(next_tick(self.start, PERIOD, usage.next_fetch().max(soon)));
         }

@@ -1,4 +1,4 @@
-//! What the queues have used in the virtual past, sampled and looked up at the times at which a database would be.
+//! Samples the usage of queues in virtual time, and evaluates it when a scheduler would query its database.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) struct UsageSampler {
     history: History,
     next_sample: Timestamp,
     next_fetch: Timestamp,
-    /// As of the last look.
+    /// As of the last query.
     usage: Usage,
 }
 
@@ -30,7 +30,7 @@ impl UsageSampler {
         &self.usage
     }
 
-    /// When usage is looked up next.
+    /// When usage is queried next.
     pub(crate) fn next_fetch(&self) -> Timestamp {
         self.next_fetch
     }
@@ -39,7 +39,7 @@ impl UsageSampler {
     pub(crate) fn advance_to(&mut self, now: Timestamp, world: &World, settings: &Settings) {
         if self.next_sample <= now {
             let (capacity, allocated) = (capacity(world), allocated(world, settings, now));
-            // What is older than the window by the time of the next look need not be taken at all.
+            // What is older than the window by the time of the next query need not be taken at all.
             let oldest = self.rule.window.start(self.last_fetch(now));
             let step = self.rule.resolution;
             let skipped = (oldest.since(self.next_sample).0 / step.0).max(0);
@@ -57,7 +57,7 @@ impl UsageSampler {
         }
     }
 
-    /// The last look that is due by `now`; before the first, the time of the window does not matter yet.
+    /// The last query that is due by `now`; before the first, the time of the window does not matter yet.
     fn last_fetch(&self, now: Timestamp) -> Timestamp {
         let interval = self.rule.fetch_interval;
         let passed = now.since(self.next_fetch).0.div_euclid(interval.0);

@@ -27,7 +27,7 @@ pub struct Options {
     pub operators: Vec<Operator>,
 }
 
-/// A running cluster. Ends when dropped, unless it was told to live on.
+/// A running cluster. Ends when dropped, unless detached.
 #[derive(Debug)]
 pub struct Cluster {
     pub(crate) dir: PathBuf,
@@ -35,7 +35,7 @@ pub struct Cluster {
     state: State,
     processes: Vec<Process>,
     reaper: Option<OrphanReaper>,
-    /// Held as long as this cluster is ours: nobody else starts or ends one of this name.
+    /// Held as long as this cluster is used: no other process starts or ends one of this name.
     _lock: File,
     on_drop: OnDrop,
 }

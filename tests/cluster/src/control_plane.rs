@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::credentials::Credentials;
 use crate::{Error, Programs, manifests};
 
-/// What the programs are told about each other.
+/// What the programs need to know of each other.
 pub(crate) struct LaunchContext<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) kubeconfig: &'a Path,
@@ -17,7 +17,7 @@ pub(crate) struct LaunchContext<'a> {
     pub(crate) keys: &'a Credentials,
 }
 
-/// Whether somebody accepts connections.
+/// Whether a program accepts connections.
 pub(crate) fn answers(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()

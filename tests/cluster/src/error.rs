@@ -1,4 +1,4 @@
-//! What can go wrong, told with what to do about it.
+//! Errors, with what to do about them.
 
 use std::io;
 use std::path::{Path, PathBuf};

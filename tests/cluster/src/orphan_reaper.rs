@@ -1,4 +1,4 @@
-//! Ends a cluster when whoever started it is gone, however that came about.
+//! Ends a cluster when the process that started it has ended, in whatever way.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::Error;
 
-/// A shell that waits for the end of its input, which nobody but us can write to, and then ends the processes that
+/// A shell that waits for the end of its input, which only this process can write to, and then ends the processes that
 /// are listed by that time.
 #[derive(Debug)]
 pub(crate) struct OrphanReaper {

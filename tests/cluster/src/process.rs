@@ -67,7 +67,7 @@ fn refresh(pid: u32) -> System {
     system
 }
 
-/// A child of ours.
+/// A child process.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) name: &'static str,

@@ -1,4 +1,4 @@
-//! What is written down about a cluster, so that another process can find it, look at it and end it.
+//! The record of a cluster in a file, so that another process can find, inspect and end it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -24,7 +24,7 @@ pub(super) struct Made {
 const LAST_SECOND: u64 = 253_402_300_799;
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Makes an authority for one certificate only: its key is forgotten, so that nobody can ever use it.
+/// Makes an authority for one certificate only: its key is dropped, so that it can sign no other.
 pub(super) fn make(host: &str, validity: Validity) -> Result<Made, Error> {
     let mut authority = parameters(Vec::new(), validity)?;
     // Told apart by name: for a while two of them are trusted.
@@ -58,7 +58,7 @@ fn parameters(hosts: Vec<String>, validity: Validity) -> Result<CertificateParam
     Ok(parameters)
 }
 
-/// When the certificate is good; `None` if it is not one that we could serve to whoever trusts `authorities`.
+/// When the certificate is good; `None` if clients that trust `authorities` would reject it.
 pub(super) fn read(certificate: &str, key: &str, host: &str, authorities: &[String]) -> Option<Validity> {
     let pem = block(certificate)?;
     let certificate = pem.parse_x509().ok()?;

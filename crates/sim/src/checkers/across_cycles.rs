@@ -1,7 +1,7 @@
-//! Truths about several cycles in a row, for as long as nothing happens from outside.
+//! Invariants of several cycles in a row, for as long as nothing changes from outside.
 //!
-//! Left alone, the scheduler comes to rest: workloads do not evict each other in turn, whoever others made way for gets
-//! the place and keeps it until it starts, and whoever was moved by consolidation has as many places as before.
+//! Left alone, the scheduler converges: workloads do not evict each other in turn, the beneficiary of an eviction gets the
+//! freed capacity and keeps it until it starts, and a workload moved by consolidation has as many pods placed as before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::Violation;
 use crate::amounts::is_allocated;
 use crate::manifest::Id;
 
-/// Evictions for each pod of the cluster after which we give up waiting for the scheduler to come to rest.
+/// Evictions for each pod of the cluster after which the scheduler counts as not converging.
 const ROUNDS_MAX: usize = 4;
 
 /// What the scheduler has done since something last happened from outside.

@@ -1,4 +1,4 @@
-//! Whoever is bound has nobody in its domain that it must stay apart from, or who must stay apart from it.
+//! A bound pod shares no topology domain with a pod that its anti-affinity excludes, or whose anti-affinity excludes it.
 //!
 //! Looks at terms about pods of the same namespace, which say everything themselves.
 

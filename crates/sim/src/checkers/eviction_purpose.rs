@@ -1,5 +1,5 @@
 //! Nobody loses a place unless the one it was evicted for gets one in the same cycle, with all that it needs to start;
-//! and whoever is moved by consolidation has its new place in the same cycle.
+//! and a pod that consolidation moves has its new place in the same cycle.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A job that has not run for its minimum time keeps its minimum of pods, whoever wants their place.
+//! A workload that has not run for its minimum runtime keeps its minimum of pods.
 
 use kai_control::objects::{PodGroup, Queue};
 use kai_engine::policy::{Action, MinRuntime, ReclaimMethod};

@@ -1,7 +1,7 @@
-//! Global truths, checked after every event while the shipped scheduler runs. One file, one invariant.
+//! Invariants, checked after every event while the shipped scheduler runs. One file, one invariant.
 //!
-//! A violation is a bug of ours, never of the input: manifests may well over-commit a node by pinning pods to it,
-//! so a checker looks at what the scheduler itself has just done.
+//! A violation is a bug of kai, never of the input: manifests may well over-commit a node by pinning pods to it, so a
+//! checker evaluates what the scheduler itself has just done.
 
 mod across_cycles;
 mod anti_affinity;
@@ -36,7 +36,7 @@ use crate::cluster::Performed;
 pub(crate) use across_cycles::{ClusterView, CycleHistory};
 pub(crate) use work_conservation::check as work_conservation;
 
-/// What a checker may look at: the cluster after an event, and what the scheduler did in it.
+/// The input of a checker: the cluster after an event, and what the scheduler did in it.
 pub(crate) struct CycleObservation<'a> {
     pub(crate) world: &'a World,
     pub(crate) settings: &'a Settings,
@@ -84,7 +84,7 @@ pub struct Violation {
     pub at: Span,
 }
 
-/// Asks every checker; the first complaint ends the run.
+/// Runs every checker; the first violation ends the run.
 pub(crate) fn check(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
     ask(&CHECKERS, observation, at)
 }
@@ -101,7 +101,7 @@ fn ask(checkers: &[(&'static str, Checker)], observation: &CycleObservation<'_>,
     Ok(())
 }
 
-/// Asks those that look at room only, which must be there whatever went wrong.
+/// Runs only the checkers of capacity, which must hold whatever went wrong.
 pub(crate) fn check_room(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
     ask(&[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)], observation, at)
 }

@@ -1,4 +1,4 @@
-//! Nobody waits beside free room: when a cycle does nothing, no job that waits could start, or grow by a pod, on the nodes
+//! No workload waits beside free capacity: when a cycle does nothing, no job that waits could start, or grow by a pod, on the nodes
 //! as they are. So nothing starves while there is room.
 //!
 //! Looks at the plain case only, where no rule needs interpretation: jobs of equal pods, whole GPUs, no rules about

@@ -1,6 +1,6 @@
 //! The controllers of Kubernetes that make pods from templates and replace them: Job, `ReplicaSet`, Deployment.
 //!
-//! Level-triggered, like the originals: each looks at what it wants and at what exists, and closes the gap. Names
+//! Level-triggered, like the originals: each compares what it wants with what exists, and reconciles. Names
 //! count up instead of being random, so that two runs can be compared. A pod never fails by itself here, so the
 //! retry limit of a Job has nothing to count.
 
@@ -250,7 +250,7 @@ impl Cluster {
         self.add_pod(id, owner, &name, pod);
     }
 
-    /// The next name for a pod of a controller that nobody else uses.
+    /// The next unused name for a pod of a controller.
     pub(super) fn free_name(&mut self, id: &Id, base: &str, counter: &str) -> Id {
         loop {
             let number = self.next_number(counter);

@@ -1,4 +1,4 @@
-//! The virtual clock: what is due when. Time jumps from one entry to the next.
+//! The event queue of the simulation: what is due when. Virtual time jumps from one entry to the next.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) enum Due {
     PodGone { pod: Id, uid: String },
     /// Pods of a node that failed count as lost, if it is still down since then.
     NodeLost { node: String, down_since: Timestamp },
-    /// The scheduler looks at the cluster.
+    /// A scheduling cycle.
     Cycle,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct EventQueue {
     cycle: Option<(Timestamp, SameTimeOrder, u64)>,
 }
 
-/// The scheduler sees everything that happened up to its moment.
+/// The scheduler comes last, so that it sees everything of the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SameTimeOrder {
     Cluster,

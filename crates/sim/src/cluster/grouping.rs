@@ -13,7 +13,7 @@ use crate::journal::Event;
 use crate::manifest::{Id, Kind, annotation as annotation_of, object_at};
 
 impl Cluster {
-    /// Groups one pod. A pod that cannot be grouped waits, and its user is told why.
+    /// Groups one pod. A pod that cannot be grouped stays pending, with a reason.
     pub(super) fn group(&mut self, pod: &Id) {
         let Some(value) = self.store.get(pod) else { return };
         let read = |query: &OwnerQuery| match self.store.object(&query.object) {

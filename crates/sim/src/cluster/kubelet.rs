@@ -26,7 +26,7 @@ pub(super) fn is_over(pod: &Value) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether somebody has deleted the pod.
+/// Whether the pod was deleted and terminates.
 pub(super) fn is_leaving(pod: &Value) -> bool {
     pod.pointer("/metadata/deletionTimestamp").is_some()
 }

@@ -46,7 +46,7 @@ pub(crate) struct Cluster {
     scenario: Scenario,
     /// Controllers whose pods or wishes changed.
     to_reconcile: BTreeSet<Id>,
-    /// Pods that nobody has grouped yet.
+    /// Pods without a pod group yet.
     to_group: BTreeSet<Id>,
     /// Pods that wait for claims to be made from templates.
     to_claim: BTreeSet<Id>,
@@ -56,14 +56,14 @@ pub(crate) struct Cluster {
     next_ordinal: BTreeMap<String, u32>,
     /// Nodes that are down, and since when.
     down: BTreeMap<String, Timestamp>,
-    /// Names of pods that others still have, and who waits for them.
+    /// Names of pods that are still taken, and the controllers that wait for them.
     waiting_for_name: BTreeMap<Id, Id>,
     /// Pods that were taken from a controller and not yet replaced, by its uid.
     replacements_due: BTreeMap<String, u32>,
     grouper: kai_workloads::Settings,
     /// Our admission.
     pub(crate) webhooks: Webhooks,
-    /// Somebody else groups pods, seeing them on a watch.
+    /// Pods are grouped by a controller outside, from a watch.
     pub(crate) external_grouper: bool,
     /// For start-up jitter.
     rng: Pcg32,
@@ -119,7 +119,7 @@ impl Cluster {
         self.bind_claims();
     }
 
-    /// Adds an object, if admission lets it in, and tells whoever is responsible for it.
+    /// Adds an object, if admission allows it, and enqueues its controllers.
     fn create(&mut self, id: Id, value: Value) {
         let subject = id.clone();
         if let Err(why) = self.try_create(id, value) {
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// The same for somebody who wants to know.
+    /// The same, with the reason if admission denies it.
     fn try_create(&mut self, id: Id, value: Value) -> Result<(), String> {
         let value = self.admit(&id, value)?;
         self.store.create(id.clone(), value, self.now);
@@ -139,7 +139,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts an object and its controller on the list of things to look at.
+    /// Enqueues an object and its controllers to be reconciled.
     fn enqueue_owners(&mut self, id: &Id) {
         if id.kind.makes_pods() {
             self.to_reconcile.insert(id.clone());

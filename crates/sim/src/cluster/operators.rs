@@ -1,6 +1,6 @@
 //! The operators at work: `KubeRay`, the training and MPI operators of Kubeflow, `JobSet`, `LeaderWorkerSet`.
 //!
-//! Like the controllers of Kubernetes itself, each looks at what it wants and at what exists, and closes the gap.
+//! Like the controllers of Kubernetes itself, each compares what it wants with what exists, and reconciles.
 
 use std::collections::BTreeSet;
 

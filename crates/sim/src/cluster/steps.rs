@@ -212,7 +212,7 @@ impl Cluster {
         }
     }
 
-    /// Notes what a user has submitted; objects that only describe the cluster are no news.
+    /// Records what a user has submitted; objects that only describe the cluster are not recorded.
     fn note_submitted(&mut self, id: &Id) {
         let Some(value) = self.store.get(id).cloned() else { return };
         let value = &value;

@@ -1,5 +1,5 @@
 //! The shipped admission rules, asked about what is on its way into the store, as an API server asks webhooks. While
-//! nobody answers, the same holds as on a cluster: pods that share a GPU and queues that are deleted have to wait, all
+//! they are unavailable, the same holds as on a cluster: pods that share a GPU and queues that are deleted have to wait, all
 //! else comes in unseen.
 
 use kai_control::admission::{
@@ -13,7 +13,7 @@ use crate::manifest::{Id, Kind};
 #[derive(Debug)]
 pub(crate) struct Webhooks {
     rules: PodRules,
-    /// Whether anybody answers.
+    /// Whether they answer.
     pub(crate) available: bool,
 }
 

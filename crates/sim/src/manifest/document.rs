@@ -5,7 +5,7 @@ use yaml_serde::Value as Yaml;
 
 use crate::input_error::{InputError, SourceLocation};
 
-/// A file that somebody else has read.
+/// A file that the caller has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// Its path, as people would type it.
