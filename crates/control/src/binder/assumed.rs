@@ -1,5 +1,5 @@
-//! What the binder has done and watches do not show yet. Requests may be gone sooner than a watch shows what became of
-//! them, and whoever forgot that would give the same room away twice.
+//! Binds and deletions that were performed but not yet observed on the pod watch. A bind request can be gone before the
+//! update of its pod arrives; without this the node's capacity would be given out twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,15 @@ use kai_engine::units::{Span, Timestamp};
 
 use super::remove_from_index;
 use super::rows::PodRow;
+use crate::controller::Assumed;
 use crate::key::PodKey;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct AssumedPods {
     /// Pods that were deleted, by their uid.
-    deleted: BTreeMap<PodKey, String>,
+    deleted: Assumed<PodKey, String>,
     /// Pods that were bound, or may have been.
-    bound: BTreeMap<PodKey, AssumedBind>,
+    bound: Assumed<PodKey, AssumedBind>,
     /// The same by node.
     on_node: BTreeMap<String, BTreeSet<PodKey>>,
 }
@@ -25,11 +26,9 @@ pub(super) struct AssumedBind {
     pub(super) node: String,
     /// Shared GPUs.
     pub(super) groups: Vec<String>,
-    /// How long that is_live if nobody can tell whether it was done.
-    until: Option<Timestamp>,
 }
 
-/// Longer than a watch is late.
+/// How long a bind counts whose reply was lost: longer than a watch is late.
 const UNKNOWN_BIND_TTL: Span = Span::seconds(120);
 
 impl AssumedPods {
@@ -37,59 +36,50 @@ impl AssumedPods {
     pub(super) fn on_apply(&mut self, row: &mut PodRow) {
         match self.deleted.get(&row.key) {
             Some(uid) if *uid == row.uid => row.deleting = true,
-            Some(_) => drop(self.deleted.remove(&row.key)),
+            Some(_) => drop(self.deleted.confirm(&row.key)),
             None => {}
         }
-        if self.bound.get(&row.key).is_some_and(|placed| row.node.is_some() || placed.uid != row.uid) {
+        if self.bound.get(&row.key).is_some_and(|bind| row.node.is_some() || bind.uid != row.uid) {
             self.forget(&row.key);
         }
     }
 
     /// A watch shows that the pod is gone.
     pub(super) fn on_delete(&mut self, pod: &PodKey) {
-        self.deleted.remove(pod);
+        self.deleted.confirm(pod);
         self.forget(pod);
     }
 
     pub(super) fn assume_deleted(&mut self, pod: PodKey, uid: String) {
-        self.deleted.insert(pod, uid);
+        self.deleted.assume(pod, uid);
     }
 
     /// The pod is about to be bound.
     pub(super) fn assume_bound(&mut self, pod: PodKey, uid: String, node: String, groups: Vec<String>) {
         self.forget(&pod);
         self.on_node.entry(node.clone()).or_default().insert(pod.clone());
-        self.bound.insert(pod, AssumedBind { uid, node, groups, until: None });
+        self.bound.assume(pod, AssumedBind { uid, node, groups });
     }
 
-    /// It was not bound after all.
+    /// It was not bound after all, or a watch shows that it was.
     pub(super) fn forget(&mut self, pod: &PodKey) {
-        if let Some(placed) = self.bound.remove(pod) {
-            remove_from_index(&mut self.on_node, &placed.node, pod);
+        if let Some(bind) = self.bound.forget(pod) {
+            remove_from_index(&mut self.on_node, &bind.node, pod);
         }
     }
 
-    /// Nobody can tell whether it was bound.
+    /// The reply of its bind was lost.
     pub(super) fn mark_unknown(&mut self, pod: &PodKey, now: Timestamp) {
-        if let Some(placed) = self.bound.get_mut(pod) {
-            placed.until = Some(now.plus(UNKNOWN_BIND_TTL));
-        }
+        self.bound.limit(pod, now, UNKNOWN_BIND_TTL);
     }
 
     pub(super) fn on_node(&self, node: &str, now: Timestamp) -> impl Iterator<Item = (&PodKey, &AssumedBind)> {
         let pods = self.on_node.get(node).into_iter().flatten();
-        pods.filter_map(|pod| self.bound.get_key_value(pod)).filter(move |(_, placed)| placed.is_live(now))
+        pods.filter_map(move |pod| Some((pod, self.bound.live(pod, now)?)))
     }
 
-    /// Whether anybody shares the GPU.
+    /// Whether a pod that shares the GPU is being bound.
     pub(super) fn uses(&self, group: &str, now: Timestamp) -> bool {
-        let mut placed = self.bound.values().filter(|placed| placed.is_live(now));
-        placed.any(|placed| placed.groups.iter().any(|own| own == group))
-    }
-}
-
-impl AssumedBind {
-    fn is_live(&self, now: Timestamp) -> bool {
-        self.until.is_none_or(|until| now < until)
+        self.bound.iter_live(now).any(|(_, bind)| bind.groups.iter().any(|own| own == group))
     }
 }

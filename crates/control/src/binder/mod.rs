@@ -35,6 +35,7 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use crate::bind_batch;
+use crate::controller::Assumed;
 use crate::key::{Key, PodKey};
 use crate::objects::{Node, PersistentVolume, PersistentVolumeClaim, StorageClass};
 use assumed::AssumedPods;
@@ -104,12 +105,12 @@ pub struct Binder {
     volume_claims: BTreeMap<Key, PersistentVolumeClaim>,
     persistent_volumes: BTreeMap<String, PersistentVolume>,
     storage_classes: BTreeMap<String, StorageClass>,
-    /// Volumes that were marked for claims and that no watch has shown so yet, and until when that counts.
-    assumed_prebinds: BTreeMap<String, (Key, Timestamp)>,
+    /// Volumes that were prebound to claims.
+    assumed_prebinds: Assumed<String, Key>,
     /// Pods that carry the label of a shared GPU.
     pods_by_gpu_group: BTreeMap<String, BTreeSet<PodKey>>,
-    /// Reservations that were asked for and that no watch has shown yet, by shared GPU: pod and node.
-    assumed_reservations: BTreeMap<String, (PodKey, String)>,
+    /// Reservations that were created, by shared GPU: pod and node.
+    assumed_reservations: Assumed<String, (PodKey, String)>,
     assumed: AssumedPods,
 }
 
@@ -231,7 +232,7 @@ impl Binder {
         for group in &row.groups {
             self.pods_by_gpu_group.entry(group.clone()).or_default().insert(row.key.clone());
             if self.assumed_reservations.get(group).is_some_and(|(pod, _)| *pod == row.key) {
-                self.assumed_reservations.remove(group);
+                self.assumed_reservations.confirm(group);
             }
             touched.insert(group.clone());
         }
@@ -285,7 +286,7 @@ impl Binder {
 
     /// All shared GPUs that anybody names.
     pub fn groups(&self) -> BTreeSet<String> {
-        self.pods_by_gpu_group.keys().chain(self.assumed_reservations.keys()).cloned().collect()
+        self.pods_by_gpu_group.keys().chain(self.assumed_reservations.iter().map(|(group, _)| group)).cloned().collect()
     }
 
     /// Requests of a batch.

@@ -1,8 +1,6 @@
-//! Whether a node has room: the last look before a pod is bound.
-//!
-//! Whoever decided may have seen an old state, and for a while there may be two who decide. A node cannot refuse what
-//! is too much for a shared GPU, and whatever else it refuses costs a pod. So what is on a node and what is on its way
-//! there is counted once more, by the one who sees all requests.
+//! Fit check before binding. The scheduler may have decided on a stale cache, and two schedulers may be active during a
+//! failover; a kubelet cannot reject what is too much for a shared GPU, and whatever else it rejects costs a pod. The
+//! binder sees all requests, so it counts the pods of the node and the pending binds once more.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +11,7 @@ use super::rows::{PodRow, RequestRow};
 use crate::key::PodKey;
 use crate::objects::{GpuSharing, Node, Resources};
 
-/// What pods hold on a node.
+/// What the pods of a node use.
 #[derive(Default)]
 struct NodeUsage<'a> {
     resources: Resources,
@@ -25,7 +23,7 @@ impl<'a> NodeUsage<'a> {
     fn add(&mut self, pod: &PodRow, groups: &'a [String], memory: i64) {
         let mut resources = pod.resources.clone();
         if !groups.is_empty() {
-            // A reservation asks for the GPU that its users share.
+            // A reservation requests the GPU that its users share.
             resources.gpus = 0;
         }
         self.resources.add(&resources);
@@ -45,7 +43,7 @@ impl<'a> NodeUsage<'a> {
 }
 
 impl Binder {
-    /// What the node insufficient_resource for the pod beside all that are there or on their way.
+    /// What is insufficient on the node for the pod, beside its pods and pending binds.
     pub(super) fn insufficient_resource(
         &self,
         request: &RequestRow,
@@ -83,7 +81,7 @@ impl Binder {
         let mut after = before;
         after.add(pod, &request.bind_request.gpu_groups, memory);
         let full = |what: &str, asked: i64, sum: i64, offered: i64| {
-            (asked > 0 && sum > offered).then(|| format!("{} {what} more than it has", sum - offered))
+            (asked > 0 && sum > offered).then(|| (what.to_owned(), sum - offered))
         };
         let (own, sum, offered) = (&pod.resources, &after.resources, &node.allocatable);
         let mut lack = full("milli-CPU", own.cpu_milli, sum.cpu_milli, offered.cpu_milli)
@@ -102,10 +100,12 @@ impl Binder {
             let used = after.shared.get(group.as_str()).copied().unwrap_or(0);
             lack = lack.or_else(|| full(&format!("MiB on GPU {group}"), used, used, memory));
         }
-        lack.map(|lack| format!("node {} has no room: with pod {} it would hold {lack}", node.name, pod.key))
+        lack.map(|(what, excess)| {
+            format!("insufficient {what} on node {}: pod {} would exceed allocatable by {excess}", node.name, pod.key)
+        })
     }
 
-    /// The pod of a request, while it may have got its node without our knowing.
+    /// The pod of a request, while it may be bound and no watch shows it.
     pub(super) fn pending_bind_pod(&self, request: &RequestRow) -> Option<&PodRow> {
         let pod = self.pods.get(&request.bind_request.pod)?;
         let same = request.bind_request.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);

@@ -87,7 +87,7 @@ impl Binder {
         let Some(unbound) = &pod.unbound else {
             return match &pod.node {
                 Some(other) if *other != request.bind_request.node => {
-                    Err(Stop::Fail(format!("it is on node {other} already")))
+                    Err(Stop::Fail(format!("the pod is already bound to node {other}")))
                 }
                 _ => Ok(vec![succeeded(request)]),
             };
@@ -154,7 +154,7 @@ impl Binder {
             let Some(reservation) = self.reservation(group) else {
                 if let Some(other) = self.orphaned_user(group) {
                     return Err(wait(
-                        format!("pod {} to leave GPU {group}, whose reservation is gone", other.key),
+                        format!("pod {} to release GPU group {group} (its reservation pod is gone)", other.key),
                         None,
                     ));
                 }

@@ -43,8 +43,8 @@ impl Binder {
             if let Some((pod, _)) = self.assumed_reservations.get(group).filter(|_| !used && !expected) {
                 return vec![BindEffect::DeletePod { pod: pod.clone(), uid: String::new(), version: None }];
             }
-            // Without it the device may be given to somebody else. Not only once they run: until then another reservation
-            // could be made, with another device than they were told.
+            // Without its reservation pod the GPU can be allocated to another pod. So every user that has a node is
+            // deleted, running or not: a new reservation could get another GPU than the config maps of the users name.
             return users.iter().filter(|pod| pod.is_placed()).map(|pod| delete(pod)).collect();
         }
         if used || expected {
@@ -57,13 +57,13 @@ impl Binder {
     pub(super) fn assume_reservation(&mut self, pod: &Value, node: &str) {
         let Some(group) = pod["metadata"]["labels"][label::GPU_GROUP].as_str() else { return };
         let key = reservation_key(&self.settings.reservation_namespace, node, group);
-        self.assumed_reservations.insert(group.to_owned(), (key, node.to_owned()));
+        self.assumed_reservations.assume(group.to_owned(), (key, node.to_owned()));
     }
 
     /// A pod was deleted, which nobody may count on any more, whatever watches show. If it reserved a GPU that no watch
     /// has shown, none will.
     pub fn assume_deleted(&mut self, pod: &PodKey, uid: &str) {
-        self.assumed_reservations.retain(|_, (asked, _)| asked != pod);
+        self.assumed_reservations.forget_where(|(reservation, _)| reservation == pod);
         if let Some(row) = self.pods.get_mut(pod).filter(|row| row.uid == uid) {
             row.deleting = true;
             self.assumed.assume_deleted(pod.clone(), uid.to_owned());

@@ -107,7 +107,7 @@ impl PodRow {
         let key = key_of(pod)?;
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let node = text(&spec["nodeName"]);
-        // A pod that cannot be understood is bound by whoever understands it, and counts for nothing.
+        // A pod whose resources cannot be parsed counts as requesting nothing here.
         let root = FieldReader::root(pod);
         let annotations = root.field("metadata").field("annotations");
         let request = Request::read(&root.field("spec"), &annotations).unwrap_or_default();

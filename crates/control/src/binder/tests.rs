@@ -411,11 +411,14 @@ fn a_node_takes_no_more_than_it_has_room_for() {
     }
     let (gpu, cpus) = (json!({"nvidia.com/gpu": "1"}), json!({"cpu": "3"}));
     assert_eq!(waits_for(&gpu, &[(gpu.clone(), true)]), None);
-    let full = "room: node n1 has no room: with pod lab/new it would hold 1 GPUs more than it has";
+    let full = "room: insufficient GPUs on node n1: pod lab/new would exceed allocatable by 1";
     assert_eq!(waits_for(&gpu, &[(gpu.clone(), true), (gpu.clone(), true)]).as_deref(), Some(full));
     assert_eq!(waits_for(&gpu, &[(gpu.clone(), true), (gpu.clone(), false)]).as_deref(), Some(full));
     assert_eq!(waits_for(&gpu, &[(cpus.clone(), true)]), None);
-    assert!(waits_for(&cpus, &[(cpus.clone(), true)]).is_some_and(|why| why.contains("2000 milli-CPU")));
+    assert!(
+        waits_for(&cpus, &[(cpus.clone(), true)])
+            .is_some_and(|why| why.contains("insufficient milli-CPU on node n1") && why.ends_with("by 2000"))
+    );
 }
 
 #[test]
@@ -424,7 +427,8 @@ fn a_shared_gpu_takes_no_more_than_it_has() {
     cluster.put(pod("d", 1));
     cluster.put(request("d", "Fraction", &["g1"]));
     let waiting = cluster.binder().plan(&Key::new("lab", "d"), NOW).wait_reason.unwrap();
-    assert!(waiting.ends_with("it would hold 8000 MiB on GPU g1 more than it has"), "{waiting}");
+    let full = "insufficient MiB on GPU g1 on node n1: pod lab/d would exceed allocatable by 8000";
+    assert!(waiting.ends_with(full), "{waiting}");
 }
 
 proptest! {

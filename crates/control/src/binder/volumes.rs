@@ -14,7 +14,7 @@ use super::{BindEffect, Binder};
 use crate::key::Key;
 use crate::objects::{Node, PersistentVolume, PersistentVolumeClaim, StorageClass, best_volume};
 
-/// How long a volume counts as the claim's that it was marked for, until a watch shows it.
+/// How long a volume counts as prebound before a watch shows it.
 const PREBIND_TTL: Span = Span::seconds(10);
 
 impl Binder {
@@ -26,13 +26,13 @@ impl Binder {
 
     pub fn delete_volume_claim(&mut self, key: &Key) {
         self.volume_claims.remove(key);
-        self.assumed_prebinds.retain(|_, (claim, _)| claim != key);
+        self.assumed_prebinds.forget_where(|claim| claim == key);
     }
 
     pub fn apply_volume(&mut self, volume: &Value) -> Result<(), String> {
         let volume = PersistentVolume::parse(volume).map_err(|malformed| malformed.to_string())?;
         if volume.claim.is_some() {
-            self.assumed_prebinds.remove(&volume.name);
+            self.assumed_prebinds.confirm(&volume.name);
         }
         self.persistent_volumes.insert(volume.name.clone(), volume);
         Ok(())
@@ -40,7 +40,7 @@ impl Binder {
 
     pub fn delete_volume(&mut self, name: &str) {
         self.persistent_volumes.remove(name);
-        self.assumed_prebinds.remove(name);
+        self.assumed_prebinds.forget(name);
     }
 
     pub fn apply_storage_class(&mut self, class: &Value) -> Result<(), String> {
@@ -57,8 +57,8 @@ impl Binder {
     pub(super) fn assume_prebinds(&mut self, effects: &[BindEffect], now: Timestamp) {
         for effect in effects {
             if let BindEffect::PrebindVolume { volume, claim, .. } = effect {
-                self.assumed_prebinds.retain(|_, (other, _)| other != claim);
-                self.assumed_prebinds.insert(volume.clone(), (claim.clone(), now.plus(PREBIND_TTL)));
+                self.assumed_prebinds.forget_where(|other| other == claim);
+                self.assumed_prebinds.assume_for(volume.clone(), claim.clone(), now, PREBIND_TTL);
             }
         }
     }
@@ -130,9 +130,7 @@ impl Binder {
             // Bound as soon as there is a volume, whoever uses it.
             _ => return Ok(None),
         };
-        let others = |volume: &str| {
-            self.assumed_prebinds.get(volume).is_some_and(|(other, until)| *other != claim.key && *until > now)
-        };
+        let others = |volume: &str| self.assumed_prebinds.live(volume, now).is_some_and(|other| *other != claim.key);
         let free = volumes.filter(|volume| !chosen.contains(&volume.name) && !others(&volume.name));
         if let Some(volume) = best_volume(claim, Some((&node.name, &node.labels)), free) {
             return Ok(Some(BindEffect::PrebindVolume {

@@ -9,6 +9,7 @@
 //! Sans-I/O: a controller does no I/O and reads no clock. The loop of the live crate and the chaos simulator run the same
 //! [`Driver`]; what differs is how updates arrive and how calls are made.
 
+mod assumed;
 mod backoff;
 mod driver;
 mod field_selector;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 
+pub use assumed::Assumed;
 pub use backoff::Backoff;
 pub use driver::{Admitted, Driver, QueuedWrites};
 pub use field_selector::FieldSelector;

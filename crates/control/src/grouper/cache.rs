@@ -1,4 +1,4 @@
-//! What watches have shown the grouper and reads have found, as rules see it.
+//! What watches have shown the grouper and GETs have found, as rules see it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::POD_GROUP_API;
 use super::controller::GetOutcome;
+use crate::controller::Assumed;
 use crate::key::Key;
 
 #[derive(Debug, Default)]
@@ -20,8 +21,8 @@ pub(super) struct GrouperCache {
     /// Of our scheduler.
     pub(super) pods: BTreeMap<Key, CachedPod>,
     pub(super) groups: BTreeMap<Key, Value>,
-    /// Groups on their way.
-    assumed: BTreeMap<Key, Value>,
+    /// Groups that were created.
+    assumed: Assumed<Key, Value>,
     pub(super) classes: BTreeSet<String>,
     pub(super) read: BTreeMap<ObjectRef, (GetOutcome, Timestamp)>,
 }
@@ -99,16 +100,16 @@ impl Serialize for Without<'_> {
 impl GrouperCache {
     pub(super) fn assume(&mut self, group: &PodGroup) {
         let value = serde_json::to_value(group).unwrap_or_default();
-        self.assumed.insert(Key::of(&value), value);
+        self.assumed.assume(Key::of(&value), value);
     }
 
     /// One of them may be what failed; those that exist will be found to.
     pub(super) fn forget_assumed(&mut self) -> BTreeSet<Key> {
-        std::mem::take(&mut self.assumed).into_keys().collect()
+        std::mem::take(&mut self.assumed).iter().map(|(key, _)| key.clone()).collect()
     }
 
     pub(super) fn see_group(&mut self, key: Key, group: Value) {
-        self.assumed.remove(&key);
+        self.assumed.confirm(&key);
         self.groups.insert(key, group);
     }
 
