@@ -10,7 +10,7 @@ of NVIDIA KAI unless noted.
 ";
 
 /// Modules of `keys.rs` that have a section.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("label", "Labels"),
     ("node_label", "Labels of nodes"),
     ("annotation", "Annotations"),
@@ -19,6 +19,7 @@ const SECTIONS: [(&str, &str); 9] = [
     ("resource", "Resources"),
     ("received", "Kinds of allocated resources"),
     ("name", "Names of objects"),
+    ("lease", "Names of Leases"),
     ("webhook", "Names of webhooks"),
 ];
 
