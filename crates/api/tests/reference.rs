@@ -1,5 +1,7 @@
 //! The page on labels, annotations and reasons is written from `keys.rs`, so that it cannot fall behind.
 
+use std::fmt::Write as _;
+
 use expect_test::expect_file;
 
 const OPENING: &str = "\
@@ -28,7 +30,7 @@ fn the_page_on_keys_is_up_to_date() {
     let keys = include_str!("../src/keys.rs");
     let mut page = OPENING.to_owned();
     for (module, title) in SECTIONS {
-        page.push_str(&format!("\n## {title}\n\n| | |\n|---|---|\n"));
+        let _ = write!(page, "\n## {title}\n\n| | |\n|---|---|\n");
         let start = format!("pub mod {module} {{\n");
         let (_, after) = keys.split_once(&start).unwrap_or_else(|| panic!("no module {module}"));
         let body = after.split("\n}").next().unwrap_or_default();
@@ -37,7 +39,7 @@ fn the_page_on_keys_is_up_to_date() {
             if let Some(text) = line.strip_prefix("///") {
                 about.push(text.trim());
             } else if let Some(value) = value(line) {
-                page.push_str(&format!("| `{value}` | {} |\n", plain(&about.join(" "))));
+                let _ = writeln!(page, "| `{value}` | {} |", plain(&about.join(" ")));
                 about.clear();
             } else {
                 about.clear();

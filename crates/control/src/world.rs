@@ -1,4 +1,4 @@
-//! The informer caches of the cluster as typed tables: one of stripped objects a kind, ordered by name.
+//! The informer caches of the cluster as typed tables: one per kind, of stripped objects, ordered by name.
 //!
 //! Watches feed it: [`World::apply`] adds or replaces, [`World::delete`] removes. What follows from several objects is kept
 //! here as well: pods of implicit groups are linked to them, and batches of bind requests are unpacked.

@@ -220,19 +220,16 @@ mod tests {
         };
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let mut correlator = EventCorrelator::default();
-        let first = correlator.correlate(&event("no queue_slots"), at(100)).unwrap();
+        let first = correlator.correlate(&event("no room"), at(100)).unwrap();
         assert_eq!((first.count, first.first), (1, at(100)));
-        assert_eq!(correlator.correlate(&event("no queue_slots"), at(101)), None);
+        assert_eq!(correlator.correlate(&event("no room"), at(101)), None);
         let other = correlator.correlate(&event("no node"), at(102)).unwrap();
         assert_eq!(other.count, 1);
         assert_ne!(other.name, first.name);
+        assert_eq!(correlator.correlate(&event("no room"), at(110)), Some(Occurrence { count: 3, ..first.clone() }));
+        assert_eq!(correlator.correlate(&event("no room"), at(119)), None);
         assert_eq!(
-            correlator.correlate(&event("no queue_slots"), at(110)),
-            Some(Occurrence { count: 3, ..first.clone() })
-        );
-        assert_eq!(correlator.correlate(&event("no queue_slots"), at(119)), None);
-        assert_eq!(
-            correlator.correlate(&event("no queue_slots"), at(719)).map(|event| event.count),
+            correlator.correlate(&event("no room"), at(719)).map(|event| event.count),
             Some(1),
             "forgotten by then"
         );

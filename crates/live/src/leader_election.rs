@@ -114,7 +114,7 @@ impl LeaderElector {
                 Ok(Ok(Attempt::Held)) => renewed = started,
                 Ok(Ok(Attempt::HeldBy(holder))) => return FatalError::LeaseTaken { lease, holder },
                 Ok(Ok(Attempt::Conflict)) => {
-                    tracing::debug!(lease, "leader lease was written at the same time, retrying")
+                    tracing::debug!(lease, "leader lease was written at the same time, retrying");
                 }
                 Ok(Err(error)) => tracing::warn!(lease, %error, "cannot renew leader lease, retrying"),
                 Err(_) => tracing::warn!(lease, "leader lease renewal timed out"),

@@ -91,11 +91,11 @@ impl Process {
         }
         let mut first = tokio::select! {
             end = shutdown_signal() => end,
-            Some(ended) = running.join_next() => ended.unwrap_or_else(panicked),
+            Some(ended) = running.join_next() => ended.unwrap_or_else(|error| panicked(&error)),
         };
         stop.cancel();
         while let Some(ended) = running.join_next().await {
-            first = first.and(ended.unwrap_or_else(panicked));
+            first = first.and(ended.unwrap_or_else(|error| panicked(&error)));
         }
         first
     }
@@ -111,7 +111,7 @@ fn draft_channel_for(components: &[Component]) -> Option<(DraftSender, DraftRece
     (has_grouper && components.iter().any(schedules_all)).then(draft_channel)
 }
 
-fn panicked(error: JoinError) -> Result<(), FatalError> {
+fn panicked(error: &JoinError) -> Result<(), FatalError> {
     Err(FatalError::ComponentPanicked(error.to_string()))
 }
 

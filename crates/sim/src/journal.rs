@@ -99,7 +99,7 @@ impl Journal {
         if subject.kind == Kind::Pod
             && matches!(event, Event::Bind | Event::Evict | Event::Move | Event::Lost | Event::Delete)
         {
-            // Whatever was pipelined to it is settled.
+            // The pod is not pipelined any more.
             self.standing.remove(&(Event::Pipelined, subject.clone()));
         }
         self.entries.push(Entry {

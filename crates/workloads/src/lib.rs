@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A rule computes from the top owner, the pod and what [`ClusterReader`] shows of the cluster. It fetches
-//! nothing, reads no clock, and gives the same answer for the same input. ObjectStore are plain JSON, since
+//! nothing, reads no clock, and gives the same answer for the same input. Objects are plain JSON, since
 //! most kinds are not ours; a field that is missing or absurd is a [`GroupError`], never a panic.
 //!
 //! ```

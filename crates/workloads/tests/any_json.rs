@@ -1,6 +1,6 @@
 //! Whatever stands in the objects, a rule answers with a group or an error.
 //!
-//! ObjectStore are made of the fields the rules look for, with values that may be anything.
+//! Objects are made of the fields the rules look for, with values that may be anything.
 
 use kai_workloads::table::{Row, TABLE};
 use kai_workloads::{

@@ -109,7 +109,7 @@ impl Installation {
             }
             Operator::Training => {}
             Operator::Jobset => {
-                flags.path("config", self.configure(context, "config.jobset.x-k8s.io/v1alpha1", ports)?)
+                flags.path("config", self.configure(context, "config.jobset.x-k8s.io/v1alpha1", ports)?);
             }
             Operator::Lws => flags.path("config", self.configure(context, "config.lws.x-k8s.io/v1alpha1", ports)?),
         }

@@ -1,4 +1,4 @@
-//! What monitoring a cluster: kube-state-metrics tells about nodes, Prometheus reads that, and more, and remembers.
+//! Monitoring of a cluster: kube-state-metrics exports metrics of nodes, Prometheus scrapes these and others.
 
 use std::fs;
 

@@ -28,9 +28,6 @@ struct Args {
     /// What to print
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// List the cases that differ from KAI because of each of our repairs
-    #[arg(long)]
-    repairs: bool,
     /// Show the cluster, every task and every reason of the cases that run
     #[arg(long)]
     verbose: bool,
@@ -46,6 +43,8 @@ struct Args {
 enum Output {
     Text,
     Json,
+    /// The cases that differ from KAI because of each of our repairs
+    Repairs,
 }
 
 impl Args {
@@ -78,8 +77,8 @@ fn work(args: &Args) -> Result<bool, Box<dyn std::error::Error>> {
     let outcomes = run::all(&cases, &known, Options { verbose: args.verbose, repairs });
     let report = Report::new(&outcomes, &known, args.only.is_none());
     match args.output {
-        Output::Text if args.repairs => print!("{}", report.repairs()),
         Output::Text => print!("{}", report.text()),
+        Output::Repairs => print!("{}", report.repairs()),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report.json())?),
     }
     if args.record_decisions {

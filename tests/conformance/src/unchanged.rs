@@ -3,6 +3,7 @@
 //! A change of words, of structure or of speed must leave the file as it is; a change of what is decided shows there.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::{fs, io};
 
@@ -21,7 +22,10 @@ pub fn recorded_file() -> PathBuf {
 
 /// Hashes of these outcomes, one line a group.
 pub fn text(outcomes: &[Outcome]) -> String {
-    groups(outcomes).iter().map(|(name, (cases, hash))| format!("{name} {cases} {hash}\n")).collect()
+    groups(outcomes).iter().fold(String::new(), |mut text, (name, (cases, hash))| {
+        let _ = writeln!(text, "{name} {cases} {hash}");
+        text
+    })
 }
 
 /// Groups that are complete and were decided otherwise than recorded. A corpus with more or fewer cases cannot be compared.
@@ -42,7 +46,11 @@ fn groups(outcomes: &[Outcome]) -> Groups {
         *cases += 1;
         hasher.update(format!("case {}\n{}", outcome.key, outcome.decisions));
     }
-    let hex = |hasher: Sha256| hasher.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = |hasher: Sha256| {
+        let digest = hasher.finalize();
+        let start: [u8; 8] = std::array::from_fn(|index| digest[index]);
+        format!("{:016x}", u64::from_be_bytes(start))
+    };
     hashers.into_iter().map(|(name, (cases, hasher))| (name.to_owned(), (cases, hex(hasher)))).collect()
 }
 

@@ -1,8 +1,8 @@
 //! Our cycle beside KAI's own, on the same snapshot files: `cargo xtask bench-upstream`.
 //!
 //! `kai generate` makes the files, `kai replay` and the Go program of `bench/upstream` run them in turn, each in a process
-//! of its own. Results are kept in `docs/benchmarks-upstream.json`, so that scenarios and sizes can be measured one by one; the table
-//! in `docs/benchmarks.md` and the plot beside it are drawn from all of them.
+//! of its own. Results are kept in `docs/benchmarks-upstream.json`, so that scenarios and sizes can be measured one by
+//! one; the table in `docs/benchmarks.md` and the plot beside it are drawn from all of them.
 
 mod plot;
 mod programs;

@@ -2,8 +2,8 @@
 //! whom to ask (`registration.rs`), and when the certificate is renewed (`rotation.rs`).
 //!
 //! Pure functions of the object, the one it replaces and the [`World`](crate::World). Whoever speaks HTTPS turns an
-//! [`AdmissionResult`] into an admission response. Refusals begin with KAI's words, so that whoever looks for them finds them,
-//! and end with what to do.
+//! [`AdmissionResult`] into an admission response. Refusals begin with KAI's words, so that whoever looks for them
+//! finds them, and end with what to do.
 
 mod pod;
 mod pod_group;

@@ -148,7 +148,7 @@ impl GrouperController {
             Err(CallError::Forbidden(_)) => GetOutcome::Forbidden,
             Err(error) => {
                 for pod in waiting {
-                    self.requeue_with_backoff(pod, format!("{object} cannot be read: {error}"), now);
+                    self.requeue_with_backoff(&pod, format!("{object} cannot be read: {error}"), now);
                 }
                 return;
             }
@@ -179,7 +179,7 @@ impl GrouperController {
             Some((_, CallError::Conflict(_))) => self.queue.schedule_at(pod, now.plus(WATCH_LAG)),
             Some((_, error)) => {
                 self.outbox.planned.extend(planned);
-                self.requeue_with_backoff(pod, error.to_string(), now);
+                self.requeue_with_backoff(&pod, error.to_string(), now);
             }
         }
     }
@@ -227,7 +227,7 @@ impl GrouperController {
                 let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
                 self.enqueue_writes(pod, uid, answer, now);
             }
-            Err(ungrouped) => self.requeue_with_backoff(pod, ungrouped.to_string(), now),
+            Err(ungrouped) => self.requeue_with_backoff(&pod, ungrouped.to_string(), now),
         }
     }
 
@@ -316,9 +316,9 @@ impl GrouperController {
         }
     }
 
-    fn requeue_with_backoff(&mut self, pod: PodKey, why: String, now: Timestamp) {
+    fn requeue_with_backoff(&mut self, pod: &PodKey, why: String, now: Timestamp) {
         self.forget_assumed(now);
-        let Some(known) = self.cache.pods.get(&pod) else { return };
+        let Some(known) = self.cache.pods.get(pod) else { return };
         let uid = known.value()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let (attempts, last) = self.failures.entry(pod.clone()).or_default();
         *attempts = attempts.saturating_add(1);
@@ -327,7 +327,7 @@ impl GrouperController {
             last.clone_from(&why);
             let problem = format!("cannot determine the pod group, will retry: {why}");
             self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), problem));
-            self.warn(Kind::Pod, &pod, &uid, why);
+            self.warn(Kind::Pod, pod, &uid, why);
         }
     }
 
@@ -459,8 +459,8 @@ mod tests {
         controller.on_written(key(), failed.map(|error| (&group, error)), now);
     }
 
-    fn rejected() -> Option<CallError> {
-        Some(CallError::Rejected("no".to_owned()))
+    fn rejected() -> CallError {
+        CallError::Rejected("no".to_owned())
     }
 
     #[test]
@@ -505,11 +505,11 @@ mod tests {
     fn failures_are_told_once_and_tried_again_more_and_more_seldom() {
         let mut controller = following(&pod(&json!([])));
         assert_eq!(drawn(&mut controller, NOW), ["create"]);
-        ended(&mut controller, rejected(), NOW);
+        ended(&mut controller, Some(rejected()), NOW);
         assert_eq!(drawn(&mut controller, NOW), ["no"]);
         let later = NOW.plus(RETRY_BACKOFF.first);
         assert_eq!((due(&controller, NOW), drawn(&mut controller, later)), (Some(later), vec!["create".to_owned()]));
-        ended(&mut controller, rejected(), later);
+        ended(&mut controller, Some(rejected()), later);
         assert_eq!(drawn(&mut controller, later), [""; 0]);
         assert_eq!(due(&controller, later), Some(later.plus(Span(2 * RETRY_BACKOFF.first.0))));
     }
@@ -569,7 +569,7 @@ mod tests {
     fn drafts_that_could_not_be_written_are_taken_back_and_not_made_again() {
         let mut controller = drafting();
         controller.work(NOW);
-        ended(&mut controller, rejected(), NOW);
+        ended(&mut controller, Some(rejected()), NOW);
         let taken_back = [
             r#"CancelGroup(Key { namespace: "lab", name: "pg-j-o" })"#,
             r#"CancelLink(Key { namespace: "lab", name: "p" })"#,
@@ -610,7 +610,7 @@ mod tests {
         controller.apply(Kind::Pod, &placed, NOW);
         assert_eq!(drawn(&mut controller, NOW), [""; 0]);
         controller.delete(Kind::Pod, &key(), NOW);
-        ended(&mut controller, rejected(), NOW);
+        ended(&mut controller, Some(rejected()), NOW);
         controller.work(NOW);
         let soon = NOW.plus(WATCH_LAG);
         assert_eq!(drawn(&mut controller, soon), ["draft pg-j-o", "create some time"]);

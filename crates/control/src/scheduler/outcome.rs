@@ -1,4 +1,5 @@
-//! Decodes the outcome of a cycle, the inverse of `lower`: ids become names again, decisions effects, reasons data with names.
+//! Decodes the outcome of a cycle, the inverse of `lower`: ids become names again, decisions effects, reasons data with
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

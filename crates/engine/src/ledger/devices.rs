@@ -8,7 +8,7 @@ use crate::units::{GPU, compat};
 pub enum HoldKind {
     /// Holds it.
     Allocated,
-    /// Was pipelined it.
+    /// Gets it once others have released it.
     Pipelined,
     /// Gives it up.
     Releasing,
@@ -21,7 +21,7 @@ pub struct DeviceUsage {
     pub node: NodeId,
     /// By pods that hold it.
     pub allocated: i64,
-    /// By pods that were pipelined it.
+    /// By pipelined pods.
     pub pipelined: i64,
     /// By pods that give it up.
     pub releasing: i64,

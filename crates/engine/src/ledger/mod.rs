@@ -490,7 +490,7 @@ impl<'s> Ledger<'s> {
         match state {
             TaskState::Unplaced | TaskState::OutsideSnapshot { .. } => {}
             TaskState::Allocated(placement) | TaskState::StuckReleasing(placement) => {
-                self.hold(task, placement, HoldKind::Allocated, sign)
+                self.hold(task, placement, HoldKind::Allocated, sign);
             }
             TaskState::Pipelined(placement) => self.hold(task, placement, HoldKind::Pipelined, sign),
             TaskState::Releasing(placement) => self.hold(task, placement, HoldKind::Releasing, sign),

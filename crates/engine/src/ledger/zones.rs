@@ -12,7 +12,7 @@ pub(super) struct ZoneUsage {
     loads: Vec<Load>,
 }
 
-/// Amounts by hold kind.
+/// Amounts by how pods hold them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     allocated: i64,

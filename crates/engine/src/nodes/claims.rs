@@ -93,7 +93,7 @@ fn usable_from(claims: &Claims, held: AllocationRef<'_>, node: NodeId) -> bool {
     }
 }
 
-/// Whether devices that are being released were not assigned to another pod.
+/// Whether none of the devices, which are being released, was assigned to another pod.
 fn passes_on(ledger: &Ledger<'_>, held: AllocationRef<'_>) -> bool {
     picks(held).iter().all(|pick| pick.admin || is_free(ledger, pick.device, When::Later))
 }

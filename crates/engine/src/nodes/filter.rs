@@ -46,7 +46,11 @@ struct Filter {
 
 /// All filters, in the order in which obstacles are named: amounts first, since users look at them first.
 const FILTERS: [Filter; 9] = [
-    Filter { stage: Stage::Request, check: |pod, node| pod.resources(node), obstacle: |pod, node| pod.shortage(node) },
+    Filter {
+        stage: Stage::Request,
+        check: |pod, node| pod.resources(node),
+        obstacle: |pod, node| Some(pod.shortage(node)),
+    },
     Filter {
         stage: Stage::Request,
         check: |pod, node| pod.node_rules(node),
@@ -130,29 +134,29 @@ impl<'l, 's> PodFilters<'l, 's> {
     }
 
     /// The first column that the node has too little of.
-    fn shortage(&self, node: NodeId) -> Option<NodeObstacle> {
+    fn shortage(&self, node: NodeId) -> NodeObstacle {
         let (ledger, shape) = (self.ledger, self.shape);
         let (idle, releasing) = (ledger.idle(node), ledger.releasing(node));
         let missing = |column: usize| shape.need[column] - idle[column] - releasing[column];
         for column in resources::columns_in_order(ledger.snapshot, shape) {
             if missing(column) > 0 && !resources::left_to_claims(ledger, node, column) {
-                return Some(if column == PODS {
+                return if column == PODS {
                     NodeObstacle::PodSlots
                 } else {
                     NodeObstacle::Short { column: column as u32, least: missing(column) }
-                });
+                };
             }
         }
         if !device_is_large_enough(ledger, shape.gpu, node) {
-            return Some(NodeObstacle::DeviceTooSmall { largest: ledger.snapshot.nodes.device_memory[node.index()] });
+            return NodeObstacle::DeviceTooSmall { largest: ledger.snapshot.nodes.device_memory[node.index()] };
         }
-        Some(match shape.gpu.shared_devices() {
+        match shape.gpu.shared_devices() {
             // No device of the node has anything to do with GPUs.
             Some(devices) if ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node)[GPUS] < GPU => {
                 NodeObstacle::Short { column: GPUS as u32, least: i64::from(devices) * GPU }
             }
             _ => NodeObstacle::DeviceMemory,
-        })
+        }
     }
 
     /// Rules that hold whatever else runs on the node.

@@ -10,7 +10,7 @@ use crate::nodes::resources;
 use crate::outcome::{NodeObstacle, ObstacleCounts};
 use crate::snapshot::{GPUS, PODS, Shape};
 
-/// FreeBounds on what is free, now or later.
+/// Bounds on what is free, now or later.
 #[derive(Clone, Debug)]
 pub struct FreeBounds {
     lower: Vec<i64>,
@@ -37,7 +37,7 @@ impl FreeBounds {
         bounds
     }
 
-    /// Takes into account what was changed since. FreeBounds only grow apart, so this is cheap; they may be too wide then.
+    /// Takes into account what has changed since. Bounds only move apart, so this is cheap; they may be too wide then.
     pub fn refresh(&mut self, ledger: &Ledger<'_>) {
         let Some(changed) = ledger.nodes_changed_since(self.generation) else {
             *self = Self::new(ledger);

@@ -18,7 +18,7 @@ pub struct InterPodFilter<'l, 's> {
     own: Option<NodeId>,
     /// No pod matches its affinity anywhere, and it matches that itself: it may be the first.
     is_first_match: bool,
-    /// The min_counts in any domain, for each of `even`.
+    /// The fewest pods in any domain, for each of `spread_required`.
     min_counts: Vec<u32>,
 }
 

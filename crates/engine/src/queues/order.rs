@@ -18,7 +18,7 @@ pub struct QueueOrderKey {
     created: Timestamp,
 }
 
-/// A queue as a input: what it would take on, or give up.
+/// A queue to be compared, with what it would take on or give up.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOrderInput<'a> {
     /// The queue.

@@ -393,7 +393,7 @@ impl Builder {
         if let Some(known) = self.inter_pod.get(&inter_pod) {
             return Some(*known);
         }
-        let number = u32::try_from(self.snapshot.inter_pod.len()).expect("distinct inter_pod are fewer than tasks");
+        let number = u32::try_from(self.snapshot.inter_pod.len()).expect("distinct rules are fewer than tasks");
         self.snapshot.inter_pod.push(inter_pod.clone());
         self.inter_pod.insert(inter_pod, number);
         Some(number)

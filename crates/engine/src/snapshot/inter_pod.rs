@@ -64,9 +64,9 @@ pub struct InterPodRules {
 pub struct SpreadConstraint {
     /// The pods, counted by a topology key without the nodes that do not count.
     pub matcher: PodMatcherId,
-    /// By how many a domain may be ahead of the one with the min_counts.
+    /// By how many pods a domain may be ahead of the one with the fewest.
     pub skew_max: u32,
-    /// With fewer domains than this, the one with the min_counts counts as empty.
+    /// With fewer domains than this, the one with the fewest counts as empty.
     pub domains_min: u32,
     /// Whether the pod itself counts.
     pub counts_itself: bool,

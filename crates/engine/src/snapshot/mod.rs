@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub nodes: Nodes,
     /// Queues that may hold work, by name; every parent named here exists and there are no cycles.
     pub queues: Vec<Queue>,
-    /// JobInfo, by name.
+    /// Jobs, by name.
     pub jobs: Vec<Job>,
     /// Inner groups of all jobs; a job's root comes first.
     pub groups: Vec<Group>,

@@ -131,7 +131,7 @@ fn nesting(topology: usize, wide: &[Option<u32>], narrow: &[Option<u32>]) {
 fn inter_pod(snapshot: &Snapshot) {
     let nodes = snapshot.nodes.len();
     for (index, topology_key) in snapshot.topology_keys.iter().enumerate() {
-        assert_eq!(topology_key.domains.len(), nodes, "topology_key {index}: one domain per node");
+        assert_eq!(topology_key.domains.len(), nodes, "topology key {index}: one domain per node");
     }
     let crowd_exists = |matcher: &PodMatcherId| matcher.index() < snapshot.matchers.len();
     for matcher in &snapshot.matchers {
@@ -145,13 +145,13 @@ fn inter_pod(snapshot: &Snapshot) {
     for (index, inter_pod) in snapshot.inter_pod.iter().enumerate() {
         assert!(
             inter_pod.matchers().all(|matcher| crowd_exists(&matcher)),
-            "inter_pod {index}: a matcher does not exist"
+            "inter-pod rules {index}: a matcher does not exist"
         );
     }
     for UnmanagedPod { node, matchers, volumes, .. } in &snapshot.unmanaged_pods {
-        assert!(node.index() < nodes, "{node:?} of a unmanaged_pod does not exist");
-        assert!(exists(*matchers, &snapshot.matcher_lists), "matchers of a unmanaged_pod do not exist");
-        assert!(exists(*volumes, &snapshot.volumes.needs), "volumes of a unmanaged_pod do not exist");
+        assert!(node.index() < nodes, "{node:?} of an unmanaged pod does not exist");
+        assert!(exists(*matchers, &snapshot.matcher_lists), "matchers of an unmanaged pod do not exist");
+        assert!(exists(*volumes, &snapshot.volumes.needs), "volumes of an unmanaged pod do not exist");
     }
 }
 
@@ -223,7 +223,7 @@ fn tasks(snapshot: &Snapshot) {
         assert!(task.ports.is_none_or(|set| (set as usize) < snapshot.port_sets.len()), "{id:?}: ports do not exist");
         assert!(
             task.inter_pod.is_none_or(|at| (at as usize) < snapshot.inter_pod.len()),
-            "{id:?}: its inter_pod does not exist"
+            "{id:?}: its inter-pod rules do not exist"
         );
         assert!(exists(task.matchers, &snapshot.matcher_lists), "{id:?}: its matchers do not exist");
         assert!(exists(task.volumes, &snapshot.volumes.needs), "{id:?}: its volumes do not exist");

@@ -101,7 +101,7 @@ pub(crate) struct TotalGpuCheck {
 enum Counted {
     /// Only whole GPUs are asked for.
     Whole,
-    /// SharedGpuTotals as well: all GPUs are alike, so that a part is as large everywhere.
+    /// Parts as well: all GPUs are alike, so that a part is as large everywhere.
     Parts,
     /// What is asked for differs from node to node.
     Nothing,
@@ -188,10 +188,10 @@ impl TotalGpuCheck {
     }
 }
 
-/// Whether each pending pod is feasible by some node that is feasible or gives something back.
+/// Whether the node filter of each pending pod passes some node that is feasible or gives something back.
 #[derive(Debug)]
 pub(crate) struct FeasibleNodeCheck<'t> {
-    /// Pods that no node so far admits.
+    /// Pods without such a node so far.
     without_node: Vec<&'t TaskId>,
 }
 

@@ -46,7 +46,7 @@ struct AtNode {
     node: NodeId,
     gain: i64,
     batches: Vec<usize>,
-    /// GPUs, here and free_on_other_nodes, that jobs with victims here could lose, at most.
+    /// GPUs, here and on other nodes, that jobs with victims here could lose, at most.
     losable: i64,
 }
 
@@ -104,7 +104,7 @@ impl VictimPool {
             at.gain += place.gpus;
             if at.batches.last() != Some(&index) {
                 at.batches.push(index);
-                // What the job loses free_on_other_nodes may be counted twice; it is an upper bound.
+                // What the job loses on other nodes may be counted twice; it is an upper bound.
                 at.losable += known + gpus;
             }
             if at.gain >= self.smallest {

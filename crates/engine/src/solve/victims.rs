@@ -146,7 +146,7 @@ pub struct VictimBatch {
     pub dependent_moves: Vec<TaskId>,
     /// Where its pods are, those that are on a node.
     pub places: Vec<FreedGpus>,
-    /// Where the dependent_moves would go.
+    /// Where the dependent moves would go.
     pub dependent_targets: Vec<FreedGpus>,
     /// What the job's queue would lose.
     pub unit: VictimLoss,
@@ -180,7 +180,7 @@ impl VictimBatch {
         Self { job, tasks, costs, dependent_moves, places, dependent_targets, unit }
     }
 
-    /// Its pods and their dependent_moves.
+    /// Its pods and the dependent moves.
     pub fn all(&self) -> impl Iterator<Item = TaskId> {
         self.tasks.iter().chain(&self.dependent_moves).copied()
     }
@@ -190,7 +190,7 @@ impl VictimBatch {
         self.places.iter().map(|place| place.gpus).sum()
     }
 
-    /// Places of its pods and their dependent_moves.
+    /// Places of its pods and of the dependent moves.
     pub fn all_places(&self) -> impl Iterator<Item = FreedGpus> {
         self.places.iter().chain(&self.dependent_targets).copied()
     }

@@ -51,9 +51,9 @@ const QUEUES: [(&str, &str); 6] = [
     ("queue_fair_share_cpu_cores", "CPU cores of the queue's fair share"),
     ("queue_fair_share_memory_gb", "Gigabytes of memory of the queue's fair share"),
     ("queue_fair_share_gpu", "GPUs of the queue's fair share"),
-    ("queue_cpu_usage", "ReadinessHandle of all cores that it has used lately"),
-    ("queue_memory_usage", "ReadinessHandle of all memory that it has used lately"),
-    ("queue_gpu_usage", "ReadinessHandle of all GPUs that it has used lately"),
+    ("queue_cpu_usage", "Fraction of all CPU cores that the queue has used recently, in the usage window"),
+    ("queue_memory_usage", "Fraction of all memory that the queue has used recently, in the usage window"),
+    ("queue_gpu_usage", "Fraction of all GPUs that the queue has used recently, in the usage window"),
 ];
 
 /// How long a cycle takes, and its parts.

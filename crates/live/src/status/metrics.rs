@@ -41,7 +41,7 @@ impl QueueMetrics {
 
     fn families(&self) -> [(&'static str, &'static str, &Gauges); 7] {
         [
-            ("queue_info", "Always 1; the labels set about the queue", &self.info),
+            ("queue_info", "Always 1; the labels describe the queue", &self.info),
             ("queue_deserved_gpus", "GPUs of the queue's quota, -1 for unlimited", &self.deserved_gpus),
             ("queue_quota_cpu_cores", "CPU cores of the queue's quota, -1 for unlimited", &self.quota_cpu_cores),
             (

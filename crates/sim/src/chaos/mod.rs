@@ -178,7 +178,7 @@ impl<'t> ChaosRun<'t> {
             match fault {
                 fault_plan::Fault::Crash { process, down } => self.add(at, Event::Crash { process, down }),
                 fault_plan::Fault::SetClock { process, clock_skew } => {
-                    self.add(at, Event::SetClock { process, clock_skew })
+                    self.add(at, Event::SetClock { process, clock_skew });
                 }
                 fault_plan::Fault::SecondLeader { process, fault_window } => {
                     self.processes.push(SimProcess::new(self.processes[process].kind));
@@ -289,7 +289,7 @@ impl<'t> ChaosRun<'t> {
                 }
             }
             Event::SetClock { process, clock_skew } => {
-                self.note(|| format!("{process} is {} µs clock_skew", clock_skew.0));
+                self.note(|| format!("{process} has a clock {} µs ahead", clock_skew.0));
                 self.count("clock");
                 for one in self.processes[process].colocated_with.into_iter().chain([process]) {
                     self.processes[one].clock_skew = clock_skew;
@@ -372,7 +372,9 @@ impl<'t> ChaosRun<'t> {
         self.note(|| format!("{process} plans {planned:?}").chars().take(400).collect());
         self.count("draft");
         if let Some(driver) = &mut self.processes[colocated_with].driver {
-            planned.into_iter().for_each(|planned| driver.controller.on_planned(planned));
+            for planned in planned {
+                driver.controller.on_planned(planned);
+            }
         }
         self.poll(colocated_with);
     }

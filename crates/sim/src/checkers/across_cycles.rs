@@ -88,7 +88,7 @@ impl CycleHistory {
         Ok(())
     }
 
-    /// Pods that were reserved_for_beneficiary a place have it, or are still pipelined one.
+    /// Pods for which others were evicted or moved are bound, or still pipelined.
     fn collect(&mut self, seen: &ClusterView<'_>, effects: &[Effect]) -> Result<(), Violation> {
         let mut pipelined: BTreeSet<&PodKey> = BTreeSet::new();
         for effect in effects {

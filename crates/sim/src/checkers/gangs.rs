@@ -48,7 +48,7 @@ pub(super) fn lost_its_minimum(observation: &CycleObservation<'_>, job: &GroupKe
     gangs.values().all(|gang| living.satisfy(group, &gang.before) && !living.satisfy(group, &gang.after))
 }
 
-/// Whether a gang has its minimum once everything that was pipelined has come true.
+/// Whether a gang has its minimum once its pipelined pods are bound.
 pub(super) fn will_be_whole(observation: &CycleObservation<'_>, job: &GroupKey) -> bool {
     let Some(group) = observation.world.pod_groups.get(job) else { return false };
     let mut later: BTreeMap<&str, u32> = BTreeMap::new();
@@ -67,7 +67,8 @@ struct Strength<'a> {
     after: BTreeMap<&'a str, u32>,
 }
 
-/// Counts pods before and after the cycle. One that was pipelined a place as it lost its own is moved, not lost.
+/// Counts pods before and after the cycle. One that was pipelined to another place as it lost its own is moved, not
+/// lost.
 fn count_pods<'a>(observation: &CycleObservation<'a>, gangs: &mut BTreeMap<GroupKey, Strength<'a>>) {
     let performed = observation.performed;
     for pod in observation.world.pods.values() {

@@ -1,5 +1,5 @@
-//! No workload waits beside free capacity: when a cycle does nothing, no job that waits could start, or grow by a pod, on the nodes
-//! as they are. So nothing starves while there is room.
+//! No workload waits beside free capacity: when a cycle does nothing, no job that waits could start, or grow by a pod,
+//! on the nodes as they are. So nothing starves while there is room.
 //!
 //! Looks at the plain case only, where no rule needs interpretation: jobs of equal pods, whole GPUs, no rules about
 //! nodes, and nodes that take everybody.

@@ -58,7 +58,7 @@ impl Cluster {
             Write::DeleteBindRequest(request) => match bind_batch::batch_of(request) {
                 Some((batch, place)) => {
                     self.edit(&request_id(&batch), |value| {
-                        json_patch::merge(value, &bind_batch::removal_patch(&place))
+                        json_patch::merge(value, &bind_batch::removal_patch(&place));
                     });
                 }
                 None => self.remove(&request_id(request)),
@@ -163,7 +163,7 @@ impl Cluster {
             BindEffect::SetPhase { request, phase, .. } if let Some((batch, place)) = bind_batch::batch_of(request) => {
                 if *phase != phase::SUCCEEDED {
                     self.edit(&request_id(&batch), |value| {
-                        json_patch::merge(value, &bind_batch::removal_patch(&place))
+                        json_patch::merge(value, &bind_batch::removal_patch(&place));
                     });
                 }
             }

@@ -1,6 +1,6 @@
 //! The shipped admission rules, asked about what is on its way into the store, as an API server asks webhooks. While
-//! they are unavailable, the same holds as on a cluster: pods that share a GPU and queues that are deleted have to wait, all
-//! else comes in unseen.
+//! they are unavailable, the same holds as on a cluster: pods that share a GPU and deletions of queues are rejected,
+//! all else is stored without being checked.
 
 use kai_control::admission::{
     AdmissionResult, PodRules, delete_queue, mutate_pod, shares_gpu, validate_pod, validate_pod_group,

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use kai_engine::ids::JobId;
 use kai_engine::outcome::{Assignment, Decision, DeviceRef};
 use kai_engine::units::ResourceQuantities;
 
@@ -17,7 +18,7 @@ pub(super) fn round(text: &mut String, session: &Session<'_>) {
             Decision::Bind { assignment, .. } => place(text, "bind", task, assignment),
             Decision::Pipeline { assignment, .. } => place(text, "pipeline", task, assignment),
             Decision::Evict { cause, .. } => {
-                let preemptor = cause.preemptor.map(|job| job.index());
+                let preemptor = cause.preemptor.map(JobId::index);
                 let _ = write!(text, "evict {task} for {preemptor:?} in {}", cause.gang_size);
                 if let Some((ours, theirs)) = &cause.reclaim_sides {
                     for side in [ours, theirs] {

@@ -92,7 +92,7 @@ impl SchedulerCache {
                 Write::Emit(Event { reason: reason::EVICT, .. }) => {
                     self.planned.deferred.entry(group.clone()).or_default().push(write);
                 }
-                // InFlightUpdate again for as long as it holds.
+                // Not deferred: the next cycle writes it for as long as it holds.
                 _ => {}
             }
         }

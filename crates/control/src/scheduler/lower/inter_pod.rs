@@ -1,8 +1,8 @@
-//! What pods ask of each other: selectors become matchers, terms become inter_pod.
+//! What pods ask of each other: selectors become matchers, terms become inter-pod rules.
 //!
 //! ```text
-//!   affinity terms, spread constraints ──▶ who is query, by which node label ──▶ topology_keys and matchers
-//!   each pod: which selectors find it, what it asks itself ──▶ the matchers it is part of, its inter_pod
+//!   affinity terms, spread constraints ──▶ which pods count, by which node label ──▶ topology keys, matchers
+//!   each pod: which selectors match it, what it asks itself ──▶ the matchers it is part of, its inter-pod rules
 //! ```
 //!
 //! Semantics are kube-scheduler's. A cluster in which nobody asks anything of others has none of this.
@@ -162,7 +162,7 @@ impl<'w> InterPodIndex<'w> {
         inter_pod
     }
 
-    /// The inter_pod of a pod, and the matchers that it is part of.
+    /// The inter-pod rules of a pod, and the matchers that it is part of.
     pub(super) fn of(&self, pod: &'w Pod, builder: &mut Builder) -> (Option<u32>, Option<u32>) {
         if self.matchers.is_empty() {
             return (None, None);
@@ -196,19 +196,19 @@ impl<'w> InterPodIndex<'w> {
                     counts_itself: found.contains(query),
                 };
                 if rule.required {
-                    inter_pod.spread_required.push(spread)
+                    inter_pod.spread_required.push(spread);
                 } else {
-                    inter_pod.spread_preferred.push(spread)
+                    inter_pod.spread_preferred.push(spread);
                 }
             }
         }
         for ((who, _), matcher) in &self.matchers {
             match who {
                 CountedPods::Avoiding(query) if found.contains(query) => {
-                    inter_pod.existing_anti_affinity.push(*matcher)
+                    inter_pod.existing_anti_affinity.push(*matcher);
                 }
                 CountedPods::Liking(query, weight) if found.contains(query) => {
-                    inter_pod.preferences.push((*matcher, i64::from(*weight)))
+                    inter_pod.preferences.push((*matcher, i64::from(*weight)));
                 }
                 CountedPods::Found(_) | CountedPods::Avoiding(_) | CountedPods::Liking(..) | CountedPods::Using(_) => {}
             }

@@ -76,7 +76,7 @@ pub(super) struct NonJobPod<'w> {
     pub(super) charge: Charge,
 }
 
-/// What a non_job_pod pod is charged for.
+/// What a pod outside of jobs is charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
     Everything,

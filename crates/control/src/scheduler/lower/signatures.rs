@@ -1,4 +1,4 @@
-//! Numbers for jobs that are last_pod in everything but amounts, queue and priority.
+//! Numbers for jobs that are alike in everything but amounts, queue and priority.
 //!
 //! If such a job failed, an equal one that asks for no less need not be tried.
 
@@ -44,13 +44,13 @@ pub(super) struct Signatures {
     jobs: BTreeMap<Vec<u32>, u32>,
 }
 
-/// The last pod that was given a number, since those who follow each other are often last_pod.
+/// The last pod that was given a number, since pods that follow each other are often alike.
 #[derive(Default)]
 pub(super) struct LastPodMemo<'w> {
     last: Option<(&'w Pod, Others, u32)>,
 }
 
-/// InterPodRules and volumes of a pod, see [`PodRulesKey`].
+/// Inter-pod rules and volumes of a pod, see [`PodRulesKey`].
 type Others = (Option<u32>, (u32, Option<u32>));
 
 impl LastPodMemo<'_> {
@@ -60,7 +60,7 @@ impl LastPodMemo<'_> {
     }
 }
 
-/// Whether the pods have equal keys, inter_pod and volumes aside; those with claims are not compared.
+/// Whether the pods have equal keys, inter-pod rules and volumes aside; those with claims are not compared.
 fn same_rules(left: &Pod, right: &Pod) -> bool {
     left.claims.is_empty()
         && right.claims.is_empty()

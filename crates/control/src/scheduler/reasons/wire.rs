@@ -1,6 +1,8 @@
 //! How reasons and records are written as JSON: times in RFC 3339, spans in microseconds, amounts by unit, actions by the
 //! names of the configuration.
 
+use std::borrow::Borrow;
+
 use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -92,13 +94,16 @@ pub(in crate::scheduler) mod ceilings {
 }
 
 pub(in crate::scheduler) mod time {
-    use super::{Deserialize, Deserializer, Serialize, Serializer, Timestamp, de};
+    use super::{Borrow, Deserialize, Deserializer, Serialize, Serializer, Timestamp, de};
 
-    pub(in crate::scheduler) fn serialize<S: Serializer>(time: &Timestamp, out: S) -> Result<S::Ok, S::Error> {
-        match jiff::Timestamp::from_microsecond(time.0) {
+    pub(in crate::scheduler) fn serialize<S: Serializer>(
+        time: &impl Borrow<Timestamp>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        match jiff::Timestamp::from_microsecond(time.borrow().0) {
             Ok(instant) => instant.to_string().serialize(out),
             // Out of the calendar: microseconds.
-            Err(_) => time.0.serialize(out),
+            Err(_) => time.borrow().0.serialize(out),
         }
     }
 
@@ -123,10 +128,10 @@ pub(in crate::scheduler) mod time {
 pub(in crate::scheduler) mod micros {
     use kai_engine::units::Span;
 
-    use super::{Deserialize, Deserializer, Serialize, Serializer};
+    use super::{Borrow, Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(in crate::scheduler) fn serialize<S: Serializer>(span: &Span, out: S) -> Result<S::Ok, S::Error> {
-        span.0.serialize(out)
+    pub(in crate::scheduler) fn serialize<S: Serializer>(span: &impl Borrow<Span>, out: S) -> Result<S::Ok, S::Error> {
+        span.borrow().0.serialize(out)
     }
 
     pub(in crate::scheduler) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
@@ -137,10 +142,13 @@ pub(in crate::scheduler) mod micros {
 pub(in crate::scheduler) mod maybe_micros {
     use kai_engine::units::Span;
 
-    use super::{Deserialize, Deserializer, Serialize, Serializer};
+    use super::{Borrow, Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(in crate::scheduler) fn serialize<S: Serializer>(span: &Option<Span>, out: S) -> Result<S::Ok, S::Error> {
-        span.map(|span| span.0).serialize(out)
+    pub(in crate::scheduler) fn serialize<S: Serializer>(
+        span: &impl Borrow<Option<Span>>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        span.borrow().map(|span| span.0).serialize(out)
     }
 
     pub(in crate::scheduler) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Span>, D::Error> {
@@ -152,11 +160,14 @@ pub(in crate::scheduler) mod maybe_micros {
 pub(in crate::scheduler) mod action {
     use kai_engine::policy::Action;
 
-    use super::{Deserialize, Deserializer, Serialize, Serializer, de};
+    use super::{Borrow, Deserialize, Deserializer, Serialize, Serializer, de};
     use crate::scheduler::config::{action_name, action_named};
 
-    pub(in crate::scheduler) fn serialize<S: Serializer>(action: &Action, out: S) -> Result<S::Ok, S::Error> {
-        action_name(*action).serialize(out)
+    pub(in crate::scheduler) fn serialize<S: Serializer>(
+        action: &impl Borrow<Action>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        action_name(*action.borrow()).serialize(out)
     }
 
     pub(in crate::scheduler) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Action, D::Error> {
@@ -169,7 +180,7 @@ pub(in crate::scheduler) mod action {
 pub(in crate::scheduler) mod resource {
     use kai_engine::units::QueueResource;
 
-    use super::{Deserialize, Deserializer, Serialize, Serializer, de};
+    use super::{Borrow, Deserialize, Deserializer, Serialize, Serializer, de};
 
     pub(in crate::scheduler) fn name(resource: QueueResource) -> &'static str {
         match resource {
@@ -179,8 +190,11 @@ pub(in crate::scheduler) mod resource {
         }
     }
 
-    pub(in crate::scheduler) fn serialize<S: Serializer>(resource: &QueueResource, out: S) -> Result<S::Ok, S::Error> {
-        name(*resource).serialize(out)
+    pub(in crate::scheduler) fn serialize<S: Serializer>(
+        resource: &impl Borrow<QueueResource>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        name(*resource.borrow()).serialize(out)
     }
 
     pub(in crate::scheduler) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<QueueResource, D::Error> {

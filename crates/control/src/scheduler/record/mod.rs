@@ -102,9 +102,16 @@ pub struct CyclePolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_consolidation_preemptees: Option<u32>,
     pub allow_consolidating_reclaim: bool,
+    pub placement_rules: PlacementRules,
+    pub keep_nodes_whole: bool,
+}
+
+/// Which rules about more than one pod or device are obeyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacementRules {
     pub topology: bool,
     pub numa: bool,
-    pub keep_nodes_whole: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,8 +282,7 @@ fn policy(settings: &Settings) -> CyclePolicy {
         staleness_grace_micros: policy.staleness_grace,
         max_consolidation_preemptees: policy.consolidation_moves_max,
         allow_consolidating_reclaim: policy.consolidating_reclaim,
-        topology: policy.topology,
-        numa: policy.numa,
+        placement_rules: PlacementRules { topology: policy.topology, numa: policy.numa },
         keep_nodes_whole: policy.keep_nodes_whole,
     }
 }

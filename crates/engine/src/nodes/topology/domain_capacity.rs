@@ -42,15 +42,15 @@ impl Demand {
     }
 }
 
-/// DomainCapacityCache measured before.
+/// Capacities of domains, as measured before.
 #[derive(Debug, Default)]
 pub struct DomainCapacityCache {
     known: BTreeMap<(usize, Demand), TreeCapacity>,
-    /// DomainCapacity everything every time, to compare results in tests.
+    /// Measure everything every time, to compare results in tests.
     pub no_cache: bool,
 }
 
-/// Bound on remembered domains over all rooms, to bound memory: about 50 MB.
+/// Bound on remembered domains over all demands, to bound memory: about 50 MB.
 const REMEMBERED_MAX: usize = 400_000;
 
 impl DomainCapacityCache {

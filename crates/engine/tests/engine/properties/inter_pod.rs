@@ -113,7 +113,7 @@ impl Replay<'_, '_> {
     }
 }
 
-/// Each pod was placed where its inter_pod holds, given who was placed before.
+/// Each pod was placed where its inter-pod rules hold, given the pods placed before.
 pub(super) fn inter_pod_rules_are_obeyed(after: &OutcomeView<'_>) -> CheckResult {
     let before = |task: TaskId| {
         let stay = match after.status(task) {

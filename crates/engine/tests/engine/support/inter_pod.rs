@@ -1,4 +1,4 @@
-//! What described pods ask of each other, as matchers and inter_pod.
+//! What described pods ask of each other, as matchers and inter-pod rules.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ enum Who {
 /// The domain of each node, as text.
 type Domains = Vec<Option<String>>;
 
-/// Areas and matchers made so far.
+/// Topology keys and matchers made so far.
 #[derive(Default)]
 pub(super) struct Neighbours {
     topology_keys: BTreeMap<Domains, TopologyKeyId>,
@@ -30,7 +30,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// The inter_pod and matchers of the pods of a set.
+    /// The inter-pod rules and matchers of the pods of a set.
     pub(super) fn rows(
         &mut self,
         cluster: &Cluster,

@@ -72,14 +72,14 @@ pub(crate) fn check_notes(text: &str, expected: Expect) {
     expected.assert_eq(&render::notes(&world, &outcome));
 }
 
-/// Compares the claims to remember.
+/// Compares the nominations to persist.
 #[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
 pub(crate) fn check_nominations(text: &str, expected: Expect) {
     let (world, outcome) = run(text);
     expected.assert_eq(&render::nominations(&world, &outcome));
 }
 
-/// OutcomeView how many seconds the next cycle may decide otherwise, though nothing has happened.
+/// In how many seconds the next cycle may decide otherwise, though nothing has happened.
 pub(crate) fn next_change(text: &str) -> Option<i64> {
     let (_, outcome) = run(text);
     outcome.next_change_at.map(|time| time.since(NOW).0 / 1_000_000)

@@ -1,4 +1,4 @@
-//! What tasks ask of each other -> matchers and inter_pod.
+//! What tasks ask of each other -> matchers and inter-pod rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ enum Who<'a> {
     Avoiding(&'a str, &'a BTreeMap<String, String>),
 }
 
-/// Crowds of a case, by who is counted and by which node label.
+/// Matchers of a case, by who is counted and by which node label.
 pub(super) struct Neighbours<'a> {
     matchers: BTreeMap<(Who<'a>, &'a str), PodMatcherId>,
 }
@@ -34,7 +34,7 @@ impl<'a> Neighbours<'a> {
         Self { matchers }
     }
 
-    /// The inter_pod of a task, and the matchers that it is part of.
+    /// The inter-pod rules of a task, and the matchers that it is part of.
     pub(super) fn of(&self, builder: &mut Builder, job: &'a Job, task: &'a Task) -> (Option<u32>, Option<u32>) {
         let namespace = job.namespace.as_str();
         let is =

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
-//! at: [`IncrementalSnapshot::try_update`] refuses, and everything is lowered. That is so for changed nodes, queues and classes, and while
-//! there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, volumes that nodes limit or that
-//! are to be made, pods that ask something of others, or pods outside of jobs that change while they hold something.
+//! at: [`IncrementalSnapshot::try_update`] refuses, and everything is lowered. That is so for changed nodes, queues and
+//! classes, and while there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, volumes
+//! that nodes limit or that are to be made, pods that ask something of others, or pods outside of jobs that change
+//! while they hold something.
 
 mod splice;
 

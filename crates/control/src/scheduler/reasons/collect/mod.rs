@@ -30,8 +30,10 @@ pub(in crate::scheduler) struct Collector<'a, 'w> {
     largest: Vec<i64>,
     searches: RefCell<RecentCache<Vec<searches::Search>, Shared<Vec<SearchResult>>>>,
     /// By shape of the pod.
-    nodes: RefCell<RecentCache<(Arc<ObstacleCounts>, ShapeId), Shared<NodeObstacles>>>,
+    nodes: RefCell<NodeObstacleCache>,
 }
+
+type NodeObstacleCache = RecentCache<(Arc<ObstacleCounts>, ShapeId), Shared<NodeObstacles>>;
 
 impl<'a, 'w> Collector<'a, 'w> {
     pub(in crate::scheduler) fn new(world: &'w World, lowered: &'a Lowered<'w>) -> Self {
