@@ -1,4 +1,4 @@
-//! Volumes, claims and ConfigMaps: what a pod lacks on every node, and why a node is refused.
+//! Volumes, claims and config maps: what a pod lacks on every node, and why a node is refused.
 
 use crate::scheduler::reasons::{MissingObject, UnboundClaim, VolumeNote};
 

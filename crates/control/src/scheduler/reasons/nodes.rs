@@ -197,7 +197,7 @@ pub enum InterPodRule {
     AntiAffinity { topology_key: String, pods: OtherPods },
     /// The anti-affinity of pods that are there.
     ExistingAntiAffinity { topology_key: String, pods: OtherPods },
-    /// Pods that use a ReadWriteOncePod claim.
+    /// Pods that use a `ReadWriteOncePod` claim.
     ExclusiveClaim { claim: Key, pods: OtherPods },
     /// A topology spread constraint.
     Spread { topology_key: String, selector: String },

@@ -1,4 +1,4 @@
-//! Volumes, claims and ConfigMaps that pods refer to.
+//! Volumes, claims and config maps that pods refer to.
 
 use serde::{Deserialize, Serialize};
 

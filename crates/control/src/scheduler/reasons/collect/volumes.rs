@@ -1,4 +1,4 @@
-//! Volumes, claims and ConfigMaps: what a pod lacks on every node, and how they explain that a node is refused.
+//! Volumes, claims and config maps: what a pod lacks on every node, and how they explain that a node is refused.
 
 use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
 use kai_engine::snapshot::NodeRule;
