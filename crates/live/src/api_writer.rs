@@ -153,7 +153,7 @@ impl ApiWriter {
         call.await
     }
 
-    /// Evicts a pod, without retries: 429 is how a PodDisruptionBudget forbids it, and the answer stays the same.
+    /// Evicts a pod, without retries: 429 is how a `PodDisruptionBudget` forbids it, and the answer stays the same.
     pub(crate) async fn evict(&self, pods: &Api<Pod>, name: &str, delete: DeleteParams) -> Result<(), Error> {
         let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
         self.call_once(pods.evict(name, &params)).await.map(|_| ())
@@ -174,7 +174,7 @@ mod tests {
     use crate::api_error::status_code;
     use crate::test_server::connect_to;
 
-    /// An API server whose PodDisruptionBudgets forbid all evictions, and the paths that were requested.
+    /// An API server whose pod disruption budgets forbid all evictions, and the paths that were requested.
     async fn forbidding() -> (ApiWriter, Health, Arc<Mutex<Vec<String>>>) {
         let requested: Arc<Mutex<Vec<String>>> = Arc::default();
         let record = Arc::clone(&requested);

@@ -1,7 +1,7 @@
 //! Watches of kinds, across lost connections and expired versions. Components of one process share a watch per kind: what
 //! the API server sends, and is decrypted and parsed here, is most of the cost of a watch.
 //!
-//! What client-go calls a SharedInformerFactory, without the store: each component keeps what it needs. kube's
+//! What client-go calls a `SharedInformerFactory`, without the store: each component keeps what it needs. kube's
 //! `reflector::store_shared` keeps whole objects, and tells its subscribers of neither deletions nor relists.
 
 mod fan_out;

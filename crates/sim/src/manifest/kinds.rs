@@ -28,7 +28,7 @@ macro_rules! kinds {
         /// A kind that is simulated: all that controllers watch, and those that pods come from.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Kind {
-            $(#[doc = $name] $watched,)*
+            $(#[doc = concat!("`", $name, "`")] $watched,)*
             /// What resource claims of pods are made from.
             ResourceClaimTemplate,
             /// Of a kind that its user has declared.
