@@ -25,10 +25,11 @@ metadata: {name: whole, namespace: team, labels: {kai.scheduler/queue: default-q
 spec: {parallelism: 1, completions: 1, template:
   {spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
 ---
-apiVersion: v1
-kind: Pod
+apiVersion: batch/v1
+kind: Job
 metadata: {name: large, namespace: team, labels: {kai.scheduler/queue: default-queue}}
-spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 2}}}]}
+spec: {parallelism: 1, completions: 1, template:
+  {spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 2}}}]}}}
 ";
 
 fn at_rest() -> (Cluster, Settings, SafetyMonitor) {
@@ -80,7 +81,7 @@ fn an_undamaged_cluster_breaks_nothing() {
     assert_eq!((broken_by(|_| ()), broken_at_once_by(|_| ())), ("none".to_owned(), "none".to_owned()));
     let (cluster, ..) = at_rest();
     let on_node = |name: &str| cluster.store.get(&pod(name)).is_some_and(|pod| pod["spec"]["nodeName"] == "a");
-    assert_eq!(["half-0", "half-1", "whole-0", "large"].map(on_node), [true, true, true, false]);
+    assert_eq!(["half-0", "half-1", "whole-0", "large-0"].map(on_node), [true, true, true, false]);
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn silence_and_old_news_about_waiting_are_found() {
     let silent = broken_by(|cluster| {
         let group = find(cluster, Kind::PodGroup, "pg-large");
         set(cluster, &group, "/status/schedulingConditions", json!([]));
-        set(cluster, &pod("large"), "/status/conditions", json!([]));
+        set(cluster, &pod("large-0"), "/status/conditions", json!([]));
     });
     assert_eq!(silent, truth);
     let stale = broken_by(|cluster| {
@@ -234,7 +235,7 @@ fn too_much_on_a_node_or_a_gpu_is_found_at_once() {
     let bind = |cluster: &mut Cluster, pod: &Id| {
         cluster.store.change(pod, |value| value["spec"]["nodeName"] = json!("a"));
     };
-    assert_eq!(broken_at_once_by(|cluster| bind(cluster, &pod("large"))), "no GPU is over-committed");
+    assert_eq!(broken_at_once_by(|cluster| bind(cluster, &pod("large-0"))), "no GPU is over-committed");
     let third = broken_at_once_by(|cluster| {
         let mut copy = cluster.store.get(&pod("half-0")).expect("it exists").clone();
         copy["metadata"]["uid"] = json!("another");
@@ -244,8 +245,8 @@ fn too_much_on_a_node_or_a_gpu_is_found_at_once() {
     assert_eq!(third, "no GPU is over-committed");
     let busy = broken_at_once_by(|cluster| {
         let asked = json!([{"name": "main", "resources": {"requests": {"cpu": "9"}}}]);
-        set(cluster, &pod("large"), "/spec/containers", asked);
-        bind(cluster, &pod("large"));
+        set(cluster, &pod("large-0"), "/spec/containers", asked);
+        bind(cluster, &pod("large-0"));
     });
     assert_eq!(busy, "no node is over-committed");
 }
