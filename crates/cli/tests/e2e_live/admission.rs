@@ -24,7 +24,7 @@ fn e2e_admission_refuses_and_prepares() {
     a_queue_in_use_stays(&kubectl);
     groups_and_topologies_make_sense(&kubectl);
     let metrics = kai.get("/metrics").expect("metrics are answered");
-    assert!(metrics.contains("kai_admission_reviews_total{webhook=\"Pod\",allowed=\"false\"}"), "{metrics}");
+    assert!(metrics.contains("kai_admission_reviews_total{webhook=\"validate-pod\",allowed=\"false\"}"), "{metrics}");
     kai.end_politely();
     drop(kai);
 
