@@ -48,7 +48,6 @@ struct Cost {
     /// Opening and all actions, CPU time.
     cycle_ms: f64,
     bound: u64,
-    #[serde(alias = "pipelined")]
     pipelined: u64,
     evicted: u64,
     rss_mb: f64,
@@ -143,5 +142,11 @@ mod tests {
         assert!(parse(&["--nodes", ""]).ok().unwrap().nodes.is_empty());
         assert_eq!(parse(&["--nodes", "many"]).err().unwrap(), "--nodes: `many` is not a number");
         assert!(parse(&["--fast", "1"]).err().unwrap().starts_with("--fast is not an option"));
+    }
+
+    #[test]
+    fn results_in_the_repository_can_be_read() {
+        let results = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(RESULTS)).unwrap();
+        assert!(!results.is_empty());
     }
 }
