@@ -131,6 +131,8 @@ pub struct Scores {
     pub pod_affinity: bool,
     /// The node nominated earlier.
     pub nominated: bool,
+    /// Nodes with small GPUs, for pods that ask for GPU memory.
+    pub gpu_memory_fit: bool,
 }
 
 impl Scores {
@@ -142,6 +144,7 @@ impl Scores {
         gpu_sharing: false,
         pod_affinity: false,
         nominated: false,
+        gpu_memory_fit: false,
     };
 }
 
@@ -272,6 +275,7 @@ impl Default for Policy {
                 gpu_sharing: true,
                 pod_affinity: true,
                 nominated: true,
+                gpu_memory_fit: false,
             },
             device_order: Some(DeviceOrder::Pack),
             topology: true,

@@ -63,10 +63,11 @@ type Points = fn(&Ledger<'_>, &Shape, NodeId) -> i64;
 type Switch = fn(&Scores) -> bool;
 
 /// Scores that add up, with the switch that turns each on.
-const SUM_OF: [(Switch, Points); 3] = [
+const SUM_OF: [(Switch, Points); 4] = [
     (|scores| scores.resource_type, resource_type),
     (|scores| scores.availability, availability),
     (|scores| scores.gpu_sharing, gpu_sharing),
+    (|scores| scores.gpu_memory_fit, gpu_memory_fit),
 ];
 
 /// Score of a node for a request, whatever the pod's nomination or topology says.
@@ -105,6 +106,13 @@ fn gpu_sharing(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     if shares && resources::fitting_devices(ledger, shape.gpu, node).next().is_some() { 10_000 } else { 0 }
 }
 
+/// A pod that asks for GPU memory goes to the smallest GPU that holds it, so that larger ones stay free for pods that need
+/// them: a point less for each GiB. All of it is less than the score of resources that are free now.
+fn gpu_memory_fit(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    let gib = ledger.snapshot.nodes.device_memory[node.index()] / 1024;
+    if matches!(shape.gpu, GpuAsk::Memory { .. }) { -gib.min(999) } else { 0 }
+}
+
 /// Pack or spread by what is free, now or later, of the resource that the pod is about.
 fn placement(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> i64 {
     let Some(placement) = policy.scores.placement else { return 0 };
@@ -116,5 +124,29 @@ fn placement(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) 
         Strategy::Spread if total == 0 => 0,
         // 40 binary digits tell apart all fractions of amounts that occur on one node.
         Strategy::Spread => ((i128::from(free) << 40) / i128::from(total)) as i64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::builder::{Builder, NodeRow};
+    use crate::units::GPU;
+
+    #[test]
+    fn gpu_memory_fit_prefers_small_gpus_for_requests_of_gpu_memory() {
+        let mut builder = Builder::new(Vec::new());
+        for gib in [80, 24, 141] {
+            builder.node(NodeRow { device_memory: gib * 1024, ..NodeRow::idle(vec![8_000, 1 << 30, 8 * GPU, 110]) });
+        }
+        let snapshot = builder.finish();
+        let policy = Policy { scores: Scores { gpu_memory_fit: true, ..Scores::NONE }, ..Policy::default() };
+        let ledger = Ledger::open(&snapshot, &policy);
+        let points = |gpu: GpuAsk| {
+            let shape = Shape { need: vec![0, 0, 0, 1], gpu, quota_gpu: 0, numa: None };
+            [0, 1, 2].map(|node| score(&ledger, &policy, &shape, NodeId(node)).points)
+        };
+        assert_eq!(points(GpuAsk::Memory { devices: 1, mib: 20_000 }), [-80, -24, -141]);
+        assert_eq!(points(GpuAsk::Fraction { devices: 1, portion: GPU / 2 }), [0, 0, 0]);
     }
 }

@@ -18,9 +18,11 @@ use crate::scheduler::settings::{NumaSettings, Settings, TaskOrder};
 type Switch = fn(&mut Settings, &mut Arguments<'_>);
 
 /// Plugins by the names that users write.
-const TABLE: [(&str, Switch); 24] = [
+const TABLE: [(&str, Switch); 25] = [
     ("dynamicresources", |_, _| ()),
     ("elastic", |settings, _| settings.policy.order_below_min_first = true),
+    // Not a plugin of KAI, so it is on only where it is listed.
+    ("gpumemoryfit", |settings, _| settings.policy.scores.gpu_memory_fit = true),
     ("gpupack", |settings, _| _ = settings.policy.device_order.get_or_insert(DeviceOrder::Pack)),
     ("gpusharingorder", |settings, _| settings.policy.scores.gpu_sharing = true),
     ("gpuspread", |settings, _| _ = settings.policy.device_order.get_or_insert(DeviceOrder::Spread)),
