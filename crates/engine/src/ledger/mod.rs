@@ -332,7 +332,7 @@ impl<'s> Ledger<'s> {
         Some(recent.filter(is_last).map(|(_, node)| *node))
     }
 
-    fn touch(&mut self, node: NodeId) {
+    fn note_node_change(&mut self, node: NodeId) {
         // A reader this far behind looks at all nodes just as well.
         if self.changed_nodes.len() > 1024 + 4 * self.last_change.len() {
             self.log_start += self.changed_nodes.len();
@@ -573,7 +573,7 @@ impl<'s> Ledger<'s> {
         if let Some(need) = row.volumes {
             self.volumes.load(self.snapshot, need, placement.node, kind, sign);
         }
-        self.touch(placement.node);
+        self.note_node_change(placement.node);
     }
 
     fn free_gpus(&mut self, node: NodeId, idle: i64, releasing: i64) {
@@ -609,7 +609,7 @@ impl<'s> Ledger<'s> {
         assert_eq!(self.releasing, fresh.releasing, "releasing amounts drifted");
         assert_eq!(self.gpus_free, fresh.gpus_free, "free GPUs drifted");
         assert_eq!(self.gpus_free_ready, fresh.gpus_free_ready, "the sum of free GPUs drifted");
-        assert_eq!(self.devices, fresh.devices, "device loads drifted");
+        assert_eq!(self.devices, fresh.devices, "shared GPUs drifted");
         assert_eq!(self.counts, fresh.counts, "gang counts drifted");
         assert_eq!(self.ports, fresh.ports, "host ports drifted");
         assert_eq!(self.matches, fresh.matches, "matchers drifted");

@@ -99,10 +99,10 @@ fn passes_on(ledger: &Ledger<'_>, held: AllocationRef<'_>) -> bool {
 }
 
 fn is_free(ledger: &Ledger<'_>, device: u32, when: When) -> bool {
-    let load = ledger.claim_device(device);
+    let pods = ledger.claim_device(device);
     match when {
-        When::Now => load.used() == 0,
-        When::Later => load.allocated + load.pipelined == 0,
+        When::Now => pods.all() == 0,
+        When::Later => pods.staying() == 0,
     }
 }
 

@@ -5,7 +5,7 @@ use kai_engine::Snapshot;
 use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{ClaimId, NodeId, QueueId, TaskId};
 use kai_engine::ledger::When;
-use kai_engine::ledger::{AllocationRef, ClaimState, Ledger, Placement, TaskState};
+use kai_engine::ledger::{AllocationRef, ClaimState, Ledger, Placement, PodCounts, TaskState};
 use kai_engine::nodes::claims;
 use kai_engine::outcome::ClaimObstacle;
 use kai_engine::policy::Policy;
@@ -182,9 +182,9 @@ fn possible(
             let chosen: Vec<usize> =
                 (0..matching.len()).filter(|at| bits >> at & 1 == 1).map(|at| matching[at]).collect();
             let free = |device: &usize| {
-                let load = ledger.claim_device(*device as u32);
+                let pods = ledger.claim_device(*device as u32);
                 let other = taken.iter().any(|(_, pick)| pick.device as usize == *device && !pick.admin);
-                alternative.admin || load.allocated + load.pipelined == 0 && !other
+                alternative.admin || pods.staying() == 0 && !other
             };
             if !chosen.iter().all(free) {
                 return false;
@@ -222,9 +222,9 @@ fn agrees(claims: &Claims, taken: &[(usize, Pick)]) -> bool {
 fn passes_on(ledger: &Ledger<'_>, grant: &Grant, node: NodeId) -> bool {
     let claims = &ledger.snapshot.claims;
     grant.picks.iter().all(|pick| {
-        let load = ledger.claim_device(pick.device);
+        let pods = ledger.claim_device(pick.device);
         let set = claims.devices[pick.device as usize].nodes as usize;
-        claims.node_sets[set].contains(node.index()) && (pick.admin || load.allocated + load.pipelined == 0)
+        claims.node_sets[set].contains(node.index()) && (pick.admin || pods.staying() == 0)
     })
 }
 
@@ -255,23 +255,19 @@ fn open_requests<'s>(ledger: &Ledger<'s>, task: TaskId, node: NodeId) -> Vec<(us
     open.flat_map(requests).collect()
 }
 
-/// Every free device as the ledger has it.
-fn loads(ledger: &Ledger<'_>) -> Vec<(i64, i64, i64)> {
-    let load = |device: usize| {
-        let load = ledger.claim_device(device as u32);
-        (load.allocated, load.pipelined, load.releasing)
-    };
-    (0..ledger.snapshot.claims.devices.len()).map(load).collect()
+/// Pods of every device, as the ledger has it.
+fn device_users(ledger: &Ledger<'_>) -> Vec<PodCounts> {
+    (0..ledger.snapshot.claims.devices.len()).map(|device| ledger.claim_device(device as u32)).collect()
 }
 
 /// Places, evicts and drops pods as the numbers say, and looks at every choice on the way.
 fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCaseError> {
     let snapshot = drawing.snapshot();
     let mut ledger = Ledger::open(&snapshot, &Policy::default());
-    let mut marks = vec![(ledger.mark(), loads(&ledger), ledger.idle(NodeId(0)).to_vec())];
+    let mut marks = vec![(ledger.mark(), device_users(&ledger), ledger.idle(NodeId(0)).to_vec())];
     for (pod, node, kind) in moves {
         let (task, node) = (TaskId::at(pod % drawing.pods.len()), NodeId::at(node % NODES));
-        marks.push((ledger.mark(), loads(&ledger), ledger.idle(NodeId(0)).to_vec()));
+        marks.push((ledger.mark(), device_users(&ledger), ledger.idle(NodeId(0)).to_vec()));
         match (ledger.state(task), kind % 3) {
             (TaskState::Unplaced, kind) => {
                 let open = open_requests(&ledger, task, node);
@@ -316,7 +312,7 @@ fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCa
     }
     while let Some((mark, loads_then, idle_then)) = marks.pop() {
         ledger.rollback(mark);
-        prop_assert_eq!(loads(&ledger), loads_then);
+        prop_assert_eq!(device_users(&ledger), loads_then);
         prop_assert_eq!(ledger.idle(NodeId(0)), &idle_then[..]);
         ledger.assert_consistent();
     }
