@@ -8,8 +8,8 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::consolidate;
 use super::early_exit::EarlyExitBackoff;
+use super::{consolidate, victim_action};
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, NodeSet, TaskId};
 use crate::ledger::TaskState;
@@ -121,7 +121,10 @@ fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
 fn place(session: &mut Session<'_>, job: JobId) -> bool {
     if session.policy.keep_nodes_whole && leaves_part_of_a_node(session, job) {
         let used = nodes_in_use(session);
-        if place_on(session, job, NodeSet::Only(&used), Attempt::Quiet) || consolidate::among(session, job, &used) {
+        let consolidate = consolidate::action(session);
+        if place_on(session, job, NodeSet::Only(&used), Attempt::Quiet)
+            || victim_action::run_for(session, &consolidate, job, &used)
+        {
             return true;
         }
     }

@@ -10,7 +10,7 @@ use crate::units::compat;
 
 /// The inter-pod rules of one pod, against the present state of the ledger.
 #[derive(Debug)]
-pub struct InterPodFilter<'l, 's> {
+pub(crate) struct InterPodFilter<'l, 's> {
     ledger: &'l Ledger<'s>,
     task: TaskId,
     inter_pod: &'s InterPodRules,
@@ -24,7 +24,7 @@ pub struct InterPodFilter<'l, 's> {
 
 impl<'l, 's> InterPodFilter<'l, 's> {
     /// `None` if the pod has nothing to do with others.
-    pub fn of(ledger: &'l Ledger<'s>, task: TaskId) -> Option<Self> {
+    pub(crate) fn of(ledger: &'l Ledger<'s>, task: TaskId) -> Option<Self> {
         let snapshot = ledger.snapshot;
         let inter_pod = &snapshot.inter_pod[snapshot.task(task).inter_pod? as usize];
         let own = match ledger.state(task) {
@@ -39,7 +39,7 @@ impl<'l, 's> InterPodFilter<'l, 's> {
     }
 
     /// When the pod may be on the node, or its obstacle there.
-    pub fn check(&self, node: NodeId) -> Result<When, InterPodObstacle> {
+    pub(crate) fn check(&self, node: NodeId) -> Result<When, InterPodObstacle> {
         let mut when = When::Now;
         for matcher in &self.inter_pod.affinity {
             let domain = self.domain(*matcher, node).ok_or(InterPodObstacle::NoDomain(*matcher))?;
@@ -85,19 +85,19 @@ impl<'l, 's> InterPodFilter<'l, 's> {
     }
 
     /// Whether it prefers some nodes to others.
-    pub fn has_preferences(&self) -> bool {
+    pub(crate) fn has_preferences(&self) -> bool {
         !self.inter_pod.preferences.is_empty() || !self.inter_pod.spread_preferred.is_empty()
     }
 
     /// Sum of the preferred terms over the pods in the node's domains.
-    pub fn affinity_score(&self, node: NodeId) -> i64 {
+    pub(crate) fn affinity_score(&self, node: NodeId) -> i64 {
         let pods =
             |matcher: PodMatcherId| self.domain(matcher, node).map_or(0, |domain| self.pods(matcher, domain).all());
         self.inter_pod.preferences.iter().map(|(matcher, weight)| weight * i64::from(pods(*matcher))).sum()
     }
 
     /// How even each of the nodes would leave those that should be spread, from 0 to 100.
-    pub fn spread_scores(&self, nodes: &[NodeId]) -> Vec<i64> {
+    pub(crate) fn spread_scores(&self, nodes: &[NodeId]) -> Vec<i64> {
         if self.inter_pod.spread_preferred.is_empty() {
             return vec![0; nodes.len()];
         }

@@ -244,7 +244,7 @@ fn bounds_refuse_nothing_that_works() {
 }
 
 fn with_bounds_and_without(world: &World) -> CheckResult {
-    let mut plain = step_by_step(world, |session| session.no_loss_bounds = true);
+    let mut plain = step_by_step(world, |session| session.victim_search.no_loss_bounds = true);
     let mut bounded = world.cycle();
     [&mut plain, &mut bounded].into_iter().for_each(forget_effort);
     same(&bounded, &plain)
