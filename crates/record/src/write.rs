@@ -1,4 +1,4 @@
-//! From objects to a file that both we and KAI can read.
+//! From objects to a file that both `kai` and NVIDIA KAI can read.
 
 use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
@@ -32,7 +32,7 @@ pub struct RecordingHeader {
 /// nodes, queues, pod groups …), so that none has to wait in memory.
 pub fn write(
     out: impl Write + Seek,
-    head: &RecordingHeader,
+    header: &RecordingHeader,
     objects: impl IntoIterator<Item = Value>,
 ) -> io::Result<()> {
     let mut archive = ZipWriter::new(out);
@@ -44,14 +44,14 @@ pub fn write(
         .large_file(true);
     archive.start_file(ENTRY, options)?;
     let mut packed = io::BufWriter::with_capacity(1 << 16, &mut archive);
-    json_to(&mut packed, head, objects)?;
+    json_to(&mut packed, header, objects)?;
     packed.flush()?;
     drop(packed);
     archive.finish()?.flush()
 }
 
-fn json_to(out: &mut impl Write, head: &RecordingHeader, objects: impl IntoIterator<Item = Value>) -> io::Result<()> {
-    write!(out, "{{\"config\":{},\"schedulerParams\":{},\"rawObjects\":{{", head.config, head.parameters)?;
+fn json_to(out: &mut impl Write, header: &RecordingHeader, objects: impl IntoIterator<Item = Value>) -> io::Result<()> {
+    write!(out, "{{\"config\":{},\"schedulerParams\":{},\"rawObjects\":{{", header.config, header.parameters)?;
     // The list that is open, and whether it has an item.
     let mut open: Option<(usize, bool)> = None;
     for object in objects {
@@ -70,8 +70,8 @@ fn json_to(out: &mut impl Write, head: &RecordingHeader, objects: impl IntoItera
         open = Some((list, true));
     }
     advance(out, &mut open, Kind::ALL.len() - 1)?;
-    let cycle = json!({"formatVersion": FORMAT_VERSION, "now": instant(head.now)?, "usage": usage(&head.usage)});
-    write!(out, "]}},\"discovery\":{},\"cycle\":{cycle}}}", head.discovery)
+    let cycle = json!({"formatVersion": FORMAT_VERSION, "now": instant(header.now)?, "usage": usage(&header.usage)});
+    write!(out, "]}},\"discovery\":{},\"cycle\":{cycle}}}", header.discovery)
 }
 
 /// Closes and opens lists until `list` is the open one.
@@ -111,14 +111,14 @@ mod tests {
 
     fn archive(objects: Vec<Value>) -> io::Result<Vec<u8>> {
         let mut bytes = Cursor::new(Vec::new());
-        let head = RecordingHeader {
+        let header = RecordingHeader {
             config: json!({"actions": "allocate"}),
             parameters: json!({}),
             discovery: json!({}),
             now: Timestamp(1_768_478_400_000_001),
             usage: Usage { queues: [("a".to_owned(), [1, 2, 3])].into() },
         };
-        write(&mut bytes, &head, objects)?;
+        write(&mut bytes, &header, objects)?;
         Ok(bytes.into_inner())
     }
 

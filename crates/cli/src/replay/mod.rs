@@ -36,7 +36,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<(), CliError> {
     if !action.is_empty() {
         settings.policy.actions = action.iter().filter_map(|name| action_named(name)).collect();
     }
-    for warning in warnings.iter().chain(&recording.complaints) {
+    for warning in warnings.iter().chain(&recording.errors) {
         error::warn(warning);
     }
     let now = now.map_or_else(|| recording.time(), |now| now.0);

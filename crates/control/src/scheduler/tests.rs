@@ -194,7 +194,7 @@ fn the_rest_of_a_gang_does_not_wait_for_pods_that_are_done() {
 }
 
 #[test]
-fn room_that_is_being_freed_is_promised() {
+fn a_pod_is_pipelined_on_resources_that_are_being_released() {
     check(
         "node a gpu=2
          queue team

@@ -29,7 +29,7 @@ fn a_pod_apart_waits_if_every_domain_is_taken() {
          job old queue=team gpu=1 is=web running=a
          job new queue=team gpu=1 anti-affinity=web@zone",
         expect![[r"
-            waits new: no room for new-0 (0 of 1 placed), 2 × apart from web
+            waits new: no room for new-0 (0 of 1 placed), 2 × anti-affinity to web
             waits new: consolidate exhausted (0 of 1 placed)
             waits new: reclaim has no candidates (0 of 1 placed)
             waits new: preempt has no candidates (0 of 1 placed)"]],
@@ -49,7 +49,7 @@ fn those_who_are_there_keep_others_away_as_well() {
 }
 
 #[test]
-fn a_node_outside_every_domain_keeps_nobody_apart() {
+fn anti_affinity_does_not_hold_on_a_node_outside_every_domain() {
     check(
         "topology zone
          node a gpu=1 zone=x
@@ -76,7 +76,7 @@ fn a_pod_goes_where_those_are_that_it_must_be_near() {
 }
 
 #[test]
-fn nobody_to_be_near_and_a_node_without_domain_are_told_apart() {
+fn no_matching_pod_and_a_node_without_domain_are_different_obstacles() {
     check(
         "topology zone
          node a gpu=4 zone=x
@@ -84,7 +84,7 @@ fn nobody_to_be_near_and_a_node_without_domain_are_told_apart() {
          queue team
          job web queue=team gpu=1 affinity=db@zone",
         expect![[r"
-            waits web: no room for web-0 (0 of 1 placed), 1 × not near db, 1 × no domain for db
+            waits web: no room for web-0 (0 of 1 placed), 1 × no matching pod db, 1 × no domain for db
             waits web: consolidate has no candidates (0 of 1 placed)
             waits web: reclaim has no candidates (0 of 1 placed)
             waits web: preempt has no candidates (0 of 1 placed)"]],
@@ -139,13 +139,13 @@ fn the_first_of_its_kind_needs_a_domain() {
 }
 
 #[test]
-fn a_domain_that_is_being_left_is_promised() {
+fn a_pod_is_pipelined_in_a_domain_whose_pods_are_being_released() {
     check(
         "node a gpu=4
          queue team
          job old queue=team gpu=1 is=web releasing=a
          job new queue=team gpu=1 anti-affinity=web@node",
-        expect!["promise new-0 a"],
+        expect!["pipeline new-0 a"],
     );
 }
 
@@ -162,7 +162,7 @@ fn a_free_domain_comes_before_one_that_is_being_left() {
 }
 
 #[test]
-fn a_neighbour_that_is_only_promised_is_waited_for() {
+fn a_pod_waits_for_a_neighbour_that_is_only_pipelined() {
     check(
         "node a gpu=2
          queue team
@@ -170,12 +170,12 @@ fn a_neighbour_that_is_only_promised_is_waited_for() {
          job first queue=team gpu=2 is=db
          job second queue=team affinity=db@node",
         expect![[r"
-            promise first-0 a
-            promise second-0 a"]],
+            pipeline first-0 a
+            pipeline second-0 a"]],
     );
 }
 
-/// KAI keeps the domain closed while the victim is still there, so that nobody is ever evicted for it.
+/// KAI keeps the domain closed while the victim is still there, so that no pod is ever evicted for it.
 #[test]
 fn a_victim_frees_its_domain() {
     let cluster = "node a gpu=4
@@ -186,12 +186,12 @@ fn a_victim_frees_its_domain() {
         cluster,
         expect![[r"
         evict low-0 for high (preempt)
-        promise high-0 a"]],
+        pipeline high-0 a"]],
     );
     check(
         &format!("policy repairs=none\n{cluster}"),
         expect![[r"
-        waits high: no room for high-0 (0 of 1 placed), 1 × apart from web
+        waits high: no room for high-0 (0 of 1 placed), 1 × anti-affinity to web
         waits high: consolidate exhausted (0 of 1 placed)
         waits high: reclaim has no candidates (0 of 1 placed)
         waits high: preempt exhausted (0 of 1 placed)"]],
@@ -208,7 +208,7 @@ fn a_victim_may_return_to_the_domain_it_was_the_only_one_in() {
          job high queue=team gpu=4 prio=60",
         expect![[r"
             evict low-0 for high (preempt)
-            promise high-0 a"]],
+            pipeline high-0 a"]],
     );
 }
 
@@ -255,7 +255,7 @@ fn pods_are_spread_evenly_over_domains() {
             bind web-2 b
             bind web-3 a
             bind web-4 b
-            waits web: no room for web-5 (0 of 1 placed), 1 × 1 GPU short, 2 × uneven web
+            waits web: no room for web-5 (0 of 1 placed), 1 × 1 GPU short, 2 × skew of web
             waits web: consolidate has no candidates (0 of 1 placed)
             waits web: reclaim has no candidates (0 of 1 placed)
             waits web: preempt has no candidates (0 of 1 placed)"]],
@@ -273,7 +273,7 @@ fn too_few_domains_count_as_having_an_empty_one() {
         expect![[r"
             bind web-0 a
             bind web-1 b
-            waits web: no room for web-2 (0 of 1 placed), 2 × uneven web
+            waits web: no room for web-2 (0 of 1 placed), 2 × skew of web
             waits web: consolidate has no candidates (0 of 1 placed)
             waits web: reclaim has no candidates (0 of 1 placed)
             waits web: preempt has no candidates (0 of 1 placed)"]],

@@ -114,7 +114,7 @@ fn restricted_spans_as_few_zones_as_an_empty_node_would() {
 }
 
 #[test]
-fn best_effort_and_none_refuse_nobody() {
+fn best_effort_and_none_refuse_no_pod() {
     let crowded = |policy: TopologyManagerPolicy| zones(policy, &[(4, 0), (4, 0)]).pod(3, 0).pod(4, 0).pod(2, 0);
     assert_eq!(crowded(TopologyManagerPolicy::BestEffort).bound(), [Some(vec![0]), Some(vec![1]), Some(vec![])]);
     assert_eq!(crowded(TopologyManagerPolicy::None).bound(), [Some(vec![]), Some(vec![]), Some(vec![])]);
@@ -131,7 +131,7 @@ fn containers_are_aligned_one_after_the_other() {
 }
 
 #[test]
-fn who_waits_is_told_of_the_zones() {
+fn numa_zones_are_reported_as_an_obstacle() {
     let snapshot = zones(TopologyManagerPolicy::SingleZone, &[(4, 0), (4, 0)]).pod(6, 0).snapshot();
     let outcome = kai_engine::cycle(&snapshot, &policy(), Timestamp(1_000_000_000));
     let Reason::NoRoom { nodes, .. } = &outcome.verdicts[0].reasons[0] else { panic!("{:?}", outcome.verdicts) };

@@ -32,7 +32,7 @@ struct Drawing {
     asks: Vec<Ask>,
     /// By pod: which asks it claims for itself alone; all pods also share one claim if it says so.
     pods: Vec<(Vec<usize>, bool)>,
-    /// The device that a claim of nobody here holds.
+    /// The device of a claim that no pod of the snapshot uses.
     kept: Option<usize>,
     unsettled: bool,
 }
@@ -107,7 +107,7 @@ impl Drawing {
                 .collect(),
         };
         let claim = |ask: usize| Claim { ask: ask as u32, allocated: None, kept: false, gpus_counted: Some(0) };
-        // The first claim is everybody's, the last one nobody's.
+        // All pods may share the first claim; no pod uses the last one.
         let mut claims = vec![claim(0)];
         let mut lists = Vec::new();
         for (own, shares) in &self.pods {
@@ -238,7 +238,7 @@ fn taken_over(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Vec<(usize, Pi
     over.flat_map(|grant| grant.picks.iter().map(|pick| (grant.claim.index(), *pick))).collect()
 }
 
-/// Requests of the pod's claims that nobody has been given yet.
+/// Requests of the pod's claims that have no devices yet.
 fn open_requests<'s>(ledger: &Ledger<'s>, task: TaskId, node: NodeId) -> Vec<(usize, u32, &'s ClaimRequest)> {
     let claims = &ledger.snapshot.claims;
     let list = &claims.lists[ledger.snapshot.task(task).claims.expect("every pod has a list") as usize];

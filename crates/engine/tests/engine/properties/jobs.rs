@@ -145,7 +145,7 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 
 fn set(taste: Taste) -> impl Strategy<Value = Set> {
     let size = prop_oneof![1 => Just(0usize), 12 => 1..4usize];
-    // Gangs, elastic jobs, and now and then a minimum that nobody can reach.
+    // Gangs, elastic jobs, and now and then a minimum that is larger than the job.
     let min = prop_oneof![5 => Just(None), 5 => (0..3u32).prop_map(Some), 1 => Just(Some(4))];
     let ports = weighted(0.14 * taste.rare, prop_oneof![Just(vec![80]), Just(vec![80, 81])]);
     let others = (weighted(0.4, select(&["a", "b"][..])), pod_rules(taste));

@@ -1,4 +1,4 @@
-//! Volumes: no node gets more of them than it takes, no store gives more than it has, and nobody waits while both would do.
+//! Volumes: no node gets more of them than it takes, no storage pool gives more than it has, and no pod waits while both suffice.
 
 use std::collections::BTreeSet;
 

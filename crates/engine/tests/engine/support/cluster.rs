@@ -28,7 +28,7 @@ pub(crate) struct Node {
     pub(crate) gpu_memory: Option<i64>,
     /// MIG profiles (`mig-…`) and other resources (`+…`).
     pub(crate) extra: BTreeMap<String, i64>,
-    /// GPUs held by pods of nobody here, and how many of those are being given back.
+    /// GPUs held by unmanaged pods, and how many of those are being released.
     pub(crate) taken: i64,
     pub(crate) leaving: i64,
     /// Domain by topology level.

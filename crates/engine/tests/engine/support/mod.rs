@@ -51,7 +51,7 @@ pub(crate) fn check(text: &str, expected: Expect) {
     expected.assert_eq(&decide(text));
 }
 
-/// Compares what is said about evictions.
+/// Compares the causes of evictions.
 #[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
 pub(crate) fn check_causes(text: &str, expected: Expect) {
     let (world, outcome) = run(text);

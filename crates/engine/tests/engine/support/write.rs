@@ -163,8 +163,8 @@ fn set(row: &Set) -> String {
     let ports: Vec<_> = row.ports.iter().map(u16::to_string).collect();
     line.pair_if(!ports.is_empty(), "ports", ports.join(","));
     line.pair_if(!row.tags.is_empty(), "is", row.tags.join(","));
-    for alike in row.pod_rules.chunk_by(|left, right| wish_word(left) == wish_word(right)) {
-        line.pair(wish_word(&alike[0]), alike.iter().map(rule).collect::<Vec<_>>().join(","));
+    for alike in row.pod_rules.chunk_by(|left, right| rule_word(left) == rule_word(right)) {
+        line.pair(rule_word(&alike[0]), alike.iter().map(rule).collect::<Vec<_>>().join(","));
     }
     line.option("nominated", row.nominated.as_ref());
     line.pair_if(row.pods.is_empty(), "pods", 0);
@@ -174,7 +174,7 @@ fn set(row: &Set) -> String {
     line.0
 }
 
-fn wish_word(row: &PodRule) -> &'static str {
+fn rule_word(row: &PodRule) -> &'static str {
     match row.kind {
         PodRuleKind::Affinity => "affinity",
         PodRuleKind::AntiAffinity => "anti-affinity",

@@ -19,7 +19,7 @@ pub(super) struct OutcomeView<'w> {
     pipelined: BTreeMap<TaskId, &'w Assignment>,
 }
 
-/// What a truth says about an outcome: nothing, or what is wrong.
+/// The result of an invariant: nothing, or how the outcome violates it.
 pub(super) type CheckResult = Result<(), String>;
 
 /// Fails with a message unless the condition holds.
@@ -33,7 +33,7 @@ macro_rules! ensure {
 pub(super) use ensure;
 
 impl<'w> OutcomeView<'w> {
-    /// Replays the decisions; each pod may be told one thing of a kind.
+    /// Replays the decisions; there may be one of a kind about each pod.
     pub(super) fn of(world: &'w World, outcome: &'w Outcome) -> Result<Self, String> {
         let mut after = Self {
             world,
@@ -44,12 +44,12 @@ impl<'w> OutcomeView<'w> {
             pipelined: BTreeMap::new(),
         };
         for decision in &outcome.decisions {
-            let (task, told) = match decision {
+            let (task, twice) = match decision {
                 Decision::Bind { task, assignment } => (*task, after.bound.insert(*task, assignment).is_some()),
                 Decision::Pipeline { task, assignment } => (*task, after.pipelined.insert(*task, assignment).is_some()),
                 Decision::Evict { task, cause } => (*task, after.evicted.insert(*task, cause).is_some()),
             };
-            ensure!(!told, "{} is told twice", after.name(task));
+            ensure!(!twice, "{} has two decisions of a kind", after.name(task));
         }
         Ok(after)
     }
@@ -97,7 +97,7 @@ impl<'w> OutcomeView<'w> {
         matches!(self.status(task), Status::Running | Status::Bound | Status::Binding)
     }
 
-    /// Goes on running where it is, or is told to start: nothing has to end first.
+    /// Stays where it is, or is bound: no other pod has to end first.
     pub(super) fn runs_now(&self, task: TaskId) -> bool {
         self.ran(task) && !self.is_evicted(task) || self.bound(task).is_some()
     }

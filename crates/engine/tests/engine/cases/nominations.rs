@@ -1,4 +1,4 @@
-//! Room that was made for a pod is kept for it until it starts, whoever comes before it in order.
+//! Nominations: GPUs for which pods were evicted are kept for the nominated pod, even if other jobs come first in order.
 
 use expect_test::expect;
 
@@ -19,7 +19,7 @@ fn nominated_jobs_are_placed_first() {
 }
 
 #[test]
-fn a_claim_holds_while_victims_leave() {
+fn a_nomination_holds_while_victims_are_released() {
     check(
         "policy actions=allocate
          node a gpu=2
@@ -28,13 +28,13 @@ fn a_claim_holds_while_victims_leave() {
          job first queue=team gpu=1 pods=2 min=2
          job next  queue=team gpu=1 nominated=a",
         expect![["
-            promise next-0 a
+            pipeline next-0 a
             waits first: no room for first-1 (1 of 2 placed), 1 × 1 GPU short"]],
     );
 }
 
 #[test]
-fn a_claim_is_good_for_its_node_only() {
+fn a_nomination_is_for_its_node_only() {
     check(
         "policy actions=allocate
          node a gpu=1
@@ -75,8 +75,8 @@ fn what_was_claimed_is_not_taken_in_the_same_cycle() {
         expect![["
             bind next-0 a
             waits high: no room for high-0 (0 of 1 placed), 1 × 1 GPU short
-            waits high: consolidate not entitled (0 of 1 placed)
-            waits high: reclaim not entitled (0 of 1 placed)
+            waits high: consolidate ineligible (0 of 1 placed)
+            waits high: reclaim ineligible (0 of 1 placed)
             waits high: preempt has no candidates (0 of 1 placed)"]],
     );
 }
@@ -109,14 +109,14 @@ fn room_made_becomes_a_claim() {
          job left  queue=team gpu=2 running=a
          job right queue=team gpu=2 running=b
          job next  queue=team gpu=4",
-        expect!["next-0 claims b"],
+        expect!["next-0 nominated to b"],
     );
     check_nominations(
         "node a gpu=1
          queue team
          job low  queue=team gpu=1 prio=50 running=a
          job high queue=team gpu=1 prio=75",
-        expect!["high-0 claims a"],
+        expect!["high-0 nominated to a"],
     );
 }
 
@@ -139,6 +139,6 @@ fn a_claim_without_room_ends() {
          queue team
          job runs queue=team gpu=1 running=a
          job next queue=team gpu=1 nominated=a",
-        expect!["next-0 claims nothing"],
+        expect!["next-0 nominated to no node"],
     );
 }
