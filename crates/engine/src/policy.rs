@@ -127,7 +127,7 @@ pub struct Scores {
     pub availability: bool,
     /// Nodes with a fitting shared GPU.
     pub gpu_sharing: bool,
-    /// What pods prefer about other pods: to be near or apart, and evenly spread.
+    /// Preferred inter-pod affinity, anti-affinity and topology spread.
     pub pod_affinity: bool,
     /// The node nominated earlier.
     pub nominated: bool,

@@ -38,7 +38,7 @@ fn decided_from_numbers(cluster: &Cluster) -> Vec<String> {
     let mut jobs: BTreeMap<(usize, usize), &Job> = BTreeMap::new();
     jobs.extend(cluster.jobs().iter().map(|job| ((job.queue, job.number), job)));
     let pods: Vec<String> =
-        jobs.values().flat_map(|job| (0..job.draft.pods).map(|number| pod_name(job, number))).collect();
+        jobs.values().flat_map(|job| (0..job.spec.pods).map(|number| pod_name(job, number))).collect();
     outcome
         .decisions
         .iter()

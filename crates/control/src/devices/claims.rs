@@ -212,14 +212,18 @@ impl<'a, 'w> ClaimTranslator<'a, 'w> {
         let made = match self.inventory.ask(&key.to_string(), &claim.spec) {
             Ok(ask) => Ok(ask),
             // What is allocated needs no class any more.
-            Err(_) if allocation.is_some() => Ok(ClaimAsk { requests: Vec::new(), agreements: Vec::new() }),
+            Err(_) if allocation.is_some() => Ok(ClaimAsk { requests: Vec::new(), match_attributes: Vec::new() }),
             Err(fault) => Err(fault),
         };
         let id = made.map(|ask| {
             let allocated = allocation.map(|allocation| self.allocated(&claim.spec, allocation));
-            let kept = allocated.is_some() && !users.held_by_pods_alone(key, claim);
+            let held_externally = allocated.is_some() && !users.held_by_pods_alone(key, claim);
             let counted = if users.shared.contains(key) || claim.extended { 0 } else { claim.spec.gpus().0 };
-            self.push(ask, Claim { ask: 0, allocated, kept, gpus_counted: Some(counted) }, ClaimSource::Claim(claim))
+            self.push(
+                ask,
+                Claim { ask: 0, allocated, held_externally, gpus_counted: Some(counted) },
+                ClaimSource::Claim(claim),
+            )
         });
         self.known.insert(key.clone(), id.clone());
         id
@@ -280,7 +284,7 @@ impl<'a, 'w> ClaimTranslator<'a, 'w> {
         let allocated = made.filter(|_| placed).map(|allocation| self.allocated(&extended.spec, allocation));
         // A pod on a node that has the resources itself uses the claim for nothing.
         let picks = allocated.as_ref().map_or_else(Vec::new, |allocation| allocation.picks.clone());
-        let row = Claim { ask: 0, allocated, kept: false, gpus_counted: None };
+        let row = Claim { ask: 0, allocated, held_externally: false, gpus_counted: None };
         let id = self.push(ask, row, ClaimSource::Extended(extended.spec));
         consumed.grants.extend(placed.then_some(Grant { claim: id, picks }));
         match consumed.list {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{
-    Alternative, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, Selection, Wanted,
+    AllocationMode, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, SelectorMatches, SubRequest,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -179,7 +179,7 @@ impl<'w> Inventory<'w> {
             errors: BTreeMap::new(),
             claims: Claims::default(),
         };
-        inventory.claims.unsettled = FixedBitSet::with_capacity(inventory.nodes.len());
+        inventory.claims.incomplete_pools = FixedBitSet::with_capacity(inventory.nodes.len());
         for pool in pools(slices) {
             inventory.add_pool(&pool);
         }
@@ -217,7 +217,7 @@ impl<'w> Inventory<'w> {
         }
         for (node, count) in visible.into_iter().enumerate().filter(|(_, count)| *count > 0) {
             if ambiguous || count != slices[0].slices {
-                self.claims.unsettled.insert(node);
+                self.claims.incomplete_pools.insert(node);
             }
         }
     }
@@ -302,16 +302,16 @@ impl<'w> Inventory<'w> {
             }
             requests.push(ClaimRequest { alternatives, nodes: None });
         }
-        let mut agreements = Vec::new();
+        let mut match_attributes = Vec::new();
         for constraint in &spec.constraints {
             let unknown =
                 |request: &str| ClaimFault::UnknownConstraint { claim: claim.to_owned(), request: request.to_owned() };
             let Some(attribute) = &constraint.attribute else { return Err(unknown("")) };
             let named = |name: &String| position(spec, name).ok_or_else(|| unknown(name));
             let requests = constraint.requests.iter().map(named).collect::<Result<_, _>>()?;
-            agreements.push(MatchAttribute { attribute: self.attribute(attribute), requests });
+            match_attributes.push(MatchAttribute { attribute: self.attribute(attribute), requests });
         }
-        Ok(ClaimAsk { requests, agreements })
+        Ok(ClaimAsk { requests, match_attributes })
     }
 
     fn alternative(
@@ -319,7 +319,7 @@ impl<'w> Inventory<'w> {
         claim: &str,
         request: &str,
         alternative: &DeviceAlternative,
-    ) -> Result<Alternative, ClaimFault> {
+    ) -> Result<SubRequest, ClaimFault> {
         let Some(class) = self.classes.get(alternative.class.as_str()).copied() else {
             return Err(ClaimFault::NoClass {
                 claim: claim.to_owned(),
@@ -327,9 +327,9 @@ impl<'w> Inventory<'w> {
                 class: alternative.class.clone(),
             });
         };
-        let wanted = alternative.count.map_or(Wanted::All, Wanted::Exactly);
+        let mode = alternative.count.map_or(AllocationMode::All, AllocationMode::ExactCount);
         let selection = self.selection(claim, request, class, &alternative.selectors)?;
-        Ok(Alternative { selection, wanted, admin: alternative.admin })
+        Ok(SubRequest { selection, mode, admin: alternative.admin })
     }
 
     /// Devices that all selectors of a class and of a request match.
@@ -344,7 +344,7 @@ impl<'w> Inventory<'w> {
         if let Some(known) = self.selections.get(&expressions) {
             return Ok(*known);
         }
-        let id = u32::try_from(self.claims.selections.len()).expect("distinct selectors are few");
+        let id = u32::try_from(self.claims.selector_matches.len()).expect("distinct selectors are few");
         let origin = |index: usize| {
             if index < class.selectors.len() {
                 Origin::Class(class.name.clone())
@@ -386,7 +386,7 @@ impl<'w> Inventory<'w> {
                 }
             }
         }
-        self.claims.selections.push(Selection { matching, failing });
+        self.claims.selector_matches.push(SelectorMatches { matching, failing });
         self.errors.extend(error.map(|error| (id, error)));
         self.selections.insert(expressions, id);
         Ok(id)

@@ -6,7 +6,7 @@ use crate::ledger::TaskState;
 use crate::outcome::Ineligibility;
 use crate::policy::Action;
 use crate::session::Session;
-use crate::snapshot::{Column, GpuAsk};
+use crate::snapshot::{GpuAsk, ResourceKind};
 use crate::solve::loss_bound::LossBound;
 use crate::solve::search::Trial;
 use crate::solve::victims::{VictimRule, VictimScope};
@@ -45,8 +45,8 @@ fn check_eligible(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Opti
         if let GpuAsk::Memory { devices, mib } = shape.gpu {
             asked_memory += i64::from(devices) * mib;
         }
-        for (need, column) in shape.need.iter().zip(&snapshot.columns) {
-            if let Column::Mig { memory, .. } = column {
+        for (need, column) in shape.need.iter().zip(&snapshot.resources) {
+            if let ResourceKind::Mig { memory, .. } = column {
                 asked_memory += need * i64::from(*memory);
             }
         }

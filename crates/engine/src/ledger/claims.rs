@@ -45,7 +45,7 @@ impl ClaimUsage {
             users: vec![BTreeSet::new(); claims.claims.len()],
             devices: vec![PodCounts::default(); claims.devices.len()],
         };
-        for claim in claims.claims.iter().filter(|claim| claim.kept) {
+        for claim in claims.claims.iter().filter(|claim| claim.held_externally) {
             for pick in claim.allocated.iter().flat_map(|allocation| &allocation.picks).filter(|pick| !pick.admin) {
                 usage.devices[pick.device as usize].allocated += 1;
             }
@@ -53,8 +53,8 @@ impl ClaimUsage {
         usage
     }
 
-    /// Whole GPUs of nodes that are not idle because of claims that are kept.
-    pub(super) fn kept_gpus<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = NodeId> + 'a {
+    /// Whole GPUs of nodes that are not idle because of claims that are held externally.
+    pub(super) fn externally_held_gpus<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = NodeId> + 'a {
         let devices = self.devices.iter().zip(&snapshot.claims.devices);
         devices.filter(|(pods, _)| pods.allocated > 0).filter_map(|(_, device)| device.gpu_of)
     }
@@ -107,7 +107,7 @@ impl Ledger<'_> {
             let grants = self.extras[at as usize].grants.iter();
             grants.into_iter().find(|grant| grant.claim == claim).expect("a user of a claim was granted it")
         };
-        if let Some(allocation) = row.allocated.as_ref().filter(|_| row.kept) {
+        if let Some(allocation) = row.allocated.as_ref().filter(|_| row.held_externally) {
             return ClaimState::InUse(AllocationRef::Before(allocation));
         }
         let stays = |(user, kind, _): &&(TaskId, HoldKind, u32)| *user != task && *kind != HoldKind::Releasing;

@@ -211,11 +211,11 @@ impl<'s> Ledger<'s> {
         let mut idle: Vec<i64> =
             nodes.allocatable.iter().zip(&nodes.unmanaged_used).map(|(all, taken)| all - taken).collect();
         let claims = claims::ClaimUsage::new(snapshot);
-        for node in claims.kept_gpus(snapshot) {
-            idle[node.index() * snapshot.columns.len() + GPUS] -= GPU;
+        for node in claims.externally_held_gpus(snapshot) {
+            idle[node.index() * snapshot.resources.len() + GPUS] -= GPU;
         }
         let quota = |node: NodeId, column: &[i64]| -> i64 {
-            let row = snapshot.row(column, node).iter().zip(&snapshot.columns);
+            let row = snapshot.row(column, node).iter().zip(&snapshot.resources);
             row.map(|(amount, column)| column.quota_gpu(*amount)).sum()
         };
         let gpus_free: Vec<_> =
@@ -509,7 +509,7 @@ impl<'s> Ledger<'s> {
             HoldKind::Pipelined => (0, -sign),
             HoldKind::Releasing => (-sign, sign),
         };
-        let start = placement.node.index() * self.snapshot.columns.len();
+        let start = placement.node.index() * self.snapshot.resources.len();
         // GPUs that come as devices of claims are booked with these devices.
         let granted = placement.extras.map_or(0, |at| self.gpus_granted(&self.extras[at as usize].grants));
         for (column, need) in shape.need.iter().enumerate() {
@@ -523,7 +523,7 @@ impl<'s> Ledger<'s> {
             }
             self.idle[start + column] += idle * need;
             self.releasing[start + column] += releasing * need;
-            let gpus = self.snapshot.columns[column].quota_gpu(*need);
+            let gpus = self.snapshot.resources[column].quota_gpu(*need);
             if gpus != 0 {
                 self.free_gpus(placement.node, idle * gpus, releasing * gpus);
             }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::ids::{DeviceId, NodeId};
 use crate::ledger::{Ledger, When};
 use crate::policy::DeviceOrder;
-use crate::snapshot::{CPU, Column, GPUS, GpuAsk, MEMORY, PODS, Shape, Snapshot};
+use crate::snapshot::{CPU, GPUS, GpuAsk, MEMORY, PODS, ResourceKind, Shape, Snapshot};
 use crate::units::GPU;
 
 /// Whether the request fits on the node.
@@ -31,8 +31,8 @@ pub(crate) fn fits(ledger: &Ledger<'_>, shape: &Shape, node: NodeId, when: When)
 /// Columns in which a node may be short of what is asked for, in the order in which people look: GPUs, CPU, memory, the
 /// rest.
 pub(crate) fn columns_in_order<'s>(snapshot: &'s Snapshot, shape: &Shape) -> impl Iterator<Item = usize> + use<'s> {
-    let is_mig = |column: &usize| matches!(snapshot.columns[*column], Column::Mig { .. });
-    let columns = 0..snapshot.columns.len();
+    let is_mig = |column: &usize| matches!(snapshot.resources[*column], ResourceKind::Mig { .. });
+    let columns = 0..snapshot.resources.len();
     let migs = columns.clone().filter(is_mig);
     let rest = columns.filter(move |column| *column >= PODS && !is_mig(column));
     let whole = shape.gpu.shared_devices().is_none().then_some(GPUS);
@@ -42,7 +42,8 @@ pub(crate) fn columns_in_order<'s>(snapshot: &'s Snapshot, shape: &Shape) -> imp
 /// Whether devices of a resource claim serve the column on this node.
 pub(crate) fn left_to_claims(ledger: &Ledger<'_>, node: NodeId, column: usize) -> bool {
     let snapshot = ledger.snapshot;
-    snapshot.columns[column] == Column::Backed && snapshot.row(&snapshot.nodes.allocatable, node)[column] == 0
+    snapshot.resources[column] == ResourceKind::DeviceClassBacked
+        && snapshot.row(&snapshot.nodes.allocatable, node)[column] == 0
 }
 
 /// Whether one GPU of the node could hold the request if it were empty.

@@ -8,7 +8,7 @@ use crate::ledger::{Ledger, When};
 use crate::nodes::numa;
 use crate::nodes::resources;
 use crate::policy::{Policy, Scores, Strategy};
-use crate::snapshot::{CPU, Column, GPUS, GpuAsk, Shape};
+use crate::snapshot::{CPU, GPUS, GpuAsk, ResourceKind, Shape};
 
 /// A node's score for a pod; larger is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,12 +49,12 @@ impl DomainScores {
 /// Score of the node nominated earlier.
 pub(crate) const NOMINATED: i64 = 10_000_000;
 
-/// Score of one point of what a pod likes about other pods.
-pub(crate) const LIKED: i64 = 1_000_000;
+/// Score per point of preferred inter-pod affinity.
+pub(crate) const AFFINITY_POINT: i64 = 1_000_000;
 
-/// Score of one percent of even spread, weighed as kube-scheduler does. All of it is less than the score of resources
+/// Score per point of preferred spread constraints, weighed as kube-scheduler does. All of it is less than the score of resources
 /// that are free now.
-pub(crate) const EVEN: i64 = 2;
+pub(crate) const SPREAD_POINT: i64 = 2;
 
 /// One step of score inside a preferred topology domain.
 pub(crate) const DOMAIN_STEP: i64 = 100_000;
@@ -88,13 +88,13 @@ fn resource_type(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     let row = ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node);
     let has_gpus = || {
         row.iter()
-            .zip(&ledger.snapshot.columns)
-            .any(|(amount, column)| *amount > 0 && matches!(column, Column::Gpu | Column::Mig { .. }))
+            .zip(&ledger.snapshot.resources)
+            .any(|(amount, column)| *amount > 0 && matches!(column, ResourceKind::Gpu | ResourceKind::Mig { .. }))
     };
     if shape.gpu == GpuAsk::None && !has_gpus() { 10 } else { 0 }
 }
 
-/// Nodes with room now come before nodes where the pod would wait for others to leave.
+/// Nodes with room now come before nodes where the pod would wait for pods that are being released.
 fn availability(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     if resources::fits(ledger, shape, node, When::Now) { 1_000 } else { 0 }
 }

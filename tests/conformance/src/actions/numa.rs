@@ -66,7 +66,7 @@ pub(super) fn ask(task: &Task, shape: &Shape) -> NumaAsk {
     };
     let columns = [CPU, MEMORY, GPUS].into_iter().filter(|column| counts(*column) && shape.need[*column] > 0);
     let need: Vec<(u32, i64)> = columns.map(|column| (column as u32, shape.need[column])).collect();
-    NumaAsk { pod: need.clone(), containers: vec![NumaUnit { need, stays: true }] }
+    NumaAsk { pod: need.clone(), containers: vec![NumaUnit { need, keeps_running: true }] }
 }
 
 /// A recorded placement as the engine has it.

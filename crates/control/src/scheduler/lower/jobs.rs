@@ -251,7 +251,7 @@ impl<'w> Maker<'_, 'w> {
             })
             .collect();
         above.pop();
-        GroupRow { need: branch.need, constraint, members }
+        GroupRow { min_members: branch.need, constraint, members }
     }
 
     fn pod_set(

@@ -2,7 +2,7 @@
 
 use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::ids::NodeId;
-use kai_engine::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS};
+use kai_engine::snapshot::{CPU, GPUS, MEMORY, NodeRule, PODS, ResourceKind};
 use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
 use kai_engine::units::{GPU, ResourceQuantities};
 
@@ -171,7 +171,8 @@ pub(super) fn add(
 
 fn capacity_gpus(allocatable: &[i64], columns: &[ExtraColumn<'_>]) -> i64 {
     let extra = columns.iter().zip(&allocatable[PODS + 1..]);
-    Column::Gpu.quota_gpu(allocatable[GPUS]) + extra.map(|(column, amount)| column.kind.quota_gpu(*amount)).sum::<i64>()
+    ResourceKind::Gpu.quota_gpu(allocatable[GPUS])
+        + extra.map(|(column, amount)| column.kind.quota_gpu(*amount)).sum::<i64>()
 }
 
 /// Books a pod that belongs to no job. What the node has none of is not charged: it comes from elsewhere.

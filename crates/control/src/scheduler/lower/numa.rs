@@ -170,7 +170,7 @@ impl<'w> Zones<'w> {
                     *most = (*most).max(amount + beside);
                 }
             }
-            units.push(NumaUnit { need, stays: *stays });
+            units.push(NumaUnit { need, keeps_running: *stays });
         }
         for (column, amount) in starting {
             let most = steady.entry(column).or_default();

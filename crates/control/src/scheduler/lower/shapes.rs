@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::keys::resource;
 use kai_engine::builder::Builder;
 use kai_engine::ids::ShapeId;
-use kai_engine::snapshot::{Column, GPUS, GpuAsk, Shape};
+use kai_engine::snapshot::{GPUS, GpuAsk, ResourceKind, Shape};
 use kai_engine::units::GPU;
 use kai_engine::units::compat::share_of_gpu;
 
@@ -22,7 +22,7 @@ pub(super) const FIXED_NAMES: [&str; 4] = ["CPU", "memory", "GPUs", "pods"];
 /// A column after the fixed ones.
 pub(super) struct ExtraColumn<'w> {
     pub(super) name: &'w str,
-    pub(super) kind: Column,
+    pub(super) kind: ResourceKind,
 }
 
 /// A column for each resource that a pod asks for, and for each MIG profile of a node since those are capacity.
@@ -47,14 +47,14 @@ pub(super) fn columns<'w>(
     names.into_iter().map(|name| ExtraColumn { name, kind: kind(name, backed(name)) }).collect()
 }
 
-fn kind(name: &str, backed: bool) -> Column {
+fn kind(name: &str, backed: bool) -> ResourceKind {
     if name.starts_with(resource::MIG_PREFIX) {
         let (slices, memory) = mig_profile(name);
-        Column::Mig { slices, memory }
+        ResourceKind::Mig { slices, memory }
     } else if backed {
-        Column::Backed
+        ResourceKind::DeviceClassBacked
     } else {
-        Column::Scalar
+        ResourceKind::Scalar
     }
 }
 

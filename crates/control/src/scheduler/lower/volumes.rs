@@ -146,7 +146,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
                 need.attached.push(*self.attached.entry(volume).or_insert_with(|| builder.volume(driver)));
             }
         }
-        need.stored = stored.into_iter().collect();
+        need.storage_needs = stored.into_iter().collect();
         Needs { number: self.number(&rules), rules, taken: builder.volume_need(need) }
     }
 
@@ -270,11 +270,11 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let mut stores = vec![None; count];
         if apart {
             for (set, number) in &groups {
-                let store = builder.store(*number);
+                let store = builder.add_storage_pool(*number);
                 set.ones().for_each(|node| stores[node] = Some(store));
             }
         } else {
-            stores.fill(Some(builder.store(volumes.len() as i64)));
+            stores.fill(Some(builder.add_storage_pool(volumes.len() as i64)));
         }
         self.kind(key, stores, builder)
     }
@@ -292,14 +292,14 @@ impl<'a, 'w> Volumes<'a, 'w> {
             let mut told = all.filter(|capacity| capacity.concerns(&class.name, &facts.node.labels));
             let only = told.next().filter(|_| told.next().is_none());
             let store = only.and_then(|capacity| Some((&capacity.key, capacity.bytes?)));
-            stores.push(store.map(|(key, bytes)| *made.entry(key).or_insert_with(|| builder.store(bytes))));
+            stores.push(store.map(|(key, bytes)| *made.entry(key).or_insert_with(|| builder.add_storage_pool(bytes))));
         }
         self.kind(key, stores, builder)
     }
 
     fn kind(&mut self, key: (&'w str, Vec<&'w str>), stores: Vec<Option<u32>>, builder: &mut Builder) -> u32 {
         self.kind_names.push(key.0);
-        let kind = builder.storage_kind(stores);
+        let kind = builder.add_storage_class(stores);
         self.kinds.insert(key, kind);
         kind
     }

@@ -62,8 +62,9 @@ impl Picture {
             };
             let steady = containers.iter().filter(|(_, _, stays)| *stays);
             let (cpus, gpus) = steady.fold((0, 0), |sum, (cpus, gpus, _)| (sum.0 + cpus, sum.1 + gpus));
-            let units =
-                containers.iter().map(|(cpus, gpus, stays)| NumaUnit { need: need(*cpus, *gpus), stays: *stays });
+            let units = containers
+                .iter()
+                .map(|(cpus, gpus, stays)| NumaUnit { need: need(*cpus, *gpus), keeps_running: *stays });
             let numa = builder.numa_ask(NumaAsk { pod: need(cpus, gpus), containers: units.collect() });
             let gpu = if gpus > 0 { GpuAsk::Whole } else { GpuAsk::None };
             let shape =

@@ -169,18 +169,18 @@ impl<'w> OutcomeView<'w> {
     }
 
     /// Whether enough pods of the job stand in this way for its whole tree.
-    pub(super) fn is_whole(&self, job: JobId, stands: &dyn Fn(TaskId) -> bool) -> bool {
-        self.is_met(Member::Group(self.snapshot.root(job)), stands)
+    pub(super) fn is_whole(&self, job: JobId, keeps_place: &dyn Fn(TaskId) -> bool) -> bool {
+        self.is_met(Member::Group(self.snapshot.root(job)), keeps_place)
     }
 
-    /// Whether enough pods below a member stand in this way.
-    pub(super) fn is_met(&self, member: Member, stands: &dyn Fn(TaskId) -> bool) -> bool {
+    /// Whether enough pods below a member keep a place.
+    pub(super) fn is_met(&self, member: Member, keeps_place: &dyn Fn(TaskId) -> bool) -> bool {
         match member {
-            Member::PodSet(set) => self.count(set, stands) >= self.snapshot.pod_sets[set.index()].min,
+            Member::PodSet(set) => self.count(set, keeps_place) >= self.snapshot.pod_sets[set.index()].min,
             Member::Group(group) => {
                 let members = self.members(member);
-                let need = self.snapshot.groups[group.index()].need.map_or(members.len(), |need| need as usize);
-                members.iter().filter(|member| self.is_met(**member, stands)).count() >= need
+                let min = self.snapshot.groups[group.index()].min_members.map_or(members.len(), |min| min as usize);
+                members.iter().filter(|member| self.is_met(**member, keeps_place)).count() >= min
             }
         }
     }
@@ -193,7 +193,7 @@ impl<'w> OutcomeView<'w> {
         }
     }
 
-    pub(super) fn count(&self, set: PodSetId, stands: &dyn Fn(TaskId) -> bool) -> u32 {
-        self.snapshot.tasks_of(set).filter(|task| stands(*task)).count() as u32
+    pub(super) fn count(&self, set: PodSetId, keeps_place: &dyn Fn(TaskId) -> bool) -> u32 {
+        self.snapshot.tasks_of(set).filter(|task| keeps_place(*task)).count() as u32
     }
 }

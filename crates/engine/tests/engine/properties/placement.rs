@@ -134,9 +134,9 @@ fn member_is_whole(
     after: &OutcomeView<'_>,
     member: Member,
     chosen: &dyn Fn(TaskId) -> bool,
-    stands: &dyn Fn(TaskId) -> bool,
+    keeps_place: &dyn Fn(TaskId) -> bool,
 ) -> CheckResult {
-    let whole = !has_any(after, member, chosen) || after.is_met(member, stands);
+    let whole = !has_any(after, member, chosen) || after.is_met(member, keeps_place);
     ensure!(whole, "{member:?} gets a pod but lacks others");
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use kai_engine::units::{Ceiling, GPU, ONE};
 
 use super::cluster::{
-    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
+    Ask, Cluster, Flag, Gpu, Grace, Group, Job, LevelConstraint, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
 };
 
 impl Display for Cluster {
@@ -49,7 +49,7 @@ impl Line {
         }
     }
 
-    fn bounds(&mut self, bounds: &Bounds) {
+    fn bounds(&mut self, bounds: &LevelConstraint) {
         self.option("required", bounds.required.as_ref());
         self.option("preferred", bounds.preferred.as_ref());
     }
@@ -162,7 +162,7 @@ fn set(row: &Set) -> String {
     line.0.push_str(&ask(&row.ask));
     let ports: Vec<_> = row.ports.iter().map(u16::to_string).collect();
     line.pair_if(!ports.is_empty(), "ports", ports.join(","));
-    line.pair_if(!row.tags.is_empty(), "is", row.tags.join(","));
+    line.pair_if(!row.tags.is_empty(), "labels", row.tags.join(","));
     for alike in row.pod_rules.chunk_by(|left, right| rule_word(left) == rule_word(right)) {
         line.pair(rule_word(&alike[0]), alike.iter().map(rule).collect::<Vec<_>>().join(","));
     }

@@ -104,7 +104,7 @@ impl<'a> Lowering<'a, '_> {
         });
         let members = members.collect::<Result<_, _>>()?;
         Ok(GroupRow {
-            need: group.min_sub_groups,
+            min_members: group.min_sub_groups,
             constraint: self.constraint(group.topology_constraint.as_ref()),
             members,
         })

@@ -191,7 +191,7 @@ impl IncrementalSnapshot {
 
         let columns: Vec<ExtraColumn<'_>> = self.columns[FIXED_NAMES.len()..]
             .iter()
-            .zip(&self.snapshot.columns[FIXED_NAMES.len()..])
+            .zip(&self.snapshot.resources[FIXED_NAMES.len()..])
             .map(|(name, kind)| ExtraColumn { name, kind: *kind })
             .collect();
         let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());
@@ -413,7 +413,7 @@ impl IncrementalSnapshot {
             classes.order.iter().map(|number| self.tables.classes.rows[*number as usize].clone()).collect();
         // Everything that jobs are not part of; whatever is added here, jobs must not be part of it either.
         let Snapshot {
-            columns,
+            resources,
             nodes,
             queues: _,
             jobs: _,
@@ -440,7 +440,7 @@ impl IncrementalSnapshot {
             volumes,
         } = old;
         self.snapshot = Snapshot {
-            columns,
+            resources,
             nodes,
             queues: fresh.queues,
             devices,

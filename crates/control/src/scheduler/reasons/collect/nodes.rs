@@ -18,7 +18,7 @@ use kai_api::keys::resource;
 
 /// The most that any one node has, by column.
 pub(super) fn largest(snapshot: &Snapshot) -> Vec<i64> {
-    let mut largest = vec![0; snapshot.columns.len()];
+    let mut largest = vec![0; snapshot.resources.len()];
     for row in snapshot.nodes.allocatable.chunks_exact(largest.len()) {
         for (most, amount) in largest.iter_mut().zip(row) {
             *most = (*most).max(*amount);
