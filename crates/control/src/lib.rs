@@ -1,7 +1,7 @@
 //! Cluster objects in, effects out: everything of the control plane that is not the engine.
 //!
 //! ```text
-//!   objects ──parse──▶ World ──lower──▶ Snapshot ──engine──▶ Outcome ──raise──▶ Effects and words
+//!   objects ──parse──▶ World ──lower──▶ Snapshot ──engine──▶ Outcome ──decode──▶ effects, reasons
 //! ```
 //!
 //! Never does I/O, reads a clock or draws a random number: `now` is an argument, names are derived. The shell
@@ -10,6 +10,7 @@
 pub mod admission;
 pub mod bind_batch;
 pub mod binder;
+pub mod calls;
 pub mod controller;
 pub mod devices;
 pub mod did_you_mean;
@@ -22,6 +23,7 @@ pub mod node_scale;
 pub mod objects;
 pub mod quantity;
 pub mod rbac;
+pub mod resource_sum;
 pub mod scheduler;
 pub mod status;
 pub mod world;

@@ -24,6 +24,7 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+pub use crate::calls::BindEffect;
 pub use controller::BinderController;
 pub use plan::relabelled;
 pub use rows::{PodRow, RequestRow};
@@ -112,72 +113,6 @@ pub struct Binder {
     /// Reservations that were created, by shared GPU: pod and node.
     assumed_reservations: Assumed<String, (PodKey, String)>,
     assumed: AssumedPods,
-}
-
-/// One thing to do. All can be done again without harm.
-#[derive(Clone, Debug, PartialEq)]
-pub enum BindEffect {
-    /// Create the pod; that it exists already is as good.
-    CreatePod(Box<Value>),
-    /// Delete the pod at once, if it is still this one or if no uid is given; that it is gone is as good. Refused if it
-    /// has changed since this version of it was seen.
-    DeletePod {
-        pod: PodKey,
-        uid: String,
-        version: Option<String>,
-    },
-    /// Say on the pod which GPUs it shares: these labels and none but these, see [`relabelled`]. Refused if it is another
-    /// pod by now, or on another node: what is known of it may be old, and what it holds is read off its labels.
-    LabelPod {
-        pod: PodKey,
-        uid: String,
-        node: String,
-        labels: BTreeMap<String, String>,
-    },
-    /// Create the config map or add to the stored one.
-    WriteConfigMap(Box<Value>),
-    /// Tell whoever provisions the volume where it is needed.
-    SetSelectedNode {
-        claim: Key,
-        node: String,
-    },
-    /// Give the volume to the claim of this uid, and to no other; refused if somebody else has it.
-    PrebindVolume {
-        volume: String,
-        claim: Key,
-        uid: String,
-    },
-    /// Reserve the claim for the pod, with these devices unless it has some.
-    AllocateClaim {
-        claim: Key,
-        pod: PodKey,
-        uid: String,
-        allocation: Box<Value>,
-    },
-    /// Put the pod on the node, with these annotations.
-    Bind {
-        pod: PodKey,
-        uid: String,
-        node: String,
-        annotations: BTreeMap<String, String>,
-    },
-    /// How far the request has come. Refused if it changed since this version was seen: it may be another one by now.
-    /// That it is gone is as good as done. One in a batch has nowhere to say that it succeeded, and is taken out if it
-    /// failed.
-    SetPhase {
-        request: Key,
-        version: String,
-        phase: &'static str,
-        reason: String,
-        failed_attempts: u32,
-    },
-    DeleteRequest(Key),
-    /// Tell the owner of the pod: condition and event.
-    ReportResult {
-        pod: PodKey,
-        bound: bool,
-        message: String,
-    },
 }
 
 /// What to do about a request, and when to look at it again.

@@ -30,7 +30,7 @@ pub use work::{
 };
 pub(crate) use work_queue::WorkQueue;
 
-use crate::grouper::PlannedWrite;
+use crate::calls::PlannedWrite;
 use crate::key::Key;
 use crate::kinds::Kind;
 

@@ -8,11 +8,9 @@ use kai_workloads::ObjectRef;
 use serde_json::Value;
 
 use super::Skipped;
-use crate::binder::BindEffect;
-use crate::grouper::{GroupEffect, PlannedWrite};
+use crate::calls::{BindEffect, GroupEffect, PlannedWrite, Write};
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::Kind;
-use crate::scheduler::Write;
 
 /// What a controller asks for, in the order in which it is to be done.
 #[derive(Clone, Debug, Default, PartialEq)]

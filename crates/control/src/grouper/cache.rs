@@ -12,7 +12,6 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::POD_GROUP_API;
-use super::controller::GetOutcome;
 use crate::controller::Assumed;
 use crate::key::Key;
 
@@ -25,6 +24,14 @@ pub(super) struct GrouperCache {
     assumed: Assumed<Key, Value>,
     pub(super) classes: BTreeSet<String>,
     pub(super) read: BTreeMap<ObjectRef, (GetOutcome, Timestamp)>,
+}
+
+/// Result of the GET of an object that is not watched.
+#[derive(Clone, Debug)]
+pub(super) enum GetOutcome {
+    Found(Box<Value>),
+    Forbidden,
+    NotFound,
 }
 
 /// A pod without its status and without what runs in it, of which no rule asks anything. As text, which takes
@@ -108,7 +115,7 @@ impl GrouperCache {
         std::mem::take(&mut self.assumed).iter().map(|(key, _)| key.clone()).collect()
     }
 
-    pub(super) fn see_group(&mut self, key: Key, group: Value) {
+    pub(super) fn on_apply_group(&mut self, key: Key, group: Value) {
         self.assumed.confirm(&key);
         self.groups.insert(key, group);
     }

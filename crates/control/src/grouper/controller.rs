@@ -7,7 +7,7 @@ use kai_engine::units::{Span, Timestamp};
 use kai_workloads::{DeclaredKinds, ObjectRef, Settings};
 use serde_json::Value;
 
-use super::cache::{CacheView, CachedPod, GrouperCache};
+use super::cache::{CacheView, CachedPod, GetOutcome, GrouperCache};
 use super::{GroupEffect, PlannedWrite, ReconcileOutput, reconcile};
 use crate::controller::{
     ApiCall, Backoff, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec,
@@ -15,14 +15,6 @@ use crate::controller::{
 };
 use crate::key::{Key, PodKey};
 use crate::kinds::Kind;
-
-/// What the API server says about an object that is not watched.
-#[derive(Clone, Debug)]
-pub(super) enum GetOutcome {
-    Found(Box<Value>),
-    Forbidden,
-    NotFound,
-}
 
 /// Reason of events.
 const WARNING: &str = "PodGrouperWarning";
@@ -91,7 +83,7 @@ impl GrouperController {
                 }
                 self.cache.pods.insert(key, pod);
             }
-            Kind::PodGroup => self.cache.see_group(key, value.clone()),
+            Kind::PodGroup => self.cache.on_apply_group(key, value.clone()),
             Kind::PriorityClass => {
                 self.cache.classes.insert(key.name);
             }

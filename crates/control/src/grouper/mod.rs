@@ -5,10 +5,9 @@
 
 mod cache;
 mod controller;
-mod planned;
 
+pub use crate::calls::{GroupEffect, Link, PlannedWrite};
 pub use controller::GrouperController;
-pub use planned::{Link, PlannedWrite};
 
 use std::collections::BTreeMap;
 
@@ -32,20 +31,6 @@ pub struct ReconcileOutput {
     pub link_can_wait: bool,
     /// Values that were there but could not be used, for the log.
     pub notes: Vec<IgnoredValue>,
-}
-
-/// One thing to write.
-#[derive(Clone, Debug, PartialEq)]
-pub enum GroupEffect {
-    CreatePodGroup(Box<PodGroup>),
-    /// Replace the stored object, unless somebody else changed it meanwhile.
-    ReplacePodGroup(Box<PodGroup>),
-    /// Add to what the pod carries.
-    LinkPod {
-        pod: PodKey,
-        annotations: BTreeMap<String, String>,
-        labels: BTreeMap<String, String>,
-    },
 }
 
 /// Why a pod has no group for now.

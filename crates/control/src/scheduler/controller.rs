@@ -7,11 +7,11 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use super::{CycleProgress, CycleResult, Event, InvolvedObject, Scheduler, Settings, Usage, Write, WritePlanner};
+use crate::calls::PlannedWrite;
 use crate::controller::{
     ApiCall, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec, WorkItem,
     WorkKey, WorkResult, WritePriority,
 };
-use crate::grouper::PlannedWrite;
 use crate::key::Key;
 use crate::kinds::{Kind, Object, ObjectId};
 use crate::scheduler::cache::SchedulerCache;

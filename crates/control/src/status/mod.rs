@@ -4,7 +4,6 @@
 mod controller;
 pub mod pod_group;
 pub mod queue;
-pub mod resource_sum;
 
 use std::collections::{BTreeMap, BTreeSet};
 

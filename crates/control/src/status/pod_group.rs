@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::key::{GroupKey, Key};
 use crate::objects::{DeviceRequest, Malformed, PodGroup, PriorityClass, ResourceClaim};
 use crate::quantity::Quantity;
-use crate::status::resource_sum::ResourceSum;
+use crate::resource_sum::ResourceSum;
 
 /// What one pod adds to its group.
 #[derive(Clone, Debug, PartialEq, Eq)]

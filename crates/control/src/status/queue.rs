@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::{PodGroupResources, QueueStatus};
 
 use crate::objects::Queue;
-use crate::status::resource_sum::ResourceSum;
+use crate::resource_sum::ResourceSum;
 
 #[derive(Clone, Default)]
 struct Sums {

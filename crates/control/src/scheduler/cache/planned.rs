@@ -9,7 +9,7 @@ use kai_api::keys::{annotation, label, reason};
 use kai_engine::units::Timestamp;
 
 use super::SchedulerCache;
-use crate::grouper::{Link, PlannedWrite};
+use crate::calls::{Link, PlannedWrite};
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;

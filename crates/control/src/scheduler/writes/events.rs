@@ -4,26 +4,9 @@ use std::collections::BTreeMap;
 
 use kai_engine::policy::Action;
 
-use super::{CycleWrites, WritePlanner};
+use super::{CycleWrites, Event, InvolvedObject, WritePlanner};
 use crate::key::{GroupKey, PodKey};
 use crate::scheduler::reasons::EvictionReason;
-
-/// An event about an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    pub about: InvolvedObject,
-    pub warning: bool,
-    pub reason: &'static str,
-    pub message: String,
-    pub annotations: BTreeMap<String, String>,
-}
-
-/// The object that an event is about, with its uid: `involvedObject` in core/v1.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum InvolvedObject {
-    Pod(PodKey, String),
-    PodGroup(GroupKey, String),
-}
 
 impl WritePlanner {
     /// Drops events that were sent with the same message after the last cycle, and debounced ones if any of the same reason

@@ -10,12 +10,11 @@ mod events;
 #[cfg(test)]
 mod tests;
 
-pub use events::{Event, InvolvedObject};
+pub use crate::calls::{Event, InvolvedObject, Write};
 
 use std::collections::BTreeMap;
 
 use kai_api::keys::{annotation, eviction_event, reason};
-use kai_api::{BindRequest, SchedulingCondition};
 use kai_engine::units::{Span, Timestamp};
 
 use self::batching::request_key;
@@ -24,59 +23,9 @@ use self::events::eviction_message;
 use super::config::action_name;
 use super::effect::{CycleResult, Effect, QueueView};
 use super::settings::Settings;
-use crate::key::{GroupKey, Key, PodKey};
+use crate::key::{GroupKey, PodKey};
 use crate::objects::field_reader::write_time;
 use crate::world::World;
-
-/// One API call. All are idempotent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Write {
-    CreateBindRequest(Box<BindRequest>),
-    /// One object with the requests of all these pods.
-    CreateBindBatch {
-        batch: Box<BindRequest>,
-        pods: Vec<PodKey>,
-    },
-    /// A request of its own, or one in a batch.
-    DeleteBindRequest(Key),
-    /// Put the pod into the shard that bound it.
-    LabelPod {
-        pod: PodKey,
-        key: String,
-        value: String,
-    },
-    Evict {
-        pod: PodKey,
-        uid: String,
-        message: String,
-    },
-    /// `status.nominatedNodeName`; `None` removes it.
-    Nominate {
-        pod: PodKey,
-        node: Option<String>,
-    },
-    /// The annotations with the group's times; `None` removes one.
-    PatchGroupTimestamps {
-        group: GroupKey,
-        annotations: BTreeMap<String, Option<String>>,
-    },
-    /// The group's scheduling conditions, all of them.
-    SetGroupConditions {
-        group: GroupKey,
-        conditions: Vec<SchedulingCondition>,
-        /// The object has such a condition already: low priority.
-        is_update: bool,
-    },
-    /// `PodScheduled=False`. Autoscalers add nodes for reason `Unschedulable`, and for no other.
-    SetUnschedulable {
-        pod: PodKey,
-        reason: &'static str,
-        message: String,
-        /// The object has such a condition already: low priority.
-        is_update: bool,
-    },
-    Emit(Event),
-}
 
 /// What the scheduler assumes from a write on, until a watch confirms it or it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]

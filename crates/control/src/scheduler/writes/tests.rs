@@ -1,6 +1,7 @@
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
+use kai_api::SchedulingCondition;
 
 use super::*;
 use crate::scheduler::effect::PendingJob;

@@ -1,17 +1,33 @@
-//! Writes that the grouper plans, for a scheduler in the same process that need not wait for them.
+//! Calls of the podgrouper, and those of them that a scheduler in the same process need not wait for.
 
+use std::collections::BTreeMap;
+
+use kai_api::PodGroup;
 use kai_api::keys::{annotation, label};
 use kai_engine::units::Timestamp;
 
-use super::GroupEffect;
 use crate::key::{GroupKey, PodKey};
-use crate::objects::{Pod, PodGroup};
+use crate::objects;
+
+/// One call of the podgrouper. All are idempotent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GroupEffect {
+    CreatePodGroup(Box<PodGroup>),
+    /// Replaces the stored object. Conflict if it has changed since this version.
+    ReplacePodGroup(Box<PodGroup>),
+    /// Adds annotations and labels to the pod.
+    LinkPod {
+        pod: PodKey,
+        annotations: BTreeMap<String, String>,
+        labels: BTreeMap<String, String>,
+    },
+}
 
 /// Counts as written until a watch shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PlannedWrite {
     /// A group that is created, or takes the place of the stored one.
-    Group(Box<PodGroup>),
+    Group(Box<objects::PodGroup>),
     Link(Link),
     /// The group will not be written after all.
     CancelGroup(GroupKey),
@@ -31,10 +47,10 @@ pub struct Link {
 
 impl PlannedWrite {
     /// The object as the API server would store it; `None` if it cannot be parsed.
-    pub(super) fn of(effect: &GroupEffect, uid: &str, now: Timestamp) -> Option<Self> {
+    pub(crate) fn of(effect: &GroupEffect, uid: &str, now: Timestamp) -> Option<Self> {
         match effect {
             GroupEffect::CreatePodGroup(group) | GroupEffect::ReplacePodGroup(group) => {
-                let mut row = PodGroup::parse(&serde_json::to_value(group).ok()?).ok()?;
+                let mut row = objects::PodGroup::parse(&serde_json::to_value(group).ok()?).ok()?;
                 if group.metadata.creation_timestamp.is_none() {
                     // In whole seconds, as stored: the age of groups decides who comes first.
                     row.created = Timestamp(now.0 - now.0.rem_euclid(1_000_000));
@@ -51,7 +67,7 @@ impl PlannedWrite {
     }
 
     /// The write that cancels it.
-    pub(super) fn cancellation(&self) -> Self {
+    pub(crate) fn cancellation(&self) -> Self {
         match self {
             Self::Group(group) => Self::CancelGroup(group.key.clone()),
             Self::Link(link) => Self::CancelLink(link.pod.clone()),
@@ -61,7 +77,7 @@ impl PlannedWrite {
 }
 
 impl Link {
-    pub(crate) fn write(&self, pod: &mut Pod) {
+    pub(crate) fn write(&self, pod: &mut objects::Pod) {
         if let Some(group) = &self.group {
             pod.annotations.insert(annotation::POD_GROUP_NAME.to_owned(), group.clone());
         }
@@ -70,7 +86,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn matches(&self, pod: &Pod) -> bool {
+    pub(crate) fn matches(&self, pod: &objects::Pod) -> bool {
         let same =
             |wanted: &Option<String>, found: Option<&str>| wanted.as_deref().is_none_or(|name| found == Some(name));
         same(&self.group, pod.group_name()) && same(&self.sub_group, pod.sub_group())
