@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
+use super::eviction_backoff::EvictionBackoff;
 use super::{CycleProgress, CycleResult, Event, InvolvedObject, Scheduler, Settings, Usage, Write, WritePlanner};
 use crate::calls::PlannedWrite;
 use crate::controller::{
@@ -43,6 +44,9 @@ pub struct SchedulerController {
     cpu_time: Span,
     /// Something changed since the last cycle.
     dirty: bool,
+    eviction_backoff: EvictionBackoff,
+    /// Evictions of the last cycle were withheld: a later one may make them.
+    withheld: bool,
 }
 
 impl SchedulerController {
@@ -58,6 +62,8 @@ impl SchedulerController {
             started: None,
             cpu_time: Span(0),
             dirty: true,
+            eviction_backoff: EvictionBackoff::default(),
+            withheld: false,
         }
     }
 
@@ -105,6 +111,7 @@ impl SchedulerController {
     /// Whether another cycle may decide something else than the last one, if only because time has passed.
     fn needs_cycle(&self) -> bool {
         self.dirty
+            || self.withheld
             || !self.last.effects.is_empty()
             || !self.last.pending.is_empty()
             || !self.cache.is_empty()
@@ -122,8 +129,9 @@ impl SchedulerController {
     }
 
     /// What is to be written of a cycle, which counts as written from now on.
-    pub fn finish(&mut self, cycle: CycleResult, now: Clock) -> Output {
+    pub fn finish(&mut self, mut cycle: CycleResult, now: Clock) -> Output {
         self.dirty = false;
+        self.withheld = self.eviction_backoff.withhold(&mut cycle.effects, now.steady);
         let settings = self.scheduler.settings();
         let writes = self.planner.plan(self.cache.world(), &cycle, settings, now.wall);
         for effect in &cycle.effects {
@@ -166,6 +174,9 @@ impl Controller for SchedulerController {
 
     fn on_delete(&mut self, kind: Kind, key: &Key, _: Clock) {
         self.dirty = true;
+        if kind == Kind::Pod {
+            self.eviction_backoff.reset(key);
+        }
         self.cache.on_delete(&ObjectId::new(kind, key.clone()));
     }
 
@@ -177,7 +188,19 @@ impl Controller for SchedulerController {
         self.finish(cycle, now)
     }
 
-    fn on_result(&mut self, result: WorkResult, _: Clock) {
+    fn on_result(&mut self, result: WorkResult, now: Clock) {
+        for call in result.performed() {
+            if let ApiCall::Schedule(Write::Evict { pod, .. }) = call {
+                self.eviction_backoff.reset(pod);
+            }
+        }
+        for (at, error) in &result.errors {
+            if let ApiCall::Schedule(Write::Evict { pod, uid, .. }) = &result.item.calls[*at]
+                && *error != CallError::Superseded
+            {
+                self.eviction_backoff.on_failed(pod, uid, now.steady);
+            }
+        }
         let Some(error) = result.errors.values().next() else { return };
         // Calls behind the failed one were not made.
         for call in &result.item.calls[result.completed..] {
@@ -273,6 +296,7 @@ fn request_key(request: &kai_api::BindRequest) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::test_cluster::objects;
 
     fn at(milliseconds: i64) -> Clock {
         let time = Timestamp(milliseconds * 1_000);
@@ -299,5 +323,52 @@ mod tests {
         controller.poll(at(0));
         controller.dirty = true;
         assert_eq!(controller.next_cycle(at(0), HIGH_LOAD), Some(Timestamp(20_000)));
+    }
+
+    /// Polls every 10 ms until `end`. The API server rejects all evictions before `rejects_until`. Returns when evictions
+    /// were called and how many binds were made, times in milliseconds.
+    fn evictions(controller: &mut SchedulerController, rejects_until: i64, end: i64) -> (Vec<i64>, usize) {
+        let (mut evictions, mut binds) = (Vec::new(), 0);
+        for now in (0..end).step_by(10) {
+            for item in controller.poll(at(now)).work {
+                let mut result = WorkResult::new(item);
+                while let Some(call) = result.next_call() {
+                    let evicts = matches!(call, ApiCall::Schedule(Write::Evict { .. }));
+                    binds += usize::from(matches!(call, ApiCall::Schedule(Write::CreateBindRequest(_))));
+                    let rejected = CallError::Rejected("it would violate the pod's disruption budget".to_owned());
+                    result.record(if evicts && now < rejects_until { Err(rejected) } else { Ok(None) });
+                    evictions.extend(evicts.then_some(now));
+                }
+                controller.on_result(result, at(now));
+            }
+        }
+        (evictions, binds)
+    }
+
+    fn with_a_victim() -> SchedulerController {
+        let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
+        let cluster = "node a gpu=2
+            node b gpu=1
+            queue team
+            class build value=100
+            job low queue=team gpu=2 on=a
+            job high queue=team gpu=2 priority=build
+            job other queue=team gpu=1";
+        objects(cluster).into_iter().for_each(|object| controller.cache.on_apply(object));
+        controller
+    }
+
+    #[test]
+    fn an_eviction_that_is_rejected_backs_off() {
+        let (evictions, binds) = evictions(&mut with_a_victim(), i64::MAX, 10_000);
+        assert_eq!((evictions.len(), binds), (4, 1), "at {evictions:?}");
+        let pauses: Vec<i64> = evictions.windows(2).map(|pair| (pair[1] - pair[0]) / 1000).collect();
+        assert_eq!(pauses, [1, 2, 4]);
+    }
+
+    #[test]
+    fn an_eviction_that_succeeds_ends_the_backoff() {
+        let mut controller = with_a_victim();
+        assert_eq!(evictions(&mut controller, 2_500, 10_000).0.len(), 3, "one is called again until it succeeds");
     }
 }

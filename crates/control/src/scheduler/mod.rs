@@ -4,6 +4,7 @@ pub mod cache;
 pub mod config;
 mod controller;
 mod effect;
+mod eviction_backoff;
 mod explain;
 mod gpu_groups;
 mod lower;
