@@ -224,6 +224,12 @@ impl Binder {
         self.pods_by_gpu_group.keys().chain(self.assumed_reservations.iter().map(|(group, _)| group)).cloned().collect()
     }
 
+    /// Forgets what was assumed and no watch has shown in time.
+    fn expire(&mut self, now: Timestamp) {
+        self.assumed_prebinds.expire(now);
+        self.assumed.expire(now);
+    }
+
     /// Requests of a batch.
     fn requests_in(&self, batch: &Key) -> Vec<Key> {
         bind_batch::requests_in(&self.requests, batch)

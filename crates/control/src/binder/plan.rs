@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::rows::{BindInputs, PodRow, RequestRow};
 use super::{BindEffect, Binder, Plan};
+use crate::controller::Backoff;
 use crate::gpu_config_maps;
 use crate::key::{Key, PodKey};
 
@@ -17,6 +18,9 @@ const POD_LOOKUP_TIMEOUT: Span = Span::seconds(10);
 /// How long a node may seem full: the scheduler may have seen earlier who left it. And how often to look meanwhile.
 const FIT_TIMEOUT: Span = Span::seconds(10);
 const FIT_RETRY_PERIOD: Span = Span::seconds(1);
+
+/// Between attempts of a request.
+const ATTEMPT_BACKOFF: Backoff = Backoff::new(Span::seconds(1), Span::seconds(64));
 
 /// Why an attempt ends.
 pub(super) enum Stop {
@@ -256,8 +260,8 @@ impl Binder {
             bound: false,
             message: format!("Failed to bind pod {pod_key} to node {}: {why}", request.bind_request.node),
         });
-        let pause = Span::seconds(1 << request.bind_request.failed_attempts.min(6));
-        Plan { effects, requeue_at: retry.then(|| Timestamp(now.0 + pause.0)), wait_reason: None }
+        let pause = ATTEMPT_BACKOFF.after(request.bind_request.failed_attempts);
+        Plan { effects, requeue_at: retry.then(|| now.plus(pause)), wait_reason: None }
     }
 }
 

@@ -18,8 +18,6 @@ use crate::kinds::{Kind, Object, ObjectId};
 use crate::scheduler::cache::SchedulerCache;
 use crate::world::World;
 
-/// How long a write counts before a watch shows it. A bind that was done all the same is then rejected the second time.
-const ASSUME_TTL: Span = Span::seconds(30);
 /// Changes come in bursts, and a gang that is there as a whole is decided about once.
 const DEBOUNCE: Span = Span(100_000);
 /// While so many urgent writes are in flight, those of another cycle would wait behind them: a later one sees more.
@@ -124,7 +122,7 @@ impl SchedulerController {
         self.started = Some(now.steady);
         // Until the cycle has ended well.
         self.dirty = true;
-        self.cache.expire(now.wall, ASSUME_TTL);
+        self.cache.expire(now.wall);
         self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, passed)
     }
 

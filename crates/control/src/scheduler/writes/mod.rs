@@ -23,6 +23,7 @@ use self::events::eviction_message;
 use super::config::action_name;
 use super::effect::{CycleResult, Effect, QueueView};
 use super::settings::Settings;
+use crate::controller::Backoff;
 use crate::key::{GroupKey, PodKey};
 use crate::objects::field_reader::write_time;
 use crate::world::World;
@@ -74,12 +75,11 @@ struct LastReport {
 
 /// Debounce: while the reasons of a group are the same, its message is rewritten at most once per interval, and the
 /// interval doubles with each rewrite. The numbers in it change whenever any pod starts.
-const REWORD_DEBOUNCE: Span = Span::seconds(10);
-const REWORD_DEBOUNCE_MAX: Span = Span::seconds(300);
+const REWRITE_DEBOUNCE: Backoff = Backoff::new(Span::seconds(10), Span::seconds(300));
 
 impl LastReport {
     fn debounce(&self) -> Span {
-        Span(REWORD_DEBOUNCE.0 << self.rewrites.min(10)).min(REWORD_DEBOUNCE_MAX)
+        REWRITE_DEBOUNCE.after(self.rewrites)
     }
 }
 
