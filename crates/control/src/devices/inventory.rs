@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::allocation::ExtendedDevices;
 use super::cel::{Selector, Selectors, Subject};
+use super::faults::{ClaimFault, Origin};
 use crate::objects::{
     Attribute, ClaimSpec, Device, DeviceAlternative, DeviceClass, DeviceRequest, NodeTerm, Pod, ResourceSlice,
     SliceNodes, names_gpus,
@@ -22,101 +23,6 @@ use crate::objects::{
 pub struct NodeView<'w> {
     pub name: &'w str,
     pub labels: &'w BTreeMap<String, String>,
-}
-
-/// Why a claim cannot be used anywhere.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum ClaimFault {
-    /// The pod's own name for a claim that is yet to be made from a template.
-    NotCreated {
-        name: String,
-    },
-    Missing {
-        claim: String,
-    },
-    TooManyConsumers {
-        claim: String,
-    },
-    NoQueueLabel {
-        claim: String,
-        key: String,
-    },
-    WrongQueueLabel {
-        claim: String,
-        key: String,
-        expected: String,
-        found: String,
-    },
-    NoClass {
-        claim: String,
-        request: String,
-        class: String,
-    },
-    BadSelector {
-        claim: String,
-        origin: Origin,
-        expression: String,
-        problem: String,
-    },
-    UnknownConstraint {
-        claim: String,
-        request: String,
-    },
-}
-
-/// Who wrote a selector.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Origin {
-    Class(String),
-    Request(String),
-}
-
-impl std::fmt::Display for Origin {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Class(name) => write!(out, "device class {name}"),
-            Self::Request(name) => write!(out, "request {name}"),
-        }
-    }
-}
-
-impl ClaimFault {
-    /// What is wrong and what to do about it.
-    pub fn explain(&self) -> String {
-        match self {
-            Self::NotCreated { name } => format!(
-                "its claim {name} has not been made from its template yet; it is made soon after the pod, if the \
-                 template exists"
-            ),
-            Self::Missing { claim } => format!("resource claim {claim} does not exist: create it"),
-            Self::TooManyConsumers { claim } => {
-                format!("resource claim {claim} has reached its maximum number of consumers (256)")
-            }
-            Self::NoQueueLabel { claim, key } => {
-                format!(
-                    "resource claim {claim} asks for GPUs and is shared, but has no label {key}: name its queue there"
-                )
-            }
-            Self::WrongQueueLabel { claim, key, expected, found } => format!(
-                "resource claim {claim} belongs to queue {found} by its label {key}, but the pod to queue {expected}"
-            ),
-            Self::NoClass { claim, request, class } => format!(
-                "device class {class} of request {request} of resource claim {claim} does not exist: create it, or \
-                 correct deviceClassName"
-            ),
-            Self::BadSelector { claim, origin, expression, problem } => format!(
-                "the selector `{expression}` of {origin}, which resource claim {claim} uses, cannot be understood: {problem}"
-            ),
-            Self::UnknownConstraint { claim, request } if request.is_empty() => {
-                format!("resource claim {claim} has a constraint other than matchAttribute: remove it")
-            }
-            Self::UnknownConstraint { claim, request } => {
-                format!("a constraint of resource claim {claim} names request {request}, which it does not have")
-            }
-        }
-    }
 }
 
 /// A selector that fails on a device.
@@ -131,21 +37,21 @@ pub struct SelectorError {
 }
 
 /// A device with its names.
-struct Row<'w> {
+struct DeviceRow<'w> {
     driver: &'w str,
     pool: &'w str,
     device: &'w Device,
     nodes: &'w SliceNodes,
 }
 
-/// What an expression says of each device.
+/// The result of an expression for each device.
 type Verdicts = Vec<Result<bool, String>>;
 
 /// Devices and what is known of them.
 pub struct Inventory<'w> {
     nodes: Vec<NodeView<'w>>,
     classes: BTreeMap<&'w str, &'w DeviceClass>,
-    rows: Vec<Row<'w>>,
+    rows: Vec<DeviceRow<'w>>,
     by_name: BTreeMap<(&'w str, &'w str, &'w str), u32>,
     /// GPUs of each node that slices bring.
     gpus: Vec<u32>,
@@ -211,7 +117,7 @@ impl<'w> Inventory<'w> {
                 }
                 let index = u32::try_from(self.rows.len()).expect("devices are few");
                 self.by_name.insert((&slice.driver, &slice.pool, &device.name), index);
-                self.rows.push(Row { driver: &slice.driver, pool: &slice.pool, device, nodes: &slice.nodes });
+                self.rows.push(DeviceRow { driver: &slice.driver, pool: &slice.pool, device, nodes: &slice.nodes });
                 self.claims.devices.push(ClaimDevice { nodes: id, gpu_of });
             }
         }
@@ -364,7 +270,7 @@ impl<'w> Inventory<'w> {
                 expression: expression.clone(),
                 problem: problem.clone(),
             };
-            self.judge(expression);
+            self.validate_selector(expression);
             let verdicts = self.verdicts[expression].as_ref().map_err(bad)?;
             for (device, verdict) in
                 verdicts.iter().enumerate().filter(|(device, _)| matching.contains(*device)).collect::<Vec<_>>()
@@ -393,7 +299,7 @@ impl<'w> Inventory<'w> {
     }
 
     /// Evaluates an expression on every device, unless that was done before.
-    fn judge(&mut self, expression: &str) {
+    fn validate_selector(&mut self, expression: &str) {
         if self.verdicts.contains_key(expression) {
             return;
         }
@@ -574,7 +480,7 @@ fn pools<'w>(slices: impl IntoIterator<Item = &'w ResourceSlice>) -> Vec<Vec<&'w
 }
 
 /// A fully qualified attribute of a device; the driver's own domain may be left out.
-fn lookup<'w>(row: &Row<'w>, name: &str) -> Option<&'w Attribute> {
+fn lookup<'w>(row: &DeviceRow<'w>, name: &str) -> Option<&'w Attribute> {
     row.device.attributes.get(name).or_else(|| {
         let (domain, id) = name.split_once('/')?;
         (domain == row.driver).then(|| row.device.attributes.get(id))?
