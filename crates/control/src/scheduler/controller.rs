@@ -162,7 +162,7 @@ impl Controller for SchedulerController {
             Err(malformed) => Some(malformed),
         };
         // A malformed object counts as absent: it must not keep the others from being seen.
-        let key = Key::of(object);
+        let key = kind.key_of(object);
         self.on_delete(kind, &key, now);
         problem
             .map(|malformed| Skipped { hint: malformed.hint.clone(), ..Skipped::new(kind, key, malformed.to_string()) })

@@ -137,7 +137,7 @@ impl StatusAggregator for PodGroupAggregator {
     }
 
     fn apply(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
-        let key = Key::of(object);
+        let key = kind.key_of(object);
         match kind {
             Kind::Pod => return self.apply_pod(key, object),
             Kind::PodGroup => {
@@ -230,7 +230,7 @@ impl StatusAggregator for QueueAggregator {
     }
 
     fn apply(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
-        let key = Key::of(object);
+        let key = kind.key_of(object);
         match kind {
             Kind::Queue => {
                 let queue = Queue::parse(object).map_err(|malformed| malformed.to_string())?;

@@ -259,7 +259,7 @@ fn take(known: &mut World, kind: Kind, update: WatchUpdate) {
 fn see(known: &mut World, kind: Kind, value: &Value) {
     match parse_or_warn(value) {
         Some(object) => known.apply(object),
-        None => forget(known, kind, Key::of(value)),
+        None => forget(known, kind, kind.key_of(value)),
     }
 }
 

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use kai_control::for_each_kind;
+use kai_control::key::NAMESPACE_DEFAULT;
 use kai_control::kinds::Scope;
 use serde_json::Value;
 
@@ -348,7 +349,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
             }
         };
         let fault = InputError::new(location.object(&kind), format!("the simulator does not know kind `{kind}`"), help);
-        let namespace = metadata("namespace").filter(|namespace| !namespace.is_empty()).unwrap_or("default");
+        let namespace = metadata("namespace").filter(|namespace| !namespace.is_empty()).unwrap_or(NAMESPACE_DEFAULT);
         let Some(name) = metadata("name").filter(|name| name_problem(name).is_none()) else { return Err(fault) };
         let id = Id::referred(&api_version, &kind, namespace, name);
         found.push(Content::Unknown(Item { location: location.object(&id), id, value }, fault));
@@ -372,7 +373,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
     }
     let namespace = match metadata("namespace") {
         Some(namespace) if row.namespaced && !namespace.is_empty() => namespace.to_owned(),
-        _ if row.namespaced => "default".to_owned(),
+        _ if row.namespaced => NAMESPACE_DEFAULT.to_owned(),
         _ => String::new(),
     };
     let id = Id { kind: row.kind, namespace, name };

@@ -184,6 +184,15 @@ impl Kind {
         self.row().name
     }
 
+    /// The key of an object of this kind; the namespace is empty where the kind has none.
+    pub fn key_of(self, object: &Value) -> Key {
+        let key = Key::of(object);
+        match self.row().scope {
+            Scope::Namespaced => key,
+            Scope::Cluster => Key::new("", key.name),
+        }
+    }
+
     /// The kind of that name in the group of `api_version`, of whatever version: other groups have kinds of the same names.
     /// Objects without any `apiVersion` go by their `kind`.
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
