@@ -322,7 +322,7 @@ impl Controller for BinderController {
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
         let done = self.apply(kind, object, now.wall);
-        done.err().map(|problem| Skipped::new(kind, Key::of(object), problem)).into_iter().collect()
+        done.err().map(|problem| Skipped::new(kind, kind.key_of(object), problem)).into_iter().collect()
     }
 
     fn on_delete(&mut self, kind: Kind, key: &Key, now: Clock) {

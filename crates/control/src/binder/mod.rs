@@ -9,7 +9,7 @@
 //!              label, config maps, device claims, bind, status, condition, event
 //! ```
 //!
-//! Nothing is remembered between steps: whoever dies in between and starts again goes on where the cluster stands. An
+//! Stateless between steps: after a crash, binding resumes from the state of the cluster. An
 //! effect that fails is reported with [`Binder::failed`], which ends the attempt. What was written for the pod itself
 //! stays: the next attempt writes it anew, and a bind whose answer was lost may have been done.
 
@@ -26,7 +26,7 @@ mod tests;
 
 pub use crate::calls::BindEffect;
 pub use controller::BinderController;
-pub use plan::relabelled;
+pub use plan::gpu_group_label_changes;
 pub use rows::{PodRow, RequestRow};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,7 +115,7 @@ pub struct Binder {
     assumed: AssumedPods,
 }
 
-/// What to do about a request, and when to look at it again.
+/// Calls for a request, and when to reconcile it again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// In this order; the first that fails ends the attempt.
@@ -209,7 +209,7 @@ impl Binder {
     pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> BTreeSet<Key> {
         let own = self.requests_by_pod.get(pod).into_iter().flatten().filter_map(|key| self.requests.get(key));
         own.chain(groups.iter().flat_map(|group| self.requests_for(group)))
-            .filter(|row| row.open())
+            .filter(|row| row.is_pending())
             .map(|row| row.bind_request.key.clone())
             .collect()
     }
@@ -219,7 +219,7 @@ impl Binder {
         self.requests_by_gpu_group.get(group).into_iter().flatten().filter_map(|key| self.requests.get(key))
     }
 
-    /// All shared GPUs that anybody names.
+    /// All shared GPUs that pods use or reservations hold.
     pub fn groups(&self) -> BTreeSet<String> {
         self.pods_by_gpu_group.keys().chain(self.assumed_reservations.iter().map(|(group, _)| group)).cloned().collect()
     }
@@ -242,18 +242,18 @@ impl Binder {
 
     /// The version in which a request was seen that is not carried out yet.
     fn version(&self, key: &Key) -> Option<&str> {
-        self.requests.get(key).filter(|row| row.open()).map(|row| row.version.as_str())
+        self.requests.get(key).filter(|row| row.is_pending()).map(|row| row.version.as_str())
     }
 
     /// Requests of a namespace not carried out yet.
     fn pending_requests_in(&self, namespace: &str) -> Vec<Key> {
         let there = self.requests.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
-        there.filter(|(_, row)| row.open()).map(|(key, _)| key.clone()).collect()
+        there.filter(|(_, row)| row.is_pending()).map(|(key, _)| key.clone()).collect()
     }
 
     /// Requests not carried out yet.
     pub fn pending_requests(&self) -> impl Iterator<Item = &Key> {
-        self.requests.values().filter(|row| row.open()).map(|row| &row.bind_request.key)
+        self.requests.values().filter(|row| row.is_pending()).map(|row| &row.bind_request.key)
     }
 }
 

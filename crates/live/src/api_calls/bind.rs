@@ -8,7 +8,7 @@ use kai_api::BindRequest;
 use kai_api::keys::{phase, reason};
 use kai_control::Key;
 use kai_control::bind_batch;
-use kai_control::binder::{BindEffect, relabelled};
+use kai_control::binder::{BindEffect, gpu_group_label_changes};
 use kai_control::controller::CallError;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
@@ -171,10 +171,10 @@ impl Calls<'_> {
             }
             match stored.spec.and_then(|spec| spec.node_name) {
                 Some(found) if found == node => return Ok(()),
-                Some(found) => return Err(conflict(&format!("it is on node {found} already"))),
+                Some(found) => return Err(conflict(&format!("the pod is already bound to node {found}"))),
                 None => {}
             }
-            let changes = relabelled(stored.metadata.labels.iter().flatten(), labels);
+            let changes = gpu_group_label_changes(stored.metadata.labels.iter().flatten(), labels);
             if changes.is_empty() {
                 return Ok(());
             }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, name, phase, reason};
 use kai_control::bind_batch;
-use kai_control::binder::{BindEffect, relabelled};
+use kai_control::binder::{BindEffect, gpu_group_label_changes};
 use kai_control::controller::{ApiCall, CallError};
 use kai_control::grouper::GroupEffect;
 use kai_control::key::{Key, PodKey};
@@ -244,7 +244,7 @@ impl Cluster {
         self.edit(&id, |pod| {
             let stored: BTreeMap<String, String> =
                 serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
-            for (key, group) in relabelled(&stored, labels) {
+            for (key, group) in gpu_group_label_changes(&stored, labels) {
                 match group {
                     Some(group) => set(pod, &["metadata", "labels"], &key, json!(group)),
                     None => unset(pod, &["metadata", "labels"], &key),
