@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_cancels_what_waits_to_be_said_about_the_same_object() {
+    fn an_action_cancels_queued_status_writes_of_the_same_object() {
         let mut queue = QueuedWrites::default();
         let (status, action) = (item(WritePriority::Status), item(WritePriority::Action));
         queue.admit(status.clone());

@@ -65,7 +65,7 @@ pub enum OnError {
 pub enum WritePriority {
     /// Lets pods start, or makes room for them.
     Action,
-    /// Why a pod or a group waits, told for the first time.
+    /// First reason why a pod or group is pending.
     PendingReason,
     /// Everything else.
     Status,

@@ -11,7 +11,7 @@ use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::POD_GROUP_API;
+use super::pod_group_api;
 use crate::controller::Assumed;
 use crate::key::Key;
 
@@ -152,7 +152,7 @@ impl<'a> CacheView<'a> {
 
 impl ClusterReader for CacheView<'_> {
     fn object(&self, at: &ObjectRef) -> Option<&Value> {
-        if at.api_version == POD_GROUP_API && at.kind == "PodGroup" {
+        if at.api_version == pod_group_api() && at.kind == "PodGroup" {
             return self.known.group(&Key::new(&at.namespace, &at.name));
         }
         match self.known.read.get(at) {

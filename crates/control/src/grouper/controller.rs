@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::units::{Span, Timestamp};
-use kai_workloads::{DeclaredKinds, ObjectRef, Settings};
+use kai_workloads::{DeclaredKinds, IgnoredValue, ObjectRef, Settings};
 use serde_json::Value;
 
 use super::cache::{CacheView, CachedPod, GetOutcome, GrouperCache};
@@ -72,7 +72,7 @@ impl GrouperController {
     }
 
     pub(super) fn apply(&mut self, kind: Kind, value: &Value, now: Timestamp) -> Vec<Skipped> {
-        let key = Key::of(value);
+        let key = kind.key_of(value);
         match kind {
             Kind::Pod => {
                 let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -198,9 +198,9 @@ impl GrouperController {
     fn reconcile_pod(&mut self, pod: PodKey, now: Timestamp) {
         let Some(value) = self.cache.pods.get(&pod).map(CachedPod::value) else { return };
         let view = CacheView::new(&self.cache);
-        let answer = reconcile(&value, |query| view.owner(query), &view, &self.settings);
+        let result = reconcile(&value, |query| view.owner(query), &view, &self.settings);
         let mut misses = view.misses();
-        if let Err(ungrouped) = &answer {
+        if let Err(ungrouped) = &result {
             misses.extend(ungrouped.unfetched_owner().map(|query| query.object.clone()));
         }
         if !misses.is_empty() {
@@ -214,17 +214,17 @@ impl GrouperController {
             }
             return;
         }
-        match answer {
-            Ok(answer) => {
+        match result {
+            Ok(output) => {
                 let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
-                self.enqueue_writes(pod, uid, answer, now);
+                self.enqueue_writes(pod, uid, output, now);
             }
             Err(ungrouped) => self.requeue_with_backoff(&pod, ungrouped.to_string(), now),
         }
     }
 
     fn enqueue_writes(&mut self, pod: PodKey, uid: &str, output: ReconcileOutput, now: Timestamp) {
-        let ReconcileOutput { mut effects, link_can_wait, notes } = output;
+        let ReconcileOutput { mut effects, link_can_wait, ignored_values } = output;
         if effects.is_empty() {
             self.on_grouped(pod, now);
             return;
@@ -250,8 +250,8 @@ impl GrouperController {
                 self.cache.assume(group);
             }
         }
-        for note in notes {
-            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), format!("{note:?}")));
+        for ignored in &ignored_values {
+            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), ignored_value_problem(ignored)));
         }
         self.queue.start(pod.clone());
         let first_link = effects.iter().position(links);
@@ -332,6 +332,20 @@ impl GrouperController {
             message,
             annotations: BTreeMap::new(),
         });
+    }
+}
+
+fn ignored_value_problem(ignored: &IgnoredValue) -> String {
+    match ignored {
+        IgnoredValue::UnknownPriorityClass { object, class } => {
+            format!("{object} names priority class {class}, which does not exist, ignored")
+        }
+        IgnoredValue::InvalidPreemptibility { object, value } => {
+            format!("{object} has preemptibility `{value}`, which is invalid, ignored")
+        }
+        IgnoredValue::InvalidDuration { object, key, value } => {
+            format!("{object} has {key} `{value}`, which is not a duration, ignored")
+        }
     }
 }
 
@@ -456,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_link_to_the_own_group() {
+    fn the_link_to_a_pods_own_group_can_wait() {
         let mut controller = following(&pod(&json!([])));
         assert_eq!(drawn(&mut controller, NOW), ["create"]);
         assert_eq!(drawn(&mut controller, NOW), [""; 0]);
@@ -494,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_once_and_tried_again_more_and_more_seldom() {
+    fn failures_are_reported_once_and_retried_with_backoff() {
         let mut controller = following(&pod(&json!([])));
         assert_eq!(drawn(&mut controller, NOW), ["create"]);
         ended(&mut controller, Some(rejected()), NOW);
@@ -510,7 +524,7 @@ mod tests {
         controller.next_poll(Clock { wall: now, steady: now })
     }
 
-    /// With somebody who takes drafts, and the owner of the pod read.
+    /// With a scheduler that takes planned writes, and the owner of the pod read.
     fn drafting() -> GrouperController {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
         let mut controller = following(&pod(&json!([owner])));
@@ -568,13 +582,17 @@ mod tests {
             "no",
         ];
         assert_eq!(drawn(&mut controller, NOW), taken_back);
-        assert_eq!(drawn(&mut controller, NOW.plus(RETRY_BACKOFF.first)), ["create link"], "somebody waits for it now");
+        assert_eq!(
+            drawn(&mut controller, NOW.plus(RETRY_BACKOFF.first)),
+            ["create link"],
+            "the scheduler waits for it now"
+        );
         ended(&mut controller, None, NOW);
         assert_eq!(drawn(&mut controller, NOW), [""; 0]);
     }
 
     #[test]
-    fn drafts_of_what_others_were_faster_to_write_stay_until_the_next_look() {
+    fn planned_writes_stay_after_a_conflict() {
         let mut controller = drafting();
         controller.work(NOW);
         ended(&mut controller, Some(CallError::Conflict(String::new())), NOW);
@@ -582,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_drafts_of_pods_in_node_pools() {
+    fn writes_for_pods_in_node_pools_are_not_announced() {
         let mut pooled = pod(&json!([]));
         pooled["metadata"]["labels"] = json!({"kai.scheduler/node-pool": "blue"});
         let mut controller = following(&pooled);

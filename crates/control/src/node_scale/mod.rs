@@ -27,7 +27,7 @@ pub struct Settings {
     pub app: String,
     pub service_account: String,
     pub image: String,
-    /// Hundredths of a GPU that a request in memory counts as: nobody knows yet how large the GPU will be.
+    /// Hundredths of a GPU that a request in memory counts as: the size of the new node's GPUs is unknown.
     pub memory_hundredths: u32,
 }
 
@@ -107,7 +107,7 @@ fn waits(pod: &Value) -> bool {
     !over && !placed && !leaving && scheduled(pod).is_some_and(needs_node)
 }
 
-/// The condition that tells whether a pod is scheduled, if somebody has looked at it.
+/// The condition `PodScheduled`, if a scheduler has written it.
 fn scheduled(pod: &Value) -> Option<&Value> {
     let conditions = pod["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == "PodScheduled")

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_say_from_where_they_can_be_used() {
+    fn slices_name_the_nodes_that_can_use_them() {
         let slice = |spec: Value| ResourceSlice::parse(&json!({"metadata": {"name": "s"}, "spec": spec}));
         assert_eq!(slice(json!({"nodeName": "a"})).unwrap().nodes, SliceNodes::Node("a".to_owned()));
         assert_eq!(slice(json!({"allNodes": true})).unwrap().nodes, SliceNodes::All);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_name_the_resource() {
+    fn errors_name_the_resource() {
         check(
             &json!({"cpu": "2 cores"}),
             &expect!["cpu: `2 cores` is not a quantity (write an amount such as 2, 500m or 8Gi, without spaces)"],

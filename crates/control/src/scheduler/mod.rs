@@ -107,7 +107,7 @@ impl Scheduler {
     ) -> CycleResult {
         let changes = world.take_changes();
         let settings = &self.settings;
-        let last = self.explanations.take().filter(|_| changes.is_none());
+        let last = self.explanations.take().filter(|_| changes.is_empty());
         let updated = self.memory.take().and_then(|memory| memory.try_update(world, settings, usage, now, &changes));
         let memory = match updated {
             Some(memory) => memory,
