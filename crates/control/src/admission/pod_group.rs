@@ -10,6 +10,7 @@ use crate::objects::{PodGroup, SubGroup};
 
 /// Whether the pod group may enter; `update` when it replaces a stored one, where some rules only warn.
 pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
+    let ignored_constraints = levels_without_topology(group);
     let group = match PodGroup::parse(group) {
         Ok(group) => group,
         Err(malformed) => return malformed.into(),
@@ -19,7 +20,7 @@ pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
     }
     let by_name: BTreeMap<&str, &SubGroup> = group.sub_groups.iter().map(|sub| (sub.name.as_str(), sub)).collect();
     let children = |parent: Option<&str>| group.sub_groups.iter().filter(|sub| sub.parent.as_deref() == parent).count();
-    let mut result = AdmissionResult::default();
+    let mut result = AdmissionResult { warnings: ignored_constraints, ..AdmissionResult::default() };
     for (name, sub) in &by_name {
         let below = children(Some(name));
         if below == 0 && sub.min_sub_group.is_some() {
@@ -48,6 +49,23 @@ pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
         result.warnings.push(too_many(minimum, top));
     }
     result
+}
+
+/// A constraint counts only if it names a topology.
+fn levels_without_topology(group: &Value) -> Vec<String> {
+    let spec = &group["spec"];
+    let sub_groups = spec["subGroups"].as_array().into_iter().flatten().enumerate();
+    let of_sub_groups = sub_groups.map(|(at, sub)| (format!("spec.subGroups[{at}].topologyConstraint"), sub));
+    let constraints = [("spec.topologyConstraint".to_owned(), spec)].into_iter().chain(of_sub_groups);
+    let is_set = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
+    constraints
+        .filter(|(_, owner)| {
+            let constraint = &owner["topologyConstraint"];
+            let levels = ["requiredTopologyLevel", "preferredTopologyLevel"];
+            !is_set(&constraint["topology"]) && levels.iter().any(|level| is_set(&constraint[level]))
+        })
+        .map(|(place, _)| format!("{place} names a level but no topology and is ignored; name a Topology"))
+        .collect()
 }
 
 fn too_many(minimum: u32, children: usize) -> String {

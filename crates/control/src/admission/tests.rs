@@ -324,6 +324,18 @@ fn group(spec: &Value) -> Value {
 }
 
 #[test]
+fn topology_levels_without_a_topology_are_warned_about() {
+    let result = |spec: Value| validate_pod_group(&group(&spec), false);
+    let sub = json!({"name": "a", "minMember": 1, "topologyConstraint": {"preferredTopologyLevel": "rack"}});
+    let found = result(json!({"topologyConstraint": {"requiredTopologyLevel": "zone"}, "subGroups": [sub]}));
+    assert!(found.allowed());
+    let warning = |place: &str| format!("{place} names a level but no topology and is ignored; name a Topology");
+    assert_eq!(found.warnings, [warning("spec.topologyConstraint"), warning("spec.subGroups[0].topologyConstraint")]);
+    let named = json!({"topologyConstraint": {"topology": "dc", "requiredTopologyLevel": "zone"}});
+    assert_eq!(result(named), AdmissionResult::allow());
+}
+
+#[test]
 fn sub_groups_form_a_tree_with_minima_that_make_sense() {
     let cases = [
         json!({"minMember": 2}),
