@@ -1,6 +1,5 @@
 //! The loop: time jumps from event to event, and the scheduler runs a cycle once a second while anything changes.
 
-use kai_control::World;
 use kai_control::key::GroupKey;
 use kai_control::scheduler::record::{ActionRecord, CycleRecord};
 use kai_control::scheduler::{CycleProgress, CycleResult, Effect, Settings, cycle_with_progress};
@@ -179,8 +178,8 @@ impl Run {
         self.cluster.perform(&cycle)
     }
 
-    /// The next cycle is due when something has changed since the last, when that one acted, or when a time limit passes.
-    /// Otherwise it would decide the same, so it is skipped.
+    /// The next cycle is due when something has changed since the last, when that one acted, or when time alone may change a
+    /// decision. Otherwise it would decide the same, so it is skipped.
     fn plan_next_cycle(&mut self) {
         let now = self.cluster.now;
         let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
@@ -191,7 +190,7 @@ impl Run {
             });
         if self.cluster.store.version() != self.seen || acted {
             self.cluster.events.add_cycle(soon);
-        } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {
+        } else if let Some(at) = self.last.next_change_at {
             self.cluster.events.add_cycle(next_tick(self.start, PERIOD, at.max(soon)));
         }
         // While workloads are pending, new usage data may change the decision.
@@ -199,43 +198,6 @@ impl Run {
             self.cluster.events.add_cycle(next_tick(self.start, PERIOD, usage.next_fetch().max(soon)));
         }
     }
-}
-
-/// The next time at which a rule about time changes its answer: a grace period, a delay or a minimum runtime ends.
-pub(crate) fn next_deadline(world: &World, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
-    let mut runtimes: Vec<Span> = Vec::new();
-    if let Some(rule) = &settings.policy.min_runtime {
-        runtimes.extend([rule.preempt_default, rule.reclaim_default]);
-    }
-    for queue in world.queues.values() {
-        runtimes.extend(queue.preempt_min_runtime);
-        runtimes.extend(queue.reclaim_min_runtime);
-    }
-    runtimes.retain(|runtime| runtime.0 > 0);
-    runtimes.sort();
-    runtimes.dedup();
-    let mut earliest: Option<Timestamp> = None;
-    let mut consider = |at: Timestamp| {
-        if at > now && earliest.is_none_or(|known| at < known) {
-            earliest = Some(at);
-        }
-    };
-    for group in world.pod_groups.values() {
-        let grace = group.staleness_grace.unwrap_or(settings.policy.staleness_grace);
-        if let (Some(since), Some(grace)) = (group.stale_since, grace) {
-            consider(since.plus(grace));
-        }
-        if group.preemption_delay.0 > 0 {
-            consider(group.last_eviction.unwrap_or(group.created).max(group.created).plus(group.preemption_delay));
-        }
-        if let Some(started) = group.last_start {
-            for runtime in &runtimes {
-                consider(started.plus(*runtime));
-            }
-        }
-    }
-    // Rules speak of "more than", and a cycle on the very moment may still see "not more".
-    earliest.map(|at| at.plus(Span(1)))
 }
 
 /// Virtual time zero: a fixed day, or later if the manifests remember a later one, so that nothing in a cluster is

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
+use super::record::{ActionRecord, CycleHistory, CycleRecord};
 use super::{CycleProgress, CycleResult, Event, InvolvedObject, Scheduler, Settings, Usage, Write, WritePlanner};
 use crate::controller::{
     ApiCall, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec, WorkItem,
@@ -37,6 +38,10 @@ pub struct SchedulerController {
     usage: Usage,
     period: Span,
     last: CycleResult,
+    /// Cycles so far.
+    cycles: u64,
+    /// Records of the last cycles.
+    history: CycleHistory,
     /// When the last cycle began or was found unnecessary, by the steady clock.
     started: Option<Timestamp>,
     /// CPU time of the last cycle.
@@ -55,6 +60,8 @@ impl SchedulerController {
             usage: Usage::default(),
             period,
             last: CycleResult::default(),
+            cycles: 0,
+            history: CycleHistory::default(),
             started: None,
             cpu_time: Span(0),
             dirty: true,
@@ -71,6 +78,11 @@ impl SchedulerController {
 
     pub fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    /// Records of the last cycles.
+    pub fn history(&self) -> &CycleHistory {
+        &self.history
     }
 
     /// Whether there was a cycle already.
@@ -92,14 +104,20 @@ impl SchedulerController {
         self.cpu_time = cpu_time;
     }
 
-    /// When the next cycle should begin, by the steady clock, while so many urgent writes are in flight. Nothing if it
-    /// would decide the same as the last one.
+    /// When the next cycle should begin, by the steady clock, while so many urgent writes are in flight: soon after a change;
+    /// without one, when the period ends or as soon as time alone may change a decision. `None` if it would decide the same
+    /// as the last one.
     pub fn next_cycle(&self, now: Clock, urgent_in_flight: usize) -> Option<Timestamp> {
         let Some(started) = self.started else { return Some(now.steady) };
         let debounce = if urgent_in_flight < HIGH_LOAD { DEBOUNCE } else { DEBOUNCE_UNDER_LOAD };
         let pause = Span(self.cpu_time.0.saturating_mul(CPU_SHARE_DIVISOR)).max(debounce).min(self.period);
-        let wait = if self.dirty { pause } else { self.period };
-        self.needs_cycle().then(|| started.plus(wait))
+        let earliest = started.plus(pause);
+        if self.dirty {
+            return Some(earliest);
+        }
+        let change = self.last.next_change_at.map(|at| now.steady.plus(at.since(now.wall)).max(earliest));
+        let period = self.needs_cycle().then(|| started.plus(self.period));
+        period.into_iter().chain(change).min()
     }
 
     /// Whether another cycle may decide something else than the last one, if only because time has passed.
@@ -107,18 +125,28 @@ impl SchedulerController {
         self.dirty
             || !self.last.effects.is_empty()
             || !self.last.pending.is_empty()
+            || self.last.next_change_at.is_some()
             || !self.cache.is_empty()
-            || self.cache.world().pod_groups.values().any(|group| group.stale_since.is_some())
     }
 
-    /// Decides, and says how far it is. A panic leaves everything as before: the next cycle starts from what is known
-    /// then.
-    pub fn decide(&mut self, now: Clock, passed: impl FnMut(CycleProgress)) -> CycleResult {
+    /// Runs a cycle, reports progress to `passed`, and records it. After a panic the next cycle decides anew.
+    pub fn decide(&mut self, now: Clock, mut passed: impl FnMut(CycleProgress)) -> CycleResult {
         self.started = Some(now.steady);
         // Until the cycle has ended well.
         self.dirty = true;
         self.cache.expire(now.wall, ASSUME_TTL);
-        self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, passed)
+        let mut statistics = Vec::new();
+        let cycle = self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, |progress| {
+            if let CycleProgress::ActionDone(action, stats) = progress {
+                statistics.push(ActionRecord::new(action, stats));
+            }
+            passed(progress);
+        });
+        self.cycles += 1;
+        let seen = (self.cache.world(), self.scheduler.settings(), &self.usage);
+        let record = CycleRecord::new(self.cycles, now.wall, seen, &cycle, statistics);
+        self.history.add(record.with_changes(self.scheduler.changes().cloned()));
+        cycle
     }
 
     /// What is to be written of a cycle, which counts as written from now on.
@@ -273,6 +301,8 @@ fn request_key(request: &kai_api::BindRequest) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::PodGroup;
+    use crate::scheduler::test_cluster::{NOW, objects};
 
     fn at(milliseconds: i64) -> Clock {
         let time = Timestamp(milliseconds * 1_000);
@@ -291,6 +321,86 @@ mod tests {
         assert_eq!([waits(5, true, 0), waits(30, true, 0), waits(400, true, 0)], [Some(100), Some(600), Some(2000)]);
         assert_eq!([waits(5, true, HIGH_LOAD), waits(80, true, HIGH_LOAD)], [Some(1000), Some(1600)]);
         assert_eq!(waits(5, false, 0), None, "nothing is pending");
+    }
+
+    /// A controller after its first cycle, at steady time 0, with a period of ten minutes.
+    fn after_first_cycle(text: &str, mut settings: Settings, change: impl Fn(&mut PodGroup)) -> SchedulerController {
+        let minute = Span::seconds(60);
+        settings.policy.staleness_grace = Some(minute);
+        settings.policy.min_runtime.as_mut().expect("on by default").preempt_default = minute;
+        let mut controller = SchedulerController::new(settings, Span::seconds(600));
+        for mut object in objects(text) {
+            if let Object::PodGroup(group) = &mut object {
+                change(group);
+            }
+            controller.cache.on_apply(object);
+        }
+        controller.poll(after(0));
+        controller
+    }
+
+    /// So many microseconds after the first cycle.
+    fn after(micros: i64) -> Clock {
+        Clock { wall: NOW.plus(Span(micros)), steady: Timestamp(micros) }
+    }
+
+    /// The only cycle of the first ten minutes is at this time, and evicts so many pods.
+    fn expect_cycle(mut controller: SchedulerController, micros: i64, evicted: usize) {
+        let cycles = |controller: &SchedulerController| controller.history().list().last().map(|cycle| cycle.cycle);
+        for at in [1, micros / 2, micros - 1] {
+            assert_eq!(controller.next_poll(after(at)), Some(Timestamp(micros)));
+            controller.poll(after(at));
+            assert_eq!(cycles(&controller), Some(1), "at {at}");
+        }
+        controller.poll(after(micros));
+        assert_eq!(cycles(&controller), Some(2));
+        assert_eq!(controller.history().list().last().map(|cycle| cycle.evicted), Some(evicted));
+    }
+
+    #[test]
+    fn a_cycle_starts_when_a_minimum_runtime_ends() {
+        let text = "node a gpu=1
+            queue team
+            class low value=1
+            class high value=2
+            job old queue=team priority=low gpu=1 on=a
+            job new queue=team priority=high gpu=1";
+        let started = |group: &mut PodGroup| {
+            group.last_start = (group.key.name == "old").then(|| Timestamp(NOW.0 - 10_000_000));
+        };
+        expect_cycle(after_first_cycle(text, Settings::default(), started), 50_000_000, 1);
+    }
+
+    #[test]
+    fn a_cycle_starts_when_the_grace_of_a_stale_gang_ends() {
+        let text = "node a gpu=1
+            queue team
+            job gang queue=team min=2 gpu=1 on=a";
+        let stale = |group: &mut PodGroup| {
+            group.last_start = Some(Timestamp(NOW.0 - 60_000_000));
+            group.stale_since = Some(Timestamp(NOW.0 - 10_000_000));
+        };
+        expect_cycle(after_first_cycle(text, Settings::default(), stale), 50_000_000, 1);
+    }
+
+    #[test]
+    fn a_cycle_starts_when_a_terminating_pod_counts_as_stuck() {
+        let text = "node a gpu=1
+            queue team
+            job old queue=team gpu=1 on=a ending";
+        let started = |group: &mut PodGroup| group.last_start = Some(NOW);
+        let controller = after_first_cycle(text, Settings::default(), started);
+        expect_cycle(controller, 120_000_001, 0);
+    }
+
+    #[test]
+    fn without_a_time_to_wait_for_there_is_no_cycle() {
+        let text = "node a gpu=1
+            queue team
+            job old queue=team gpu=1 on=a";
+        let started = |group: &mut PodGroup| group.last_start = Some(NOW);
+        let controller = after_first_cycle(text, Settings::default(), started);
+        assert_eq!(controller.next_poll(after(1)), None);
     }
 
     #[test]

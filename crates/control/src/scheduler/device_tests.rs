@@ -4,8 +4,9 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::effect::{CycleResult, Effect};
-use super::settings::{NumaSettings, Settings, Usage};
+use super::settings::{NumaSettings, Settings};
 use super::test_cluster::{NOW, render, world};
+use super::usage::Usage;
 use crate::kinds::Object;
 use crate::world::World;
 

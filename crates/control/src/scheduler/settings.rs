@@ -1,6 +1,6 @@
 //! What the scheduler is told at start, other than the engine's policy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kai_api::keys::{label, name, node_label};
 use kai_engine::policy::Policy;
@@ -86,10 +86,4 @@ impl Default for Settings {
             batch_binds: 16,
         }
     }
-}
-
-/// Past usage of queues, as a share of the cluster in millionths: CPU, memory, GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub queues: BTreeMap<String, [i64; 3]>,
 }

@@ -20,7 +20,8 @@ use kai_engine::units::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::effect::{CycleResult, Effect, Explanation, GpuGroup};
-use super::settings::{Settings, Usage};
+use super::settings::Settings;
+use super::usage::Usage;
 use crate::kinds::Object;
 use crate::world::World;
 

@@ -4,8 +4,9 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::settings::{Settings, Usage};
+use super::settings::Settings;
 use super::test_cluster::{NOW, objects, render, run_and_render, world};
+use super::usage::Usage;
 use crate::kinds::Object;
 use crate::world::World;
 

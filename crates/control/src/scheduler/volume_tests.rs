@@ -3,8 +3,9 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::settings::{Settings, Usage};
+use super::settings::Settings;
 use super::test_cluster::{NOW, render, world};
+use super::usage::Usage;
 use crate::kinds::Object;
 
 const DRIVER: &str = "csi.example.com";

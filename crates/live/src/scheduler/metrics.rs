@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use kai_control::key::GroupKey;
-use kai_control::scheduler::record::ActionRecord;
 use kai_control::scheduler::{CycleResult, Effect, QueueView, Settings, Usage, action_name};
 use kai_control::world::World;
 use kai_engine::CycleProgress;
@@ -70,15 +69,6 @@ impl Stopwatch {
 
     pub(super) fn pass(&mut self, moment: CycleProgress) {
         self.passed.push((moment, self.started.elapsed()));
-    }
-
-    /// What the actions so far have done, in order.
-    pub(super) fn statistics(&self) -> Vec<ActionRecord> {
-        let done = self.passed.iter().filter_map(|(moment, _)| match moment {
-            CycleProgress::ActionDone(action, stats) => Some(ActionRecord::new(*action, *stats)),
-            CycleProgress::SessionOpened => None,
-        });
-        done.collect()
     }
 
     pub(crate) fn milliseconds(&self) -> f64 {
@@ -200,9 +190,9 @@ impl Metrics {
                     let waited = world.pods.get(pod).map_or(0, |pod| now.since(pod.created).0.max(0));
                     self.scheduling_latency.observe(waited as f64 / 1000.0);
                 }
-                Effect::Evict { job, action, beneficiary, .. } => {
+                Effect::Evict { job, action, preemptor, .. } => {
                     self.evictions.inc();
-                    scheduled.extend(beneficiary.iter().map(|winner| (action_name(*action), winner)));
+                    scheduled.extend(preemptor.iter().map(|preemptor| (action_name(*action), preemptor)));
                     let labels = evicted(world, settings, job, action_name(*action));
                     self.evicted_pods.get_or_create(&labels).inc();
                     self.evicted.entry(job.clone()).or_default().insert(labels);

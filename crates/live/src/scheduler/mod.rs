@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kai_control::controller::{Clock, Controller, Output, Skipped, WatchSpec, WorkResult};
 use kai_control::grouper::PlannedWrite;
-use kai_control::scheduler::record::{CycleHistory, CycleRecord};
+use kai_control::scheduler::record::CycleHistory;
 use kai_control::scheduler::{CycleResult, Problem, SchedulerController, Settings};
 use kai_control::{Key, Kind};
 use kai_engine::units::{Span, Timestamp};
@@ -54,7 +54,6 @@ pub(crate) async fn run(
     let SchedulerOptions { settings, period, evict_by_delete, writers, election, snapshots } = options;
     let usage = UsageFetcher::start(settings.usage.clone(), metrics.usage_query_latency.clone())?;
     let mut beside = tokio::task::JoinSet::new();
-    // Without the server, the records would have no reader.
     let history = snapshots.as_ref().map(|_| Arc::new(Mutex::new(CycleHistory::default())));
     if let (Some(snapshots), Some(history)) = (snapshots, history.clone()) {
         let (client, stop) = (context.client.clone(), context.stop.clone());
@@ -81,10 +80,8 @@ struct MeteredScheduler {
     /// When to look again even if nothing changes: usage may have.
     recheck: Timestamp,
     /// Problems of objects, to log each of them once.
-    logged_problems: BTreeSet<String>,
-    /// Cycles so far.
-    cycles: u64,
-    /// Records of the last cycles, if they are served.
+    logged_problems: BTreeSet<Problem>,
+    /// Where the plugin server reads the records of the last cycles, if it runs.
     history: Option<Arc<Mutex<CycleHistory>>>,
 }
 
@@ -99,7 +96,6 @@ impl MeteredScheduler {
             period,
             recheck: Timestamp(0),
             logged_problems: BTreeSet::new(),
-            cycles: 0,
             history: None,
         }
     }
@@ -122,12 +118,9 @@ impl MeteredScheduler {
             waiting = cycle.pending.len(),
             "cycle"
         );
-        self.cycles += 1;
         if let Some(history) = &self.history {
-            let seen = (self.inner.world(), self.inner.settings(), self.inner.usage());
-            let record = CycleRecord::new(self.cycles, now.wall, seen, &cycle, watch.statistics());
             // A reader that panicked has changed nothing.
-            history.lock().unwrap_or_else(PoisonError::into_inner).add(record);
+            history.lock().unwrap_or_else(PoisonError::into_inner).clone_from(self.inner.history());
         }
         self.log_new_problems(&cycle);
         let seen = (self.inner.world(), self.inner.settings());
@@ -139,10 +132,9 @@ impl MeteredScheduler {
     }
 
     fn log_new_problems(&mut self, cycle: &CycleResult) {
-        let line = |problem: &Problem| format!("{}: {}", problem.object, problem.reason.explain().message);
-        let problems: BTreeSet<String> = cycle.problems.iter().map(line).collect();
+        let problems: BTreeSet<Problem> = cycle.problems.iter().cloned().collect();
         for problem in problems.difference(&self.logged_problems) {
-            tracing::warn!(problem, "object cannot be used as written");
+            tracing::warn!(%problem, "object cannot be used as written");
         }
         self.logged_problems = problems;
     }

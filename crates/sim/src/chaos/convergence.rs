@@ -206,7 +206,7 @@ fn explanations(rest: &ConvergedState<'_>) -> Vec<String> {
     // Gangs that lack pods altogether are told by an event only.
     let unready = |group: &GroupKey| {
         let reasons = rest.cycle.pending.iter().filter(|job| job.job == *group).flat_map(|job| &job.reasons);
-        reasons.into_iter().any(|reason| reason.code() == reason::NOT_READY)
+        reasons.into_iter().any(|reason| reason.reason() == reason::NOT_READY)
     };
     let told = |pod: &Pod| {
         if pod.group().is_some_and(|group| unready(&group)) {

@@ -51,11 +51,11 @@ impl CycleHistory {
         let mut winners: BTreeSet<&GroupKey> = BTreeSet::new();
         let mut moved_now: BTreeMap<Id, usize> = BTreeMap::new();
         for effect in effects {
-            let Effect::Evict { job, action, beneficiary, .. } = effect else { continue };
+            let Effect::Evict { job, action, preemptor, .. } = effect else { continue };
             self.evictions += 1;
             let victim = (seen.workload_of)(job);
-            winners.extend(beneficiary);
-            match (action, beneficiary) {
+            winners.extend(preemptor);
+            match (action, preemptor) {
                 (Action::Consolidate, _) => *moved_now.entry(victim).or_default() += 1,
                 (_, Some(winner)) => {
                     self.moved.remove(&victim);

@@ -21,7 +21,7 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for eviction in observation.evictions() {
         let pod = eviction.pod;
-        match eviction.beneficiary {
+        match eviction.preemptor {
             None => wrong.push(format!("pod {pod} was evicted for nobody")),
             Some(job) if !served.contains(job) => {
                 wrong.push(format!("pod {pod} was evicted for {job}, which gets no place"));

@@ -50,7 +50,7 @@ struct Eviction<'a> {
     pod: &'a PodKey,
     job: &'a GroupKey,
     action: Action,
-    beneficiary: Option<&'a GroupKey>,
+    preemptor: Option<&'a GroupKey>,
 }
 
 /// Finds what is wrong, in words.
@@ -65,7 +65,7 @@ const CHECKERS: [(&str, Checker); 13] = [
     ("no queue exceeds its limit", limits::check),
     ("anti-affinity is respected", anti_affinity::check),
     ("no node is over-committed", nodes::check),
-    ("evictions have a beneficiary", eviction_purpose::check),
+    ("evictions have a preemptor", eviction_purpose::check),
     ("non-preemptible workloads stay within quota", quotas::check),
     ("non-preemptible workloads are not evicted", preemptibility::check),
     ("pods have their volumes", volumes::check),
@@ -116,8 +116,8 @@ impl<'a> CycleObservation<'a> {
     fn evictions(&self) -> impl Iterator<Item = Eviction<'a>> {
         self.cycle.effects.iter().filter_map(|effect| match effect {
             Effect::Evict { action: Action::EvictStale, .. } => None,
-            Effect::Evict { pod, job, action, beneficiary, .. } => {
-                Some(Eviction { pod, job, action: *action, beneficiary: beneficiary.as_ref() })
+            Effect::Evict { pod, job, action, preemptor, .. } => {
+                Some(Eviction { pod, job, action: *action, preemptor: preemptor.as_ref() })
             }
             _ => None,
         })

@@ -120,8 +120,8 @@ pub(super) fn eviction(name: &str, group: &str, action: Action, for_whom: Option
         job: GroupKey::new("t", group),
         node: Some("n".to_owned()),
         action,
-        beneficiary: for_whom.map(|group| GroupKey::new("t", group)),
-        batch: 1,
+        preemptor: for_whom.map(|group| GroupKey::new("t", group)),
+        gang_size: 1,
         why: EvictionReason::Other { preemptor: None },
     }
 }
@@ -334,15 +334,13 @@ fn evicted_for_nobody_and_for_one_that_gets_nothing() {
     let mut case = case(1);
     case.group("next", &json!({"minMember": 2}));
     case.evicted("a", Action::Preempt, None);
-    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for nobody"]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was evicted for nobody"]);
     case.cycle.effects.clear();
     case.evicted("a", Action::Preempt, Some("next"));
-    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for t/next, which gets no place"]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was evicted for t/next, which gets no place"]);
     case.waiting("b", "next", 1);
     case.pipelined("b", "next");
-    case.check(&expect![
-        "evictions have a beneficiary: pod t/a was evicted for t/next, which gets too little to start"
-    ]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was evicted for t/next, which gets too little to start"]);
     case.waiting("c", "next", 1);
     case.pipelined("c", "next");
     case.check(&expect!["fine"]);
@@ -355,7 +353,7 @@ fn moved_to_nowhere() {
     case.waiting("b", "next", 1);
     case.pipelined("b", "next");
     case.evicted("a", Action::Consolidate, Some("next"));
-    case.check(&expect!["evictions have a beneficiary: pod t/a was moved, but to nowhere"]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was moved, but to nowhere"]);
     case.pipelined("a", "g");
     case.check(&expect!["fine"]);
 }

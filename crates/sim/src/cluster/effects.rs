@@ -174,7 +174,7 @@ impl Cluster {
                 // Replicas of a Deployment are jobs of their own, but one is enough to tell.
                 continue;
             }
-            let dedup_key: Vec<&str> = pending.reasons.iter().map(PendingReason::code).collect();
+            let dedup_key: Vec<&str> = pending.reasons.iter().map(PendingReason::reason).collect();
             let dedup_key = dedup_key.join(" ");
             if self.journal.has_changed(Event::Wait, &id, &dedup_key) {
                 // The first obstacle is the one that was met first; the report at the end has all of them.

@@ -381,8 +381,8 @@ mod tests {
             job: Key::new("n", "g"),
             node: None,
             action: Action::Reclaim,
-            beneficiary: None,
-            batch: 1,
+            preemptor: None,
+            gang_size: 1,
             why: EvictionReason::Other { preemptor: None },
         }
     }

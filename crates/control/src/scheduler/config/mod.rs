@@ -23,6 +23,8 @@ mod placement;
 mod plugins;
 mod usage;
 
+pub(super) use plugins::generator_name;
+
 use kai_engine::policy::{Action, Depth, Policy};
 use serde_json::Value;
 

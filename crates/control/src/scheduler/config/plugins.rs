@@ -15,6 +15,17 @@ use crate::objects::Malformed;
 use crate::objects::field_reader::FieldReader;
 use crate::scheduler::settings::{NumaSettings, Settings, TaskOrder};
 
+const MULTI_NODE_GANG: &str = "sg-multinodegang";
+const NODE_LOCAL_GREEDY: &str = "sg-nodelocalgreedy";
+
+/// The plugin that switches a generator of victim scenarios on.
+pub(in crate::scheduler) fn generator_name(generator: Generator) -> &'static str {
+    match generator {
+        Generator::NodeLocalGreedy => NODE_LOCAL_GREEDY,
+        Generator::MultiNodeGang => MULTI_NODE_GANG,
+    }
+}
+
 type Switch = fn(&mut Settings, &mut Arguments<'_>);
 
 /// Plugins by the names that users write.
@@ -37,8 +48,8 @@ const TABLE: [(&str, Switch); 24] = [
     ("ray", |settings, _| settings.task_order.ray = true),
     ("reflectjoborder", |_, _| ()),
     ("resourcetype", |settings, _| settings.policy.scores.resource_type = true),
-    ("sg-multinodegang", |settings, _| settings.policy.generators.push(Generator::MultiNodeGang)),
-    ("sg-nodelocalgreedy", |settings, _| settings.policy.generators.push(Generator::NodeLocalGreedy)),
+    (MULTI_NODE_GANG, |settings, _| settings.policy.generators.push(Generator::MultiNodeGang)),
+    (NODE_LOCAL_GREEDY, |settings, _| settings.policy.generators.push(Generator::NodeLocalGreedy)),
     ("snapshot", |_, _| ()),
     // Sub-groups always have an order: without one, equal clusters would give unequal results.
     ("subgrouporder", |_, _| ()),

@@ -61,8 +61,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::kinds::Object;
-    use crate::scheduler::settings::{Settings, Usage};
+    use crate::scheduler::settings::Settings;
     use crate::scheduler::test_cluster::{NOW, render, run_and_render, world};
+    use crate::scheduler::usage::Usage;
 
     fn check(text: &str, want: &Expect) {
         want.assert_eq(&run_and_render(text, &Settings::default()));

@@ -13,10 +13,11 @@ use kai_engine::units::{Span, Timestamp};
 
 use super::claims::Devices;
 use super::classes::{ClaimRule, ClassTable, Classes};
+use super::columns::ExtraColumn;
 use super::inter_pod::InterPodIndex;
 use super::numa::Zones;
 use super::pod_partition::{Charge, JobPod, JobPods, PodPartition};
-use super::shapes::{ExtraColumn, Shapes};
+use super::shapes::Shapes;
 use super::signatures::{LastPodMemo, Signatures};
 use super::status::is_placed;
 use super::sub_group_tree::{InnerGroup, TreeChild};

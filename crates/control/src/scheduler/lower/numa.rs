@@ -12,9 +12,9 @@ use kai_engine::snapshot::{
     ZoneAllocation,
 };
 
+use super::columns::{ExtraColumn, FIXED_NAMES, vector};
 use super::nodes::ShardNodes;
 use super::pod_partition::{JobPod, PodPartition};
-use super::shapes::{ExtraColumn, vector};
 use super::status;
 use crate::objects::{BindRequest, NumaPolicy, NumaScope as Scope, Pod, Request, Resources, ZoneAmount};
 use crate::scheduler::settings::{NumaSettings, Settings};
@@ -208,7 +208,7 @@ fn aligned(
     for (index, column) in columns.iter().enumerate() {
         let device = column.name.contains('/') || guaranteed && column.name.starts_with("hugepages-");
         if device && counts(column.name) {
-            add(super::shapes::FIXED_NAMES.len() + index);
+            add(FIXED_NAMES.len() + index);
         }
     }
     need

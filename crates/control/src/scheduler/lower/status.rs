@@ -22,6 +22,13 @@ pub(super) fn of(pod: &Pod, being_bound: bool, stuck_after: Span, now: Timestamp
     })
 }
 
+/// When the status changes though nothing happens: a terminating pod counts as stuck from then on.
+pub(super) fn next_change_at(pod: &Pod, stuck_after: Span, now: Timestamp) -> Option<Timestamp> {
+    let due = pod.deletion.filter(|_| pod.phase == Phase::Running)?;
+    // More than the threshold, in a clock of microseconds.
+    Some(due.plus(stuck_after).plus(Span(1))).filter(|change| *change > now)
+}
+
 /// Whether a pod of this status takes up room on its node.
 pub(super) fn holds_room(status: Status) -> bool {
     is_placed(status) || matches!(status, Status::Releasing | Status::StuckInReleasing)
@@ -62,5 +69,18 @@ mod tests {
         assert_eq!(status("Succeeded", &none, &placed, false), Some(Status::Succeeded));
         assert_eq!(status("Unknown", &none, &placed, false), Some(Status::FailedOrUnknown));
         assert_eq!(status("Failed", &none, &placed, false), None);
+    }
+
+    #[test]
+    fn a_terminating_pod_counts_as_stuck_from_the_next_change_on() {
+        let metadata = json!({"name": "a", "deletionTimestamp": "1970-01-01T00:16:00Z"});
+        let pod = |phase: &str| Pod::parse(&json!({"metadata": metadata, "status": {"phase": phase}})).unwrap();
+        let (running, after, now) = (pod("Running"), Span::seconds(120), Timestamp(1_000_000_000));
+        let change = next_change_at(&running, after, now).unwrap();
+        assert_eq!(change, Timestamp(1_080_000_001));
+        assert_eq!(of(&running, false, after, Timestamp(change.0 - 1)), Some(Status::Releasing));
+        assert_eq!(of(&running, false, after, change), Some(Status::StuckInReleasing));
+        assert_eq!(next_change_at(&running, after, change), None);
+        assert_eq!(next_change_at(&pod("Pending"), after, now), None);
     }
 }

@@ -14,16 +14,8 @@ use super::nodes;
 use crate::objects::{
     LabelSelector, NodeTerm, PersistentVolume, PersistentVolumeClaim, Pod, Prerequisites, StorageClass, VolumeMode,
 };
-use crate::scheduler::reasons::collect::volumes::{claims, missing, volume_of, waits_for};
+use crate::scheduler::pod_volumes::{ZONE_LABELS, claims, missing, volume_of, waits_for, zones_of};
 use crate::world::World;
-
-/// Node labels that say where a volume is. Those of the first pair are called like those of the second nowadays.
-const ZONE_LABELS: [&str; 4] = [
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-];
 
 /// Rules that volumes make about nodes: for each rule the nodes that fail it.
 pub(super) type Refusals = Vec<(NodeRule, FixedBitSet)>;
@@ -324,11 +316,6 @@ fn is_free(volume: &PersistentVolume) -> bool {
 
 fn reaches(volume: &PersistentVolume, facts: &nodes::Facts<'_>) -> bool {
     volume.reaches(&facts.node.name, &facts.node.labels)
-}
-
-/// Labels of a volume that say where it is.
-pub(crate) fn zones_of(labels: &BTreeMap<String, String>) -> impl Iterator<Item = (&'static str, &str)> {
-    ZONE_LABELS.into_iter().filter_map(|label| Some((label, labels.get(label)?.as_str())))
 }
 
 /// A node without any such label may be in every zone. A volume may be in several zones at once.

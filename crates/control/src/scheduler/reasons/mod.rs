@@ -3,7 +3,6 @@
 //!
 //! Unless said otherwise, amounts are milli-cores, bytes and millionths of a GPU.
 
-pub(in crate::scheduler) mod collect;
 mod decisions;
 mod nodes;
 mod objects;
@@ -98,7 +97,7 @@ pub enum PendingReason {
 
 impl PendingReason {
     /// The reason as KAI writes it in conditions and events.
-    pub fn code(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::Pipelined { .. } => reason::PIPELINED,
             Self::NotAttempted | Self::NoVictims { .. } => reason::UNSCHEDULABLE,

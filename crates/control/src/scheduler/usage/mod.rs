@@ -9,11 +9,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kai_engine::units::{ONE, ResourceQuantities, Span, Timestamp};
 
-use super::settings::Usage;
-
 pub mod prometheus;
 
 use prometheus::{Connection, Source};
+
+/// Past usage of queues, as a share of the cluster in millionths: CPU, memory, GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub queues: BTreeMap<String, [i64; 3]>,
+}
 
 /// How the past is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use kai_engine::units::{ONE, Span, Timestamp};
 use serde_json::Value;
 
-use super::super::settings::Usage;
-use super::UsageRule;
+use super::{Usage, UsageRule};
 
 /// Where Prometheus is, and what the metrics are called there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kai_engine::policy::Action;
-
 use super::{CycleWrites, WritePlanner};
 use crate::key::{GroupKey, PodKey};
-use crate::scheduler::reasons::EvictionReason;
 
 /// An event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,25 +62,4 @@ impl CycleWrites<'_> {
         let about = InvolvedObject::PodGroup(group.clone(), uid);
         self.events.push((Event { about, warning: false, reason, message, annotations }, self.debounced));
     }
-}
-
-/// Why a pod is evicted; begins as KAI's message.
-pub(super) fn eviction_message(
-    pod: &PodKey,
-    action: Action,
-    winner: Option<&GroupKey>,
-    why: &EvictionReason,
-) -> String {
-    let winner = winner.map_or_else(String::new, ToString::to_string);
-    let known = match action {
-        Action::Reclaim => format!("Pod {pod} was preempted by workload {winner}."),
-        Action::Preempt => format!("Pod {pod} was preempted by higher priority workload {winner}"),
-        Action::Consolidate => {
-            format!("Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure")
-        }
-        Action::EvictStale | Action::Allocate => {
-            format!("Workload doesn't meet the minimum required number of pods, evicting remaining pod: {pod}")
-        }
-    };
-    format!("{}: {why}", known.trim_end_matches('.'))
 }

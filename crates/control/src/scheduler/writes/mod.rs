@@ -20,9 +20,9 @@ use kai_engine::units::{Span, Timestamp};
 
 use self::batching::request_key;
 use self::conditions::{GroupPodStates, name_of};
-use self::events::eviction_message;
 use super::config::action_name;
 use super::effect::{CycleResult, Effect, QueueView};
+use super::explain::actions;
 use super::settings::Settings;
 use crate::key::{GroupKey, Key, PodKey};
 use crate::objects::field_reader::write_time;
@@ -195,21 +195,20 @@ impl CycleWrites<'_> {
                 self.bind(pod, node, *received, groups, extras);
             }
             Effect::Pipeline { pod, node, .. } => {
-                let message = format!("Pod {pod} was pipelined to node {node}");
-                self.pod_event(pod, false, reason::PIPELINED, message);
+                self.pod_event(pod, false, reason::PIPELINED, actions::pipelined(pod, node));
             }
-            Effect::Evict { pod, job, action, beneficiary, batch, why, .. } => {
-                let message = eviction_message(pod, *action, beneficiary.as_ref(), why);
+            Effect::Evict { pod, job, action, preemptor, gang_size, why, .. } => {
+                let message = actions::evicted(pod, *action, preemptor.as_ref(), why);
                 let uid = self.world.pods.get(pod).map_or_else(String::new, |pod| pod.uid.clone());
                 self.writes.push(Write::Evict { pod: pod.clone(), uid, message: message.clone() });
                 let mut annotations = BTreeMap::from([
-                    (eviction_event::NUM_EVICTED_PODS.to_owned(), batch.to_string()),
+                    (eviction_event::NUM_EVICTED_PODS.to_owned(), gang_size.to_string()),
                     (eviction_event::EVICTOR_ACTION_TYPE.to_owned(), action_name(*action).to_owned()),
                 ]);
-                if let Some(winner) = beneficiary {
-                    annotations.insert(eviction_event::EVICTOR_POD_GROUP_NAME.to_owned(), winner.name.clone());
+                if let Some(preemptor) = preemptor {
+                    annotations.insert(eviction_event::EVICTOR_POD_GROUP_NAME.to_owned(), preemptor.name.clone());
                     annotations
-                        .insert(eviction_event::EVICTOR_POD_GROUP_NAMESPACE.to_owned(), winner.namespace.clone());
+                        .insert(eviction_event::EVICTOR_POD_GROUP_NAMESPACE.to_owned(), preemptor.namespace.clone());
                 }
                 self.group_event(job, reason::EVICT, message, annotations);
             }

@@ -10,7 +10,7 @@ use super::queue_ref;
 use crate::devices::ClaimSource;
 use crate::key::{Key, PodKey};
 use crate::objects::resources::{ScalarUnit, scalar_unit};
-use crate::scheduler::lower::{CrowdName, Lowered};
+use crate::scheduler::lower::{Lowered, MatcherName};
 use crate::scheduler::reasons::{
     Amount, ClaimRefusal, GpuRequest, InterPodRule, NodeCount, NodeObstacle, NodeObstacles, NodeRule, OtherPods, Unit,
 };
@@ -135,7 +135,7 @@ fn inter_pod_rule(lowered: &Lowered<'_>, task: TaskId, obstacle: InterPodObstacl
     | InterPodObstacle::ExistingAntiAffinity(matcher)
     | InterPodObstacle::Skew(matcher)
     | InterPodObstacle::NoDomain(matcher)) = obstacle;
-    let CrowdName { key, selector, claim } = &lowered.names.matchers[matcher.index()];
+    let MatcherName { key, selector, claim } = &lowered.names.matchers[matcher.index()];
     let topology_key = (*key).to_owned();
     match obstacle {
         InterPodObstacle::NoMatchingPod(_) => InterPodRule::Affinity {

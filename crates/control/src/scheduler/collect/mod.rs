@@ -2,7 +2,7 @@
 
 mod nodes;
 mod searches;
-pub(in crate::scheduler) mod volumes;
+mod volumes;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use std::sync::Arc;
 use kai_engine::ids::{QueueId, ShapeId, TaskId};
 use kai_engine::outcome::{CapacityExceeded, DomainFit, ObstacleCounts, PodSetShortage, Reason};
 
-use super::{
+use super::lower::Lowered;
+use super::pod_volumes;
+use super::reasons::{
     DomainRoom, GangPlacement, MissingQueue, NodeObstacles, PendingReason, PodShortage, ProblemReason, QueueBound,
     QueueRef, SearchResult, Shared, TopologyFault, TopologyLevel,
 };
+use super::recent_cache::RecentCache;
 use crate::did_you_mean::closest_match;
 use crate::kinds::ObjectId;
 use crate::objects::{PodGroup, TopologyConstraint};
-use crate::scheduler::explain::cache::RecentCache;
-use crate::scheduler::lower::Lowered;
 use crate::world::World;
 
 /// Names what the reasons of a cycle's outcome are about. Equal searches and equal obstacles of nodes are shared, as far as
 /// jobs that have them come soon after each other.
-pub(in crate::scheduler) struct Collector<'a, 'w> {
+pub(super) struct Collector<'a, 'w> {
     world: &'w World,
     lowered: &'a Lowered<'w>,
     /// The most that any one node has, by column.
@@ -36,7 +37,7 @@ pub(in crate::scheduler) struct Collector<'a, 'w> {
 type NodeObstacleCache = RecentCache<(Arc<ObstacleCounts>, ShapeId), Shared<NodeObstacles>>;
 
 impl<'a, 'w> Collector<'a, 'w> {
-    pub(in crate::scheduler) fn new(world: &'w World, lowered: &'a Lowered<'w>) -> Self {
+    pub(super) fn new(world: &'w World, lowered: &'a Lowered<'w>) -> Self {
         Self {
             world,
             lowered,
@@ -47,7 +48,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Each reason once; all searches for victims are one reason, which comes last.
-    pub(in crate::scheduler) fn reasons(&self, group: &PodGroup, reasons: &[Reason]) -> Vec<PendingReason> {
+    pub(super) fn reasons(&self, group: &PodGroup, reasons: &[Reason]) -> Vec<PendingReason> {
         let mut named: Vec<PendingReason> = Vec::new();
         let searches = searches::collect(self.lowered, reasons, &mut self.searches.borrow_mut());
         let searches = searches.map(|searches| PendingReason::NoVictims { searches });
@@ -95,7 +96,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     ) -> PendingReason {
         let pod = self.lowered.names.tasks[task.index()];
         let object = self.world.pods.get(pod);
-        let missing = object.map_or_else(Vec::new, |object| volumes::missing(self.world, object));
+        let missing = object.map_or_else(Vec::new, |object| pod_volumes::missing(self.world, object));
         if !missing.is_empty() {
             return PendingReason::MissingObjects { pod: pod.clone(), missing };
         }
@@ -204,7 +205,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 }
 
-pub(in crate::scheduler) fn queue_ref(lowered: &Lowered<'_>, queue: QueueId) -> QueueRef {
+pub(super) fn queue_ref(lowered: &Lowered<'_>, queue: QueueId) -> QueueRef {
     let queue = lowered.names.queues[queue.index()];
     let (name, shown) = (queue.name(), queue.shown());
     QueueRef { name: name.to_owned(), display_name: (shown != name).then(|| shown.to_owned()) }

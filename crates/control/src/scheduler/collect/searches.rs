@@ -6,9 +6,9 @@ use kai_engine::policy::Action;
 
 use super::{bound, queue_ref};
 use crate::key::GroupKey;
-use crate::scheduler::explain::cache::RecentCache;
 use crate::scheduler::lower::Lowered;
 use crate::scheduler::reasons::{ProtectedJobs, Rejections, SearchResult, SearchStop, Shared};
+use crate::scheduler::recent_cache::RecentCache;
 
 /// All searches for victims; `None` if there was none. Jobs of a queue are often pending for the same reasons.
 pub(super) fn collect(

@@ -1,39 +1,39 @@
-//! Volumes, claims and config maps: what a pod lacks on every node, and how they explain that a node is refused.
+//! Volumes, claims and config maps of a pod: what it has, and what it lacks on every node.
 
-use kai_engine::outcome::{NodeObstacle, ObstacleCounts};
-use kai_engine::snapshot::NodeRule;
+use std::collections::BTreeMap;
 
+use super::reasons::{MissingObject, UnboundClaim};
 use crate::key::Key;
 use crate::objects::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
-use crate::scheduler::lower::zones_of;
-use crate::scheduler::reasons::{MissingObject, UnboundClaim, VolumeNote};
 use crate::world::World;
 
+/// Node labels that say where a volume is. Those of the first pair are called like those of the second nowadays.
+pub(super) const ZONE_LABELS: [&str; 4] = [
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
+
 /// The claims of a pod that exist.
-pub(in crate::scheduler) fn claims<'w>(
-    world: &'w World,
-    pod: &'w Pod,
-) -> impl Iterator<Item = &'w PersistentVolumeClaim> {
+pub(super) fn claims<'w>(world: &'w World, pod: &'w Pod) -> impl Iterator<Item = &'w PersistentVolumeClaim> {
     let names = pod.prerequisites.iter().flat_map(|prerequisites| prerequisites.all_claims());
     names.filter_map(|name| world.volume_claims.get(&Key::new(&*pod.key.namespace, name)))
 }
 
 /// The volume that a claim has.
-pub(in crate::scheduler) fn volume_of<'w>(
-    world: &'w World,
-    claim: &PersistentVolumeClaim,
-) -> Option<&'w PersistentVolume> {
+pub(super) fn volume_of<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w PersistentVolume> {
     world.volumes.get(claim.volume.as_ref()?).filter(|_| claim.bound)
 }
 
 /// The class of a claim that gets its volume when its pod has a node.
-pub(in crate::scheduler) fn waits_for<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w StorageClass> {
+pub(super) fn waits_for<'w>(world: &'w World, claim: &PersistentVolumeClaim) -> Option<&'w StorageClass> {
     let class = world.storage_classes.get(&claim.class);
     class.filter(|class| class.wait_for_first_consumer && claim.volume.is_none())
 }
 
 /// What the pod lacks on every node.
-pub(in crate::scheduler) fn missing(world: &World, pod: &Pod) -> Vec<MissingObject> {
+pub(super) fn missing(world: &World, pod: &Pod) -> Vec<MissingObject> {
     let Some(prerequisites) = pod.prerequisites.as_deref() else { return Vec::new() };
     let namespace = pod.key.namespace.as_str();
     let mut missing = Vec::new();
@@ -82,37 +82,7 @@ fn unusable(world: &World, claim: &PersistentVolumeClaim) -> Option<MissingObjec
     Some(MissingObject::ClaimUnbound { claim: key, cause })
 }
 
-/// How the claims of the pod explain the nodes that were refused.
-pub(super) fn notes(world: &World, pod: &Pod, obstacles: &ObstacleCounts) -> Vec<VolumeNote> {
-    let refused = |rule: NodeRule| obstacles.counts.iter().any(|(obstacle, _)| *obstacle == NodeObstacle::Rule(rule));
-    let (far, other_zone) = (refused(NodeRule::VolumeUnreachable), refused(NodeRule::VolumeZone));
-    let (none, full) = (refused(NodeRule::NoVolume), refused(NodeRule::StorageFull));
-    let mut notes = Vec::new();
-    for claim in claims(world, pod) {
-        let key = || claim.key.clone();
-        if let Some(PersistentVolume { name, nodes, labels, .. }) = volume_of(world, claim) {
-            if far && nodes.is_some() {
-                notes.push(VolumeNote::NodeAffinity { volume: name.clone(), claim: key() });
-            }
-            if other_zone && let Some((label, zone)) = zones_of(labels).next() {
-                let (label, zone) = (label.to_string(), zone.to_string());
-                notes.push(VolumeNote::Zone { volume: name.clone(), claim: key(), label, zone });
-            }
-        } else if let Some(class) = waits_for(world, claim) {
-            let name = || class.name.clone();
-            if full {
-                let driver = class.provisioner.clone();
-                notes.push(VolumeNote::Capacity { driver, claim: key(), class: name() });
-            }
-            match &claim.selected_node {
-                _ if !none => {}
-                Some(node) => notes.push(VolumeNote::Provisioning { claim: key(), node: node.clone() }),
-                None if class.provisions() => {
-                    notes.push(VolumeNote::AllowedTopologies { class: name(), claim: key() });
-                }
-                None => notes.push(VolumeNote::NoProvisioner { class: name(), claim: key() }),
-            }
-        }
-    }
-    notes
+/// Labels of a volume that say where it is.
+pub(super) fn zones_of(labels: &BTreeMap<String, String>) -> impl Iterator<Item = (&'static str, &str)> {
+    ZONE_LABELS.into_iter().filter_map(|label| Some((label, labels.get(label)?.as_str())))
 }
