@@ -94,7 +94,7 @@ fn what_is_missing_is_named_for_the_best_node() {
 }
 
 #[test]
-fn a_request_that_no_node_can_serve_is_told_so() {
+fn a_request_that_no_node_can_serve_is_reported() {
     check(
         "node a gpu=8
          queue team
@@ -195,7 +195,7 @@ fn the_rest_of_a_gang_does_not_wait_for_pods_that_are_done() {
 }
 
 #[test]
-fn room_that_is_being_freed_is_promised() {
+fn pods_are_pipelined_to_nodes_that_are_being_freed() {
     check(
         "node a gpu=2
          queue team
@@ -248,7 +248,7 @@ fn a_shard_sees_its_own_nodes_only() {
 }
 
 #[test]
-fn victims_are_told_for_whom_they_leave() {
+fn reasons_of_evictions_name_the_preemptor() {
     check(
         "node a gpu=4
          queue east quota=2
@@ -334,7 +334,7 @@ fn mig_profiles_are_resources() {
 }
 
 #[test]
-fn memory_that_no_device_has_is_told() {
+fn memory_that_no_device_has_is_reported() {
     check(
         "node a gpu=1 gpu-memory=16000
          node b gpu=1
@@ -362,7 +362,7 @@ fn bind_request(node: &str, uid: Option<&str>, status: &Value) -> Object {
 
 /// The answer to its bind was lost, so a request was made anew, before a watch showed that it is bound.
 #[test]
-fn a_bound_pod_shares_the_gpu_it_was_bound_with_whatever_a_request_says() {
+fn a_bound_pod_shares_the_gpu_it_was_bound_with_even_if_its_request_names_another() {
     let mut world = world(
         "node a gpu=2 gpu-memory=16000
          queue team
@@ -378,7 +378,7 @@ fn a_bound_pod_shares_the_gpu_it_was_bound_with_whatever_a_request_says() {
 }
 
 #[test]
-fn a_pod_under_way_holds_its_node_until_the_bind_is_given_up() {
+fn a_pod_that_is_being_bound_holds_its_node_until_the_bind_has_failed_for_good() {
     let check = |request: Object, want: &Expect| {
         let mut world = world(
             "node a gpu=2

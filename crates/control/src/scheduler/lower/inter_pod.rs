@@ -14,7 +14,7 @@ use kai_engine::builder::Builder;
 use kai_engine::ids::{PodMatcherId, TopologyKeyId};
 use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 
-use super::classes::{tolerated, wanted};
+use super::node_filters::{tolerated, wanted};
 use super::pod_partition::PodPartition;
 use super::{Names, nodes};
 use crate::key::{Key, PodKey};

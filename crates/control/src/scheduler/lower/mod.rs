@@ -9,12 +9,12 @@
 //! and reported.
 
 mod claims;
-mod classes;
 mod columns;
 mod incremental;
 mod inter_pod;
 mod jobs;
 mod name_index;
+mod node_filters;
 mod node_rows;
 mod nodes;
 mod numa;
@@ -138,11 +138,11 @@ pub(crate) fn lower_incremental(
     now: Timestamp,
 ) -> IncrementalSnapshot {
     let mut tables = Tables::default();
-    let (lowered, classes) = lower_into(world, settings, usage, now, &mut tables);
-    IncrementalSnapshot::from_full(lowered, tables, classes, world, settings)
+    let (lowered, node_filters) = lower_into(world, settings, usage, now, &mut tables);
+    IncrementalSnapshot::from_full(lowered, tables, node_filters, world, settings)
 }
 
-/// Makes the snapshot. Answers also with the number of each class in the tables.
+/// Makes the snapshot. Answers also with the number of each node filter in the tables.
 fn lower_into<'w>(
     world: &'w World,
     settings: &Settings,
@@ -205,7 +205,7 @@ fn lower_into<'w>(
         next_change_at: partition.next_change_at,
         devices,
     };
-    (lowered, added.classes)
+    (lowered, added.node_filters)
 }
 
 /// Whether an object with these labels belongs to the shard.

@@ -42,7 +42,7 @@ impl Kind {
 
 /// Pods with equal keys may run on the same nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct ClassKey<'w> {
+struct NodeFilterKey<'w> {
     kind: Kind,
     selector: &'w BTreeMap<String, String>,
     affinity: Option<&'w [NodeTerm]>,
@@ -61,15 +61,15 @@ pub(super) struct ClaimRule {
     pub(super) fault: Option<u32>,
 }
 
-/// Classes of all pods so far, kept as long as no node changes. They are numbered in the order in which they were met.
+/// Node filters of all pods so far, kept as long as no node changes. They are numbered in the order in which they were met.
 #[derive(Debug, Default)]
-pub(super) struct ClassTable {
+pub(super) struct NodeFilterTable {
     /// In order of keys.
     known: Vec<(OwnKey, u32)>,
     pub(super) rows: Vec<NodeFilter>,
 }
 
-/// A [`ClassKey`] that outlives its pod.
+/// A [`NodeFilterKey`] that outlives its pod.
 #[derive(Debug)]
 struct OwnKey {
     kind: Kind,
@@ -81,7 +81,7 @@ struct OwnKey {
 }
 
 impl OwnKey {
-    fn of(key: &ClassKey<'_>) -> Self {
+    fn of(key: &NodeFilterKey<'_>) -> Self {
         Self {
             kind: key.kind,
             selector: key.selector.clone(),
@@ -92,8 +92,8 @@ impl OwnKey {
         }
     }
 
-    fn borrowed(&self) -> ClassKey<'_> {
-        ClassKey {
+    fn borrowed(&self) -> NodeFilterKey<'_> {
+        NodeFilterKey {
             kind: self.kind,
             selector: &self.selector,
             affinity: self.affinity.as_deref(),
@@ -104,11 +104,11 @@ impl OwnKey {
     }
 }
 
-/// Classes of a snapshot.
-pub(super) struct Classes<'t, 'w> {
-    table: &'t mut ClassTable,
+/// Node filters of a snapshot.
+pub(super) struct NodeFilters<'t, 'w> {
+    table: &'t mut NodeFilterTable,
     /// The last one, since those who follow each other are often alike.
-    last: Option<(ClassKey<'w>, NodeFilterId)>,
+    last: Option<(NodeFilterKey<'w>, NodeFilterId)>,
     /// Ids by number in the table.
     ids: Vec<Option<NodeFilterId>>,
     /// Numbers in the table by id.
@@ -119,8 +119,8 @@ pub(super) struct Classes<'t, 'w> {
     restricted: bool,
 }
 
-impl<'t, 'w> Classes<'t, 'w> {
-    pub(super) fn new(table: &'t mut ClassTable, legacy_mig_nodes: FixedBitSet, restricted: bool) -> Self {
+impl<'t, 'w> NodeFilters<'t, 'w> {
+    pub(super) fn new(table: &'t mut NodeFilterTable, legacy_mig_nodes: FixedBitSet, restricted: bool) -> Self {
         Self { table, last: None, ids: Vec::new(), numbers: Vec::new(), legacy_mig_nodes, restricted }
     }
 
@@ -132,7 +132,7 @@ impl<'t, 'w> Classes<'t, 'w> {
         nodes: &ShardNodes<'_>,
         builder: &mut Builder,
     ) -> NodeFilterId {
-        let key = ClassKey {
+        let key = NodeFilterKey {
             kind: Kind::of(&pod.request, claim),
             selector: &pod.node_selector,
             affinity: pod.node_affinity.as_deref(),
@@ -148,9 +148,9 @@ impl<'t, 'w> Classes<'t, 'w> {
         let number = match self.table.known.binary_search_by(|(known, _)| known.borrowed().cmp(&key)) {
             Ok(at) => self.table.known[at].1,
             Err(at) => {
-                let class = self.classify_nodes(&key, &volumes.rules, nodes);
-                let number = u32::try_from(self.table.rows.len()).expect("classes are few");
-                self.table.rows.push(class);
+                let filter = self.classify_nodes(&key, &volumes.rules, nodes);
+                let number = u32::try_from(self.table.rows.len()).expect("node filters are few");
+                self.table.rows.push(filter);
                 self.table.known.insert(at, (OwnKey::of(&key), number));
                 number
             }
@@ -166,7 +166,7 @@ impl<'t, 'w> Classes<'t, 'w> {
     }
 
     /// Sorts all nodes by the first rule they fail.
-    fn classify_nodes(&self, key: &ClassKey<'_>, volumes: &Refusals, nodes: &ShardNodes<'_>) -> NodeFilter {
+    fn classify_nodes(&self, key: &NodeFilterKey<'_>, volumes: &Refusals, nodes: &ShardNodes<'_>) -> NodeFilter {
         let count = nodes.list.len();
         let mut feasible = FixedBitSet::with_capacity(count);
         let mut excluded: BTreeMap<NodeRule, FixedBitSet> = BTreeMap::new();
@@ -184,7 +184,7 @@ impl<'t, 'w> Classes<'t, 'w> {
 
     fn first_failed(
         &self,
-        key: &ClassKey<'_>,
+        key: &NodeFilterKey<'_>,
         volume_rule: Option<NodeRule>,
         facts: &Facts<'_>,
         legacy_mig: bool,
@@ -218,7 +218,7 @@ fn gpu_kind(kind: Kind, facts: &Facts<'_>, legacy_mig: bool) -> Option<NodeRule>
         (Kind::Mig, _) if legacy_mig => Some(NodeRule::LegacyMigNeighbour),
         (Kind::Mig | Kind::Fraction | Kind::GpuMemory, Mig::Single) => Some(NodeRule::MigSingle),
         (Kind::Fraction | Kind::GpuMemory, _) if facts.claimed_gpus > 0 => Some(NodeRule::SharingUnsupported),
-        // A plain request is served through a claim only where a device class says so.
+        // A plain request is served through a claim only where a device class allows it.
         (Kind::WholeGpu, _) if facts.claimed_gpus > 0 && facts.node.allocatable.gpus == 0 && !facts.gpus_backed => {
             Some(NodeRule::ClaimsOnly)
         }
@@ -280,10 +280,10 @@ mod tests {
         let nodes = nodes::select(&world, &settings);
         let pod = json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec});
         let pod = Pod::parse(&pod).unwrap();
-        let mut table = ClassTable::default();
-        let classes = Classes::new(&mut table, FixedBitSet::with_capacity(nodes.list.len()), restricted);
+        let mut table = NodeFilterTable::default();
+        let node_filters = NodeFilters::new(&mut table, FixedBitSet::with_capacity(nodes.list.len()), restricted);
         let claim = ClaimRule::default();
-        let key = ClassKey {
+        let key = NodeFilterKey {
             kind: Kind::of(&pod.request, claim),
             selector: &pod.node_selector,
             affinity: pod.node_affinity.as_deref(),
@@ -291,12 +291,12 @@ mod tests {
             claim,
             volumes: 0,
         };
-        let class = classes.classify_nodes(&key, &Refusals::new(), &nodes);
+        let filter = node_filters.classify_nodes(&key, &Refusals::new(), &nodes);
         let list = |set: &FixedBitSet| -> String {
             set.ones().map(|index| nodes.list[index].node.name.as_str()).collect::<Vec<_>>().join(" ")
         };
-        let mut lines = vec![format!("feasible: {}", list(&class.feasible))];
-        lines.extend(class.excluded.iter().map(|(rule, set)| format!("{rule:?}: {}", list(set))));
+        let mut lines = vec![format!("feasible: {}", list(&filter.feasible))];
+        lines.extend(filter.excluded.iter().map(|(rule, set)| format!("{rule:?}: {}", list(set))));
         want.assert_eq(&lines.join("\n"));
     }
 

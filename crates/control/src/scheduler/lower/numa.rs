@@ -79,15 +79,15 @@ pub(super) fn add<'w>(
     zones
 }
 
-/// Makes what is free what the object says, by charging the rest to nobody in particular.
+/// Sets free amounts to what the object reports; the difference is charged to no pod.
 fn trust(
     row: &mut NumaNode,
     topology: &crate::objects::NodeResourceTopology,
     columns: &[ExtraColumn<'_>],
     held: Vec<ZoneAllocation>,
 ) {
-    for (zone, said) in row.zones.iter_mut().zip(&topology.zones) {
-        let available = vector(&said.available, columns);
+    for (zone, reported) in row.zones.iter_mut().zip(&topology.zones) {
+        let available = vector(&reported.available, columns);
         zone.unmanaged_releasing.fill(0);
         for (column, taken) in zone.unmanaged_used.iter_mut().enumerate() {
             *taken = zone.allocatable[column] - available[column];
@@ -180,8 +180,8 @@ impl<'w> Zones<'w> {
     }
 }
 
-/// The part of a container's request that kubelets align: whole CPUs, memory and huge pages of guaranteed pods, and
-/// devices of everybody.
+/// The part of a container's request that kubelets align: devices, and of guaranteed pods also whole CPUs, memory and
+/// huge pages.
 fn aligned(
     resources: &Resources,
     guaranteed: bool,

@@ -222,7 +222,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let all = self.world.volumes.values();
         let all: Vec<&PersistentVolume> = all.filter(|volume| volume.class == class.name && is_free(volume)).collect();
         if !class.provisions() {
-            // Whoever wants less competes for the same volumes, and so does whoever wants the same.
+            // Claims that are smaller or equal compete for the same volumes.
             let mut kinds: Vec<u32> =
                 [all.as_slice(), ready].iter().map(|volumes| self.static_volumes(class, volumes, builder)).collect();
             kinds.dedup();
@@ -271,7 +271,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
         self.kind(key, stores, builder)
     }
 
-    /// Space that the driver tells of. Where it tells several amounts, nothing is known of their sum.
+    /// Capacity reported by the driver; unknown if several CSIStorageCapacity objects apply.
     fn reported_capacity(&mut self, class: &'w StorageClass, builder: &mut Builder) -> u32 {
         let key = (class.name.as_str(), Vec::new());
         if let Some(known) = self.kinds.get(&key) {
@@ -281,8 +281,8 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let mut stores = Vec::new();
         for facts in &self.nodes.list {
             let all = self.world.storage_capacities.values();
-            let mut told = all.filter(|capacity| capacity.concerns(&class.name, &facts.node.labels));
-            let only = told.next().filter(|_| told.next().is_none());
+            let mut capacities = all.filter(|capacity| capacity.concerns(&class.name, &facts.node.labels));
+            let only = capacities.next().filter(|_| capacities.next().is_none());
             let store = only.and_then(|capacity| Some((&capacity.key, capacity.bytes?)));
             stores.push(store.map(|(key, bytes)| *made.entry(key).or_insert_with(|| builder.store(bytes))));
         }
@@ -332,7 +332,7 @@ fn reports_capacity(world: &World, class: &StorageClass) -> bool {
     world.csi_drivers.get(&class.provisioner).is_some_and(|driver| driver.reports_capacity)
 }
 
-/// Whether the driver has the space, as far as it tells.
+/// Whether the driver has the space, as far as it reports any.
 fn has_room(
     world: &World,
     claim: &PersistentVolumeClaim,
@@ -341,6 +341,6 @@ fn has_room(
 ) -> bool {
     let Some(bytes) = claim.bytes.filter(|_| reports_capacity(world, class)) else { return true };
     let enough = |largest: i64| largest >= bytes;
-    let mut told = world.storage_capacities.values();
-    told.any(|capacity| capacity.concerns(&class.name, labels) && capacity.largest.is_some_and(enough))
+    let mut capacities = world.storage_capacities.values();
+    capacities.any(|capacity| capacity.concerns(&class.name, labels) && capacity.largest.is_some_and(enough))
 }

@@ -46,8 +46,8 @@ pub(crate) struct IncrementalSnapshot {
     tables: Tables,
     /// Of each node of the world.
     traits: Vec<Option<Traits>>,
-    /// Numbers in the tables, by class.
-    classes: Vec<u32>,
+    /// Numbers in the tables, by node filter.
+    node_filters: Vec<u32>,
     /// Numbers in the tables, by signature.
     signatures: Vec<u32>,
     jobs: Vec<Option<GroupKey>>,
@@ -85,7 +85,7 @@ impl IncrementalSnapshot {
     pub(super) fn from_full(
         lowered: Lowered<'_>,
         tables: Tables,
-        classes: Vec<u32>,
+        node_filters: Vec<u32>,
         world: &World,
         settings: &Settings,
     ) -> Self {
@@ -95,7 +95,7 @@ impl IncrementalSnapshot {
         let signatures = (0..=snapshot.jobs.iter().map(|job| job.signature).max().unwrap_or(0)).collect();
         let mut incremental = Self {
             traits: nodes::select(world, settings).traits(world),
-            classes,
+            node_filters,
             signatures,
             jobs: names.jobs.iter().map(|key| key.cloned()).collect(),
             pod_sets: texts(&names.pod_sets),
@@ -368,9 +368,14 @@ impl IncrementalSnapshot {
         let steps = self.steps(groups, &fresh_names.jobs);
         let old = std::mem::take(&mut self.snapshot);
         let shapes = ShapeNumbers::new(&old, &fresh);
-        let kept =
-            Source { rows: &old, shapes: shapes.of(&old), classes: &self.classes, signatures: Some(&self.signatures) };
-        let new = Source { rows: &fresh, shapes: shapes.of(&fresh), classes: &added.classes, signatures: None };
+        let kept = Source {
+            rows: &old,
+            shapes: shapes.of(&old),
+            node_filters: &self.node_filters,
+            signatures: Some(&self.signatures),
+        };
+        let new =
+            Source { rows: &fresh, shapes: shapes.of(&fresh), node_filters: &added.node_filters, signatures: None };
         let mut splicer = Splicer::new(&old, &fresh);
         let mut old_names = IdRows::new(Ids {
             jobs: std::mem::take(&mut self.jobs),
@@ -397,13 +402,13 @@ impl IncrementalSnapshot {
         }
         (self.jobs, self.pod_sets, self.tasks, self.faults) = (names.jobs, names.pod_sets, names.tasks, faults);
 
-        let Splicer { mut out, shapes: used_shapes, classes, signatures } = splicer;
+        let Splicer { mut out, shapes: used_shapes, node_filters, signatures } = splicer;
         out.shapes = shapes.in_order(&used_shapes.order);
         out.node_filters =
-            classes.order.iter().map(|number| self.tables.classes.rows[*number as usize].clone()).collect();
+            node_filters.order.iter().map(|number| self.tables.node_filters.rows[*number as usize].clone()).collect();
         out.queues = fresh.queues;
         self.snapshot = with_other_tables(out, old);
-        self.classes = classes.order;
+        self.node_filters = node_filters.order;
         self.signatures = [0].into_iter().chain(signatures.order).collect();
         if cfg!(debug_assertions) {
             kai_engine::builder::check(&self.snapshot);

@@ -94,8 +94,8 @@ pub(super) struct Source<'a> {
     pub(super) rows: &'a Snapshot,
     /// Numbers by shape.
     pub(super) shapes: Vec<u32>,
-    /// Numbers by class.
-    pub(super) classes: &'a [u32],
+    /// Numbers by node filter.
+    pub(super) node_filters: &'a [u32],
     /// Numbers by signature, unless signatures are numbers already.
     pub(super) signatures: Option<&'a [u32]>,
 }
@@ -207,7 +207,7 @@ impl Numbering {
 pub(super) struct Splicer {
     pub(super) out: Snapshot,
     pub(super) shapes: Numbering,
-    pub(super) classes: Numbering,
+    pub(super) node_filters: Numbering,
     pub(super) signatures: Numbering,
 }
 
@@ -221,8 +221,8 @@ impl Splicer {
             tasks: Vec::with_capacity(old.tasks.len() + fresh.tasks.len()),
             ..Snapshot::default()
         };
-        let (shapes, classes, signatures) = (Numbering::new(0), Numbering::new(0), Numbering::new(1));
-        Self { out, shapes, classes, signatures }
+        let (shapes, node_filters, signatures) = (Numbering::new(0), Numbering::new(0), Numbering::new(1));
+        Self { out, shapes, node_filters, signatures }
     }
 
     /// Copies neighbouring jobs with all that is theirs.
@@ -266,7 +266,7 @@ impl Splicer {
                 job: job_moved(task.job),
                 pod_set: PodSetId(task.pod_set.0.wrapping_add(set_shift)),
                 shape: ShapeId(self.shapes.id(source.shapes[task.shape.index()])),
-                node_filter: NodeFilterId(self.classes.id(source.classes[task.node_filter.index()])),
+                node_filter: NodeFilterId(self.node_filters.id(source.node_filters[task.node_filter.index()])),
                 // Without devices and ports there are no other tables that a pod points into.
                 ..task.clone()
             });

@@ -147,14 +147,14 @@ fn world() -> World {
 fn show(lowered: &Lowered<'_>) -> String {
     // Node sets print where they are, not what is in them.
     let set = |set: &FixedBitSet| set.ones().collect::<Vec<_>>();
-    let class = |class: &NodeFilter| {
-        let excluded: Vec<_> = class.excluded.iter().map(|(rule, nodes)| (*rule, set(nodes))).collect();
-        format!("{:?} {excluded:?}", set(&class.feasible))
+    let filter = |filter: &NodeFilter| {
+        let excluded: Vec<_> = filter.excluded.iter().map(|(rule, nodes)| (*rule, set(nodes))).collect();
+        format!("{:?} {excluded:?}", set(&filter.feasible))
     };
-    let classes: Vec<String> = lowered.snapshot.node_filters.iter().map(class).collect();
+    let node_filters: Vec<String> = lowered.snapshot.node_filters.iter().map(filter).collect();
     let rest = format!("{lowered:#?}");
     let rest: Vec<&str> = rest.lines().filter(|line| !line.contains("data: 0x")).collect();
-    format!("{classes:#?}\n{}", rest.join("\n"))
+    format!("{node_filters:#?}\n{}", rest.join("\n"))
 }
 
 proptest! {
@@ -197,12 +197,12 @@ fn a_pod_that_comes_starts_or_ends_is_spliced() {
     }
     world.take_changes();
     let mut memory = lower_incremental(&world, &settings, &usage, Timestamp(0));
-    let newcomer = json!({"metadata": metadata("p8"), "spec": {"schedulerName": "kai-scheduler"}});
-    let newcomer = Object::Pod(Box::new(Pod::parse(&newcomer).unwrap()));
+    let new_pod = json!({"metadata": metadata("p8"), "spec": {"schedulerName": "kai-scheduler"}});
+    let new_pod = Object::Pod(Box::new(Pod::parse(&new_pod).unwrap()));
     let request = json!({"metadata": metadata("r"), "spec": {"podName": "p3", "selectedNode": "n2"}});
     let request = Object::BindRequest(Box::new(BindRequest::parse(&request).unwrap()));
     let (ended, again) = (pod(2, "Succeeded", json!("n1")), pod(3, "Pending", Value::Null));
-    for change in [ended, again, request, newcomer, pod(8, "Pending", Value::Null), pod(9, "Pending", Value::Null)] {
+    for change in [ended, again, request, new_pod, pod(8, "Pending", Value::Null), pod(9, "Pending", Value::Null)] {
         world.apply(change);
         let changes = world.take_changes();
         memory = memory.try_update(&world, &settings, &usage, Timestamp(1), &changes).expect("spliced");
