@@ -1,4 +1,4 @@
-//! What the scheduler is told at start, other than the engine's policy.
+//! Flags and configuration of the scheduler: the engine's policy, and what lowering and writes go by.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::usage::UsageRule;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub policy: Policy,
-    /// Pods that name another scheduler only take up room.
+    /// Pods that name another scheduler only hold resources.
     pub scheduler_name: String,
     /// Label that assigns nodes, queues and pod groups to shards; empty is no sharding at all.
     pub node_pool_label_key: String,
@@ -33,18 +33,18 @@ pub struct Settings {
     pub task_order: TaskOrder,
     /// How past usage counts, if it does.
     pub usage: Option<UsageRule>,
-    /// NUMA zones are looked at, and how.
+    /// How NUMA zones are aligned, if they are.
     pub numa: Option<NumaSettings>,
-    /// So many binds of a cycle are asked for in one object; 0 is never.
+    /// From this many binds per namespace and cycle on, bind requests are batched into one object; 0 disables batching.
     pub batch_binds: usize,
 }
 
-/// How NUMA zones are looked at.
+/// How NUMA zones are aligned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaSettings {
     /// Resources that are not aligned.
     pub ignored: BTreeSet<String>,
-    /// Free is what zones have less what known pods hold; otherwise what the exporter says.
+    /// Free is what zones have less what known pods hold; otherwise what the exporter reports.
     pub reconstruct_available: bool,
 }
 

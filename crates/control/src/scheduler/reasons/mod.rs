@@ -1,7 +1,7 @@
 //! Why the scheduler did something, or nothing: data with names instead of ids. [`explain`](super::explain) makes
 //! sentences of it; nothing else does, and nothing reads them back.
 //!
-//! Unless said otherwise, amounts are milli-cores, bytes and millionths of a GPU.
+//! Unless a field names another unit, amounts are milli-cores, bytes and millionths of a GPU.
 
 mod decisions;
 mod nodes;
