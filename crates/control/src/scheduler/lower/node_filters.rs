@@ -107,7 +107,7 @@ impl OwnKey {
 /// Node filters of a snapshot.
 pub(super) struct NodeFilters<'t, 'w> {
     table: &'t mut NodeFilterTable,
-    /// The last one, since those who follow each other are often alike.
+    /// The last one: neighbouring pods are often alike.
     last: Option<(NodeFilterKey<'w>, NodeFilterId)>,
     /// Ids by number in the table.
     ids: Vec<Option<NodeFilterId>>,

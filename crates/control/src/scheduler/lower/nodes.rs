@@ -35,7 +35,7 @@ impl<'w> ShardNodes<'w> {
         self.lookup.find(name).map(NodeId::at)
     }
 
-    /// What is worth remembering as long as no node changes: for each node of the world, its traits if it is selected.
+    /// What holds as long as no node changes: for each node of the world, its traits if it is selected.
     pub(super) fn traits(&self, world: &World) -> Vec<Option<Traits>> {
         let mut selected = self.list.iter().peekable();
         let traits = |node: &Node| selected.next_if(|facts| facts.node.name == node.name).map(|facts| facts.traits);
@@ -49,7 +49,7 @@ impl<'w> ShardNodes<'w> {
     }
 }
 
-/// What every rule about a node goes by.
+/// A node with what rules about it need.
 pub(super) struct Facts<'w> {
     pub(super) node: &'w Node,
     traits: Traits,
@@ -82,7 +82,7 @@ pub(super) struct Traits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mig {
     Off,
-    /// Split, without a strategy that restricts who may come.
+    /// Split, without a strategy that restricts which pods may use them.
     Any,
     Single,
     Mixed,

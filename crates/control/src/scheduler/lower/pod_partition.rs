@@ -69,7 +69,7 @@ pub(super) struct JobPod<'w> {
     pub(super) request: Option<&'w BindRequest>,
 }
 
-/// A pod outside of jobs that takes up room on a node.
+/// A pod outside of jobs that holds resources on a node.
 pub(super) struct NonJobPod<'w> {
     pub(super) pod: &'w Pod,
     pub(super) leaving: bool,
@@ -161,7 +161,7 @@ pub(super) fn partition_subset<'w>(
     partition
 }
 
-/// What a pod is that belongs to no job, if it takes up room.
+/// A pod that belongs to no job, if it holds resources.
 fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, NonJobPod<'w>)> {
     let JobPod { pod, status, node, gpu_groups, .. } = member;
     let node = node.filter(|_| status::holds_room(*status))?;
@@ -180,7 +180,7 @@ fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, 
     Some((node, non_job_pod))
 }
 
-/// The pod group that a pod of ours names.
+/// The pod group that a pod of this scheduler names.
 pub(super) fn pod_group_named_by<'w>(pod: &'w Pod, settings: &Settings) -> Option<&'w str> {
     if pod.scheduler != settings.scheduler_name {
         return None;
@@ -233,7 +233,7 @@ fn is_backed_off(group: &PodGroup, settings: &Settings) -> bool {
     group.backed_off_on.as_ref().is_some_and(|given_up| given_up == pool())
 }
 
-/// The job and leaf of a pod. Reports pods that belong to us and can belong nowhere.
+/// The job and leaf of a pod. Reports pods of this scheduler that can belong to none.
 fn find_leaf(
     member: &JobPod<'_>,
     settings: &Settings,

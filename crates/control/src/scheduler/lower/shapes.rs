@@ -16,7 +16,7 @@ use crate::objects::{GpuSharing, Request};
 #[derive(Default)]
 pub(super) struct Shapes<'w> {
     known: BTreeMap<(&'w Request, ClaimedGpus), ShapeId>,
-    /// The last one, since those who follow each other are often alike.
+    /// The last one: neighbouring pods are often alike.
     last: Option<(&'w Request, ClaimedGpus, ShapeId)>,
 }
 

@@ -1,18 +1,18 @@
-//! Where a pod stands, from its phase and what else is known of it.
+//! The status of a pod, from its phase, node, deletion time, gates and bind request.
 
 use kai_engine::snapshot::Status;
 use kai_engine::units::{Span, Timestamp};
 
 use crate::objects::{Phase, Pod};
 
-/// `None` for failed pods, which are as good as gone.
+/// `None` for failed pods, which hold nothing.
 pub(super) fn of(pod: &Pod, being_bound: bool, stuck_after: Span, now: Timestamp) -> Option<Status> {
     Some(match (pod.phase, pod.deletion) {
         (Phase::Failed, _) => return None,
         (Phase::Succeeded, _) => Status::Succeeded,
         (Phase::Unknown, _) => Status::FailedOrUnknown,
         (Phase::Running, None) => Status::Running,
-        // The deletion time already contains the grace period: past it, the pod should be gone.
+        // The deletion time already contains the grace period: after it, the pod should no longer exist.
         (Phase::Running, Some(due)) if now.since(due) > stuck_after => Status::StuckInReleasing,
         (Phase::Running | Phase::Pending, Some(_)) => Status::Releasing,
         (Phase::Pending, None) if pod.node.is_some() => Status::Bound,
@@ -29,12 +29,12 @@ pub(super) fn next_change_at(pod: &Pod, stuck_after: Span, now: Timestamp) -> Op
     Some(due.plus(stuck_after).plus(Span(1))).filter(|change| *change > now)
 }
 
-/// Whether a pod of this status takes up room on its node.
+/// Whether a pod of this status holds resources on its node.
 pub(super) fn holds_room(status: Status) -> bool {
     is_placed(status) || matches!(status, Status::Releasing | Status::StuckInReleasing)
 }
 
-/// Whether a pod of this status has a place and means to keep it.
+/// Whether a pod of this status has a node and is not terminating.
 pub(super) fn is_placed(status: Status) -> bool {
     matches!(status, Status::Binding | Status::Bound | Status::Running | Status::Pipelined)
 }

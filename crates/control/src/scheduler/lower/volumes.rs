@@ -2,7 +2,7 @@
 //!
 //! Claims that are bound tie a pod to the nodes that reach their volumes. Claims that wait for their pod need a volume that
 //! is free, or a place to make one. What pods take from each other, such as the last free volume of a node, is counted by
-//! the engine. Semantics are kube-scheduler's; that free space is counted is ours.
+//! the engine. Semantics are kube-scheduler's, which does not count free space, however.
 
 use std::collections::{BTreeMap, BTreeSet};
 
