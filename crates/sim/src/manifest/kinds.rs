@@ -343,9 +343,7 @@ pub(crate) fn classify(document: Document, found: &mut Vec<Content>) -> Result<(
     let Some(row) = exact.or_else(|| of_name().next()) else {
         let help = match kai_control::did_you_mean::closest_match(&kind, Kind::names()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => {
-                format!("remove it; understood are {}, List and Scenario", Kind::names().collect::<Vec<_>>().join(", "))
-            }
+            None => "remove it, or declare it in the config map kai-workload-kinds if it makes pods".to_owned(),
         };
         let fault = InputError::new(location.object(&kind), format!("the simulator does not know kind `{kind}`"), help);
         let namespace = metadata("namespace").filter(|namespace| !namespace.is_empty()).unwrap_or("default");
