@@ -36,7 +36,7 @@ pub struct KindRow {
     pub plural: &'static str,
     pub scope: Scope,
     pub presence: Presence,
-    /// Its list in snapshot files.
+    /// Its list in snapshot files; empty if no scheduling cycle depends on the kind.
     pub snapshot_list: &'static str,
 }
 
@@ -113,7 +113,7 @@ macro_rules! kinds {
         ];
 
         impl Kind {
-            /// In the order of the lists in snapshot files.
+            /// In the order of the table.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
         }
 
@@ -174,7 +174,26 @@ fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
+/// How many kinds scheduling cycles depend on. Others come behind them, so that positions in the table are those of the
+/// lists in snapshot files.
+const fn cycle_inputs() -> usize {
+    let mut inputs = 0;
+    while inputs < ROWS.len() && !ROWS[inputs].snapshot_list.is_empty() {
+        inputs += 1;
+    }
+    let mut others = inputs;
+    while others < ROWS.len() {
+        assert!(ROWS[others].snapshot_list.is_empty(), "kinds without a list come last in the table");
+        others += 1;
+    }
+    inputs
+}
+
 impl Kind {
+    /// Kinds that a scheduling cycle depends on: what the scheduler watches and snapshot files hold, in the order of their
+    /// lists there.
+    pub const CYCLE_INPUTS: &[Self] = Self::ALL.split_at(cycle_inputs()).0;
+
     pub fn row(self) -> &'static KindRow {
         &ROWS[self as usize]
     }

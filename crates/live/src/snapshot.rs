@@ -55,7 +55,7 @@ pub(crate) async fn list_all(
     let version = client.apiserver_version().await.map_err(|error| FatalError::Client(Box::new(error)))?;
     let mut snapshot =
         ClusterSnapshot { objects: Vec::new(), server_version: serde_json::to_value(version).unwrap_or_default() };
-    for resource in Kind::ALL.iter().map(|kind| kinds::resource(*kind)) {
+    for resource in Kind::CYCLE_INPUTS.iter().map(|kind| kinds::resource(*kind)) {
         let before = snapshot.objects.len();
         let kind = &resource.plural;
         let failed = |source| FatalError::List { kind: resource.kind.clone(), source: Box::new(source) };

@@ -8,5 +8,5 @@ pub(crate) fn since_v17() -> &'static str {
 }
 
 pub(crate) fn kind_of(list: &str) -> Option<Kind> {
-    Kind::ALL.iter().copied().find(|kind| kind.row().snapshot_list == list)
+    Kind::CYCLE_INPUTS.iter().copied().find(|kind| kind.row().snapshot_list == list)
 }

@@ -58,6 +58,9 @@ fn json_to(out: &mut impl Write, head: &RecordingHeader, objects: impl IntoItera
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let kind = text("kind");
         let list = Kind::of(text("apiVersion"), kind).ok_or_else(|| misuse(&format!("there is no list of {kind}")))?;
+        if !Kind::CYCLE_INPUTS.contains(&list) {
+            return Err(misuse(&format!("no cycle depends on a {kind}")));
+        }
         let list = list as usize;
         if open.is_some_and(|(current, _)| list < current) {
             return Err(misuse(&format!("{kind} comes too late")));
@@ -69,7 +72,7 @@ fn json_to(out: &mut impl Write, head: &RecordingHeader, objects: impl IntoItera
         serde_json::to_writer(&mut *out, &object)?;
         open = Some((list, true));
     }
-    advance(out, &mut open, Kind::ALL.len() - 1)?;
+    advance(out, &mut open, Kind::CYCLE_INPUTS.len() - 1)?;
     let cycle = json!({"formatVersion": FORMAT_VERSION, "now": instant(head.now)?, "usage": usage(&head.usage)});
     write!(out, "]}},\"discovery\":{},\"cycle\":{cycle}}}", head.discovery)
 }
@@ -81,7 +84,7 @@ fn advance(out: &mut impl Write, open: &mut Option<(usize, bool)>, list: usize) 
         Some((current, _)) => current + 1,
         None => 0,
     };
-    for (index, kind) in Kind::ALL.iter().enumerate().take(list + 1).skip(first) {
+    for (index, kind) in Kind::CYCLE_INPUTS.iter().enumerate().take(list + 1).skip(first) {
         write!(out, "{}\"{}\":[", if index == 0 { "" } else { "]," }, kind.row().snapshot_list)?;
     }
     *open = Some((list, false));

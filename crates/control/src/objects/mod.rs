@@ -62,7 +62,8 @@ use field_reader::FieldReader;
 /// the table of the `World` that keeps it; `kind`; `apiVersion`; plural name; whether its objects have a namespace;
 /// whether a cluster may lack it; its list in snapshot files.
 ///
-/// In the order of the lists in snapshot files: KAI's, then those that KAI's lack although its decisions depend on them.
+/// In the order of the lists in snapshot files: KAI's, then those that KAI's lack although its decisions depend on them. Last
+/// come kinds on which no scheduling cycle depends, with `""` for a list: the scheduler neither watches nor may read them.
 #[macro_export]
 macro_rules! for_each_kind {
     ($then:ident) => {

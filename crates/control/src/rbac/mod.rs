@@ -49,7 +49,7 @@ const COMPONENTS: [ComponentRole; 7] = [
     ComponentRole {
         account: "scheduler",
         role: "kai-scheduler",
-        reads: Kind::ALL,
+        reads: Kind::CYCLE_INPUTS,
         rules: &[
             rule("", &["pods"], &["delete", "patch"]),
             rule("", &["pods/eviction"], &["create"]),
@@ -250,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn the_scheduler_may_watch_every_kind_of_the_table() {
+    fn the_scheduler_may_watch_every_kind_that_cycles_depend_on() {
         let all = manifests();
         let role = all.iter().find(|one| one["kind"] == "ClusterRole" && one["metadata"]["name"] == "kai-scheduler");
         let rules = role.unwrap()["rules"].as_array().unwrap();
-        for row in Kind::ALL.iter().map(|kind| kind.row()) {
+        for row in Kind::CYCLE_INPUTS.iter().map(|kind| kind.row()) {
             let rule = json!({"group": [row.group()], "verbs": READ});
             let allows = |one: &Value| {
                 one["apiGroups"] == rule["group"]

@@ -142,7 +142,7 @@ impl Controller for SchedulerController {
             Kind::Pod => WatchSpec::with(Kind::Pod, FieldSelector::not_failed()),
             kind => WatchSpec::all(*kind),
         };
-        Kind::ALL.iter().map(spec).collect()
+        Kind::CYCLE_INPUTS.iter().map(spec).collect()
     }
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
