@@ -9,6 +9,7 @@ mod device;
 pub(crate) mod field_reader;
 mod gpu_sharing;
 mod inter_pod_rules;
+mod karta;
 mod namespace;
 mod node;
 mod numa;
@@ -35,6 +36,7 @@ pub use field_reader::Malformed;
 pub use gpu_sharing::GpuSharing;
 pub use inter_pod_rules::{InterPodRules, PodAffinityTerm, TopologySpreadConstraint};
 pub use kai_engine::builder::{HostPort, Protocol};
+pub use karta::Karta;
 pub use namespace::Namespace;
 pub use node::Node;
 pub(crate) use node::PRESSURES;
@@ -98,6 +100,7 @@ macro_rules! for_each_kind {
                 "nodeResourceTopologies";
             Namespace namespaces "Namespace" "v1" "namespaces" Cluster Required "namespaces";
             CsiNode csi_nodes "CSINode" "storage.k8s.io/v1" "csinodes" Cluster Optional "csiNodes";
+            Karta kartas "Karta" "run.ai/v1alpha1" "kartas" Cluster Optional "";
         }
     };
 }
