@@ -16,6 +16,7 @@ use kai_live::{
     BinderOptions, Component, GrouperOptions, LeaderElectionOptions, LogFormat, NodeScaleOptions, Process, QueueLabel,
     SchedulerOptions, SnapshotOptions, StatusOptions, start_logs,
 };
+use kai_workloads::ObjectRef;
 use serde_json::Value;
 
 use crate::args::{Span, span};
@@ -129,8 +130,39 @@ pub(crate) struct BinderArgs {
     fake_gpu_nodes: bool,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct GrouperArgs {}
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GrouperArgs {
+    /// Group pods of kinds without a rule as their Karta (run.ai) describes; true or false
+    #[arg(
+        long,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        hide_possible_values = true,
+        value_name = "BOOL"
+    )]
+    generic_karta_fallback: bool,
+    /// ConfigMap with priority class and preemptibility per workload kind, in its key `types`; empty: none
+    #[arg(
+        long,
+        default_value = "",
+        requires = "default_priorities_configmap_namespace",
+        value_name = "NAME",
+        hide_default_value = true
+    )]
+    default_priorities_configmap_name: String,
+    /// Namespace of that ConfigMap
+    #[arg(
+        long,
+        default_value = "",
+        requires = "default_priorities_configmap_name",
+        value_name = "NAME",
+        hide_default_value = true
+    )]
+    default_priorities_configmap_namespace: String,
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodGroupStatusArgs {}
@@ -170,6 +202,8 @@ pub(crate) struct AllInOneArgs {
     scheduler: SchedulerArgs,
     #[command(flatten)]
     binder: BinderArgs,
+    #[command(flatten)]
+    grouper: GrouperArgs,
     #[command(flatten)]
     queues: QueueStatusArgs,
     /// Run the admission webhooks, too, as `kai admission` does
@@ -275,8 +309,12 @@ impl Components for BinderArgs {
 
 impl Components for GrouperArgs {
     fn components(&self, common: &CommonArgs) -> Result<Vec<Component>, CliError> {
+        let (name, namespace) = (&self.default_priorities_configmap_name, &self.default_priorities_configmap_namespace);
+        let named = !name.is_empty() && !namespace.is_empty();
         let settings = kai_workloads::Settings {
             scheduler_name: common.scheduler_name.clone(),
+            karta_fallback: self.generic_karta_fallback,
+            kind_defaults_config_map: named.then(|| ObjectRef::new("v1", "ConfigMap", namespace, name)),
             ..kai_workloads::Settings::default()
         };
         Ok(vec![Component::Grouper(Box::new(GrouperOptions {
@@ -332,7 +370,7 @@ impl Components for NodeScaleArgs {
 
 impl Components for AllInOneArgs {
     fn components(&self, common: &CommonArgs) -> Result<Vec<Component>, CliError> {
-        let mut components = GrouperArgs {}.components(common)?;
+        let mut components = self.grouper.components(common)?;
         components.extend(self.scheduler.components(common)?);
         components.extend(self.binder.components(common)?);
         components.extend(PodGroupStatusArgs {}.components(common)?);

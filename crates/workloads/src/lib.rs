@@ -60,7 +60,7 @@ pub use crate::group::{GroupSpec, IgnoredValue, Minimum, OwnerRef, SubGroupSpec,
 pub use crate::object::{Object, ObjectRef, Part};
 pub use crate::owners::Owners;
 pub use crate::preemptibility::Preemptibility;
-pub use crate::related::{ClusterReader, ObjectStore, RelatedPod, StoredGroup};
+pub use crate::related::{ClusterReader, ObjectStore, RelatedPod, StoredGroup, is_karta_of};
 pub use crate::settings::{KindDefault, KindDefaults, Settings};
 pub use crate::workload::Workload;
 

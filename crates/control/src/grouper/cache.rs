@@ -7,9 +7,9 @@ use kai_api::PodGroup;
 use kai_api::keys::annotation;
 use kai_engine::units::Timestamp;
 use kai_workloads::owners::{Lookup, OwnerQuery};
-use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup};
+use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup, is_karta_of};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::POD_GROUP_API;
 use super::controller::GetOutcome;
@@ -24,6 +24,8 @@ pub(super) struct GrouperCache {
     /// Groups that were created.
     assumed: Assumed<Key, Value>,
     pub(super) classes: BTreeSet<String>,
+    /// By name.
+    kartas: BTreeMap<String, Value>,
     pub(super) read: BTreeMap<ObjectRef, (GetOutcome, Timestamp)>,
 }
 
@@ -113,6 +115,26 @@ impl GrouperCache {
         self.groups.insert(key, group);
     }
 
+    /// Keeps a Karta, without what is written about it. Whether that is a change.
+    pub(super) fn see_karta(&mut self, name: String, karta: &Value) -> bool {
+        let metadata = &karta["metadata"];
+        let kept = json!({
+            "metadata": {
+                "name": metadata["name"],
+                "labels": metadata["labels"],
+                "deletionTimestamp": metadata["deletionTimestamp"],
+            },
+            "spec": karta["spec"],
+        });
+        let changed = self.kartas.get(&name) != Some(&kept);
+        self.kartas.insert(name, kept);
+        changed
+    }
+
+    pub(super) fn forget_karta(&mut self, name: &str) {
+        self.kartas.remove(name);
+    }
+
     fn group(&self, key: &Key) -> Option<&Value> {
         self.groups.get(key).or_else(|| self.assumed.get(key))
     }
@@ -181,6 +203,10 @@ impl ClusterReader for CacheView<'_> {
         let all: BTreeMap<&Key, &Value> = self.known.assumed.iter().chain(&self.known.groups).collect();
         all.into_iter().filter(|(key, _)| named(key)).map(|(_, group)| stored(group)).collect()
     }
+
+    fn kartas(&self, api_version: &str, kind: &str) -> Vec<&Value> {
+        self.known.kartas.values().filter(|karta| is_karta_of(karta, api_version, kind)).collect()
+    }
 }
 
 fn stored(group: &Value) -> StoredGroup {
@@ -195,8 +221,6 @@ fn stored(group: &Value) -> StoredGroup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

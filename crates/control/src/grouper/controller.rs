@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::units::{Span, Timestamp};
-use kai_workloads::{DeclaredKinds, ObjectRef, Settings};
+use kai_workloads::{DeclaredKinds, GroupError, KindDefaults, ObjectRef, Settings};
 use serde_json::Value;
 
 use super::cache::{CacheView, CachedPod, GrouperCache};
@@ -44,6 +44,8 @@ pub struct GrouperController {
     settings: Settings,
     /// The config map in which users declare kinds.
     declarations: Key,
+    /// The config map with defaults per workload kind.
+    kind_defaults: Option<Key>,
     cache: GrouperCache,
     queue: WorkQueue,
     /// Failed attempts, and the last problem.
@@ -64,7 +66,9 @@ pub struct GrouperController {
 
 impl GrouperController {
     pub fn new(settings: Settings, declarations: Key) -> Self {
+        let kind_defaults = settings.kind_defaults_config_map.as_ref();
         Self {
+            kind_defaults: kind_defaults.map(|map| Key::new(&map.namespace, &map.name)),
             settings,
             declarations,
             cache: GrouperCache::default(),
@@ -96,13 +100,17 @@ impl GrouperController {
                 self.cache.classes.insert(key.name);
             }
             Kind::ConfigMap => {
-                let (declared, problems) = DeclaredKinds::from_config_map(value);
-                self.set_declared_kinds(declared, now);
+                let problems = self.apply_config_map(&key, value, now);
                 let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
                 for problem in &problems {
                     self.warn(kind, &key, uid, problem.to_string());
                 }
                 return problems.iter().map(|problem| Skipped::new(kind, key.clone(), problem.to_string())).collect();
+            }
+            Kind::Karta => {
+                if self.cache.see_karta(key.name, value) {
+                    self.reconcile_all(now);
+                }
             }
             _ => {}
         }
@@ -133,7 +141,12 @@ impl GrouperController {
             Kind::PriorityClass => {
                 self.cache.classes.remove(&key.name);
             }
-            Kind::ConfigMap => self.set_declared_kinds(DeclaredKinds::default(), now),
+            // As if it declared nothing.
+            Kind::ConfigMap => self.set_by_config_map(key, DeclaredKinds::default(), KindDefaults::default(), now),
+            Kind::Karta => {
+                self.cache.forget_karta(&key.name);
+                self.reconcile_all(now);
+            }
             _ => {}
         }
     }
@@ -193,13 +206,40 @@ impl GrouperController {
         std::mem::take(&mut self.outbox)
     }
 
-    /// With other declared kinds every pod may belong to another group.
-    fn set_declared_kinds(&mut self, declared: DeclaredKinds, now: Timestamp) {
-        if self.settings.declared != declared {
-            self.settings.declared = declared;
-            for pod in self.cache.pods.keys() {
-                self.queue.schedule_at(pod.clone(), now);
+    /// Returns what of the config map cannot be used.
+    fn apply_config_map(&mut self, key: &Key, value: &Value, now: Timestamp) -> Vec<GroupError> {
+        let mut problems = Vec::new();
+        let (mut declared, mut defaults) = (DeclaredKinds::default(), KindDefaults::default());
+        if *key == self.declarations {
+            (declared, problems) = DeclaredKinds::from_config_map(value);
+        }
+        if self.kind_defaults.as_ref() == Some(key) {
+            match KindDefaults::from_config_map(value) {
+                Ok(read) => defaults = read,
+                Err(problem) => problems.push(problem),
             }
+        }
+        self.set_by_config_map(key, declared, defaults, now);
+        problems
+    }
+
+    /// With other declarations and defaults every pod may belong to another group.
+    fn set_by_config_map(&mut self, key: &Key, declared: DeclaredKinds, defaults: KindDefaults, now: Timestamp) {
+        let before = self.settings.clone();
+        if *key == self.declarations {
+            self.settings.declared = declared;
+        }
+        if self.kind_defaults.as_ref() == Some(key) {
+            self.settings.kind_defaults = defaults;
+        }
+        if self.settings != before {
+            self.reconcile_all(now);
+        }
+    }
+
+    fn reconcile_all(&mut self, now: Timestamp) {
+        for pod in self.cache.pods.keys() {
+            self.queue.schedule_at(pod.clone(), now);
         }
     }
 
@@ -345,12 +385,19 @@ impl GrouperController {
 
 impl Controller for GrouperController {
     fn watches(&self) -> Vec<WatchSpec> {
-        vec![
+        let mut watches = vec![
             WatchSpec::with(Kind::Pod, FieldSelector::scheduler(&self.settings.scheduler_name)),
             WatchSpec::all(Kind::PodGroup),
             WatchSpec::all(Kind::PriorityClass),
             WatchSpec::with(Kind::ConfigMap, FieldSelector::named(&self.declarations)),
-        ]
+        ];
+        if self.settings.karta_fallback {
+            watches.push(WatchSpec::all(Kind::Karta));
+        }
+        if let Some(config_map) = self.kind_defaults.as_ref().filter(|map| **map != self.declarations) {
+            watches.push(WatchSpec::with(Kind::ConfigMap, FieldSelector::named(config_map)));
+        }
+        watches
     }
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
@@ -499,6 +546,88 @@ mod tests {
         let at = ObjectRef::new("batch/v1", "Job", "lab", "j");
         controller.on_get(at, Ok(Some(Box::new(job))), NOW);
         assert_eq!(drawn(&mut controller, NOW), ["create link"]);
+    }
+
+    /// A workload of a kind without a rule of its own.
+    fn graph() -> Value {
+        json!({"apiVersion": "x.io/v1", "kind": "Graph", "metadata": {"name": "g", "namespace": "lab", "uid": "o"},
+            "spec": {"nodes": 4}})
+    }
+
+    /// Of such a workload, which has been read.
+    fn pod_of_graph(mut controller: GrouperController) -> GrouperController {
+        let owner = json!({"apiVersion": "x.io/v1", "kind": "Graph", "name": "g", "uid": "o"});
+        controller.apply(Kind::Pod, &pod(&json!([owner])), NOW);
+        assert_eq!(drawn(&mut controller, NOW), ["read g"]);
+        controller.on_get(ObjectRef::new("x.io/v1", "Graph", "lab", "g"), Ok(Some(Box::new(graph()))), NOW);
+        controller
+    }
+
+    /// The pod group that is created or replaced.
+    fn written(controller: &mut GrouperController) -> kai_api::PodGroup {
+        let work = controller.work(NOW).work;
+        match &work[0].calls[0] {
+            ApiCall::Group(GroupEffect::CreatePodGroup(group) | GroupEffect::ReplacePodGroup(group)) => {
+                (**group).clone()
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    fn karta() -> Value {
+        json!({"apiVersion": "run.ai/v1alpha1", "kind": "Karta",
+            "metadata": {"name": "graphs", "labels": {"run.ai/karta-group": "x.io", "run.ai/karta-version": "v1",
+                "run.ai/karta-kind": "Graph"}},
+            "spec": {
+                "structureDefinition": {"rootComponent": {"name": "graph",
+                    "kind": {"group": "x.io", "version": "v1", "kind": "Graph"},
+                    "scaleDefinition": {"replicasPath": ".spec.nodes"}}},
+                "optimizationInstructions": {"gangScheduling": {"podGroup": {"name": "all"}}}}})
+    }
+
+    #[test]
+    fn a_pod_of_a_kind_that_a_karta_describes_is_grouped_by_it() {
+        let mut controller = GrouperController::new(Settings::default(), Key::default());
+        assert!(controller.watches().contains(&WatchSpec::all(Kind::Karta)));
+        controller.apply(Kind::Karta, &karta(), NOW);
+        let mut controller = pod_of_graph(controller);
+        let group = written(&mut controller);
+        assert_eq!((group.metadata.name.as_deref(), group.spec.min_member), (Some("pg-o-all"), Some(4)));
+        ended(&mut controller, None, NOW);
+        controller.apply(Kind::Karta, &karta(), NOW);
+        assert_eq!(drawn(&mut controller, NOW), [""; 0], "nothing has changed");
+        controller.delete(Kind::Karta, &Key::new("", "graphs"), NOW);
+        assert_eq!(written(&mut controller).metadata.name.as_deref(), Some("pg-g-o"), "the base rule");
+    }
+
+    #[test]
+    fn kartas_are_not_asked_if_the_administrator_does_not_want_it() {
+        let settings = Settings { karta_fallback: false, ..Settings::default() };
+        let controller = GrouperController::new(settings, Key::default());
+        assert!(!controller.watches().contains(&WatchSpec::all(Kind::Karta)));
+    }
+
+    #[test]
+    fn defaults_of_a_kind_come_from_their_config_map() {
+        let name = Key::new("kai-scheduler", "defaults");
+        let config_map = ObjectRef::new("v1", "ConfigMap", &name.namespace, &name.name);
+        let settings = Settings { kind_defaults_config_map: Some(config_map), ..Settings::default() };
+        let mut controller = GrouperController::new(settings, Key::default());
+        assert!(controller.watches().contains(&WatchSpec::with(Kind::ConfigMap, FieldSelector::named(&name))));
+        let map = |types: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"types": types},
+                "metadata": {"namespace": "kai-scheduler", "name": "defaults"}})
+        };
+        controller.apply(Kind::PriorityClass, &json!({"metadata": {"name": "build"}}), NOW);
+        let types = r#"[{"typeName": "Graph", "priorityName": "build", "preemptibility": "Preemptible"}]"#;
+        assert_eq!(controller.apply(Kind::ConfigMap, &map(types), NOW), []);
+        let mut controller = pod_of_graph(controller);
+        let spec = written(&mut controller).spec;
+        let preemptible = Some(kai_api::Preemptibility::Preemptible);
+        assert_eq!((spec.priority_class_name.as_str(), spec.preemptibility), ("build", preemptible));
+        ended(&mut controller, None, NOW);
+        assert_eq!(controller.apply(Kind::ConfigMap, &map("[{"), NOW).len(), 1, "what is malformed is logged");
+        assert_eq!(written(&mut controller).spec.priority_class_name, "train", "and counts as absent");
     }
 
     #[test]

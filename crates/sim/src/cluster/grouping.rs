@@ -4,7 +4,7 @@ use kai_api::keys::annotation;
 use kai_control::grouper::{self, GroupEffect};
 use kai_control::key::PodKey;
 use kai_workloads::owners::{Lookup, OwnerQuery};
-use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup};
+use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup, is_karta_of};
 use serde_json::{Value, json};
 
 use super::kubelet::is_leaving;
@@ -125,6 +125,11 @@ impl ClusterReader for Store {
             .filter(|(id, _)| id.namespace == namespace && id.name.starts_with(name_prefix))
             .map(|(_, group)| stored(group))
             .collect()
+    }
+
+    fn kartas(&self, api_version: &str, kind: &str) -> Vec<&Value> {
+        let all = self.of_kind(Kind::Karta).map(|(_, karta)| karta);
+        all.filter(|karta| is_karta_of(karta, api_version, kind)).collect()
     }
 }
 
