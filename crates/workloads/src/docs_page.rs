@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::table::{Row, TABLE, readable};
+use crate::kinds::{Row, TABLE, readable};
 
 const OPENING: &str = "\
 # Workload kinds

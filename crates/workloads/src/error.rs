@@ -3,7 +3,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::object::ObjectRef;
+use crate::object_ref::ObjectRef;
 
 /// The pod gets no group until somebody corrects `field` of `object`, or the object it names appears.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

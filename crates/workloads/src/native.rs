@@ -10,7 +10,8 @@
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, OwnerRef};
-use crate::object::{Object, ObjectRef, Part};
+use crate::object::{Object, Part};
+use crate::object_ref::ObjectRef;
 use crate::workload::Workload;
 
 const WORKLOAD: (&str, &str) = ("scheduling.k8s.io/v1alpha1", "Workload");

@@ -3,42 +3,10 @@
 //! Metadata is read leniently: what is not a string is not there. Everything a rule counts on is read
 //! through [`Part`], whose errors name the object and the path of the field.
 
-use std::fmt;
-
 use serde_json::Value;
 
 use crate::error::{Fault, GroupError, quoted, shown};
-
-/// Where an object lives. Cluster-scoped objects have an empty namespace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ObjectRef {
-    pub api_version: String,
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
-}
-
-impl ObjectRef {
-    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        Self {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for ObjectRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.kind.is_empty() { "object" } else { &self.kind };
-        write!(f, "{kind} ")?;
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(&self.name)
-    }
-}
+use crate::object_ref::ObjectRef;
 
 /// A borrowed object together with the kind it was read as.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,8 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::object::{Object, ObjectRef};
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 
 /// Owners of a pod, nearest first; the last one, the top owner, in full. Empty for a bare pod.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use kai_api::keys::{annotation, label};
 use serde_json::Value;
 
-use crate::object::{Object, ObjectRef};
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 
 pub trait ClusterReader {
     /// One object of a kind the row declares, in full.

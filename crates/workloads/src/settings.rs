@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::declared::DeclaredKinds;
 use crate::error::{Fault, GroupError};
-use crate::object::{Object, ObjectRef};
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {

@@ -2,10 +2,10 @@
 
 use kai_api::keys::annotation;
 use kai_workloads::kinds::{
-    aml_job, cron_job, deployment, grove, job, job_set, karta, knative, kubeflow, leader_worker_set, plain, pod, ray,
-    runai_job, spot_request, wrapper,
+    self, Row, Rule, aml_job, cron_job, deployment, grove, jax_job, job, job_set, karta, knative, kubeflow,
+    leader_worker_set, mpi_job, notebook, plain, pod, pytorch_job, ray, runai_job, spot_request, tf_job, wrapper,
+    xgboost_job,
 };
-use kai_workloads::table::{self, Row, Rule};
 use kai_workloads::{
     ClusterReader, GroupError, GroupSpec, KindDefaults, Minimum, Object, ObjectRef, ObjectStore, Settings,
     TopologyConstraint, Workload,
@@ -40,19 +40,19 @@ fn group(input: &Value) -> Result<Result<GroupSpec, GroupError>, String> {
         "default" => plain::group,
         "deployment" => deployment::group,
         "grove" => grove::group,
-        "jax" => kubeflow::jax_job::group,
+        "jax" => jax_job::group,
         "jobset" => job_set::group,
         "knative" => knative::group,
         "leader_worker_set" => leader_worker_set::group,
-        "mpi" => kubeflow::mpi_job::group,
-        "notebook" => kubeflow::notebook::group,
+        "mpi" => mpi_job::group,
+        "notebook" => notebook::group,
         "pod_job" | "spark" => pod::group,
-        "pytorch" => kubeflow::pytorch_job::group,
+        "pytorch" => pytorch_job::group,
         "ray_cluster" | "ray_job" | "ray_service" => ray::group,
         "runai_job" => runai_job::group,
         "spot_request" => spot_request::group,
-        "tensorflow" => kubeflow::tf_job::group,
-        "xgboost" => kubeflow::xgboost_job::group,
+        "tensorflow" => tf_job::group,
+        "xgboost" => xgboost_job::group,
         "karta" => {
             return Ok(match &input["karta"] {
                 Value::Null => plain::group(&workload),
@@ -67,8 +67,8 @@ fn group(input: &Value) -> Result<Result<GroupSpec, GroupError>, String> {
         }
         "skip_top_owner" => {
             // These cases were recorded with a table that knows pods and nothing else.
-            let pods: Vec<Row> = table::find("", "Pod").copied().into_iter().collect();
-            return Ok(wrapper::group(&Workload { table: &pods, ..workload }));
+            let pods: Vec<Row> = kinds::find("", "Pod").copied().into_iter().collect();
+            return Ok(wrapper::group_by(&workload, &pods));
         }
         other => return Err(format!("unknown grouper {other}")),
     };

@@ -5,7 +5,7 @@ pub mod declared;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{name, webhook};
-use kai_workloads::table;
+use kai_workloads::kinds;
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
@@ -182,7 +182,7 @@ fn reads(kinds: &[Kind]) -> Vec<Value> {
 fn owners() -> Vec<Value> {
     let mut kinds: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     // Its own rule says what it may do with pod groups.
-    let owners = table::readable().into_iter().filter(|(group, _)| *group != KAI);
+    let owners = kinds::readable().into_iter().filter(|(group, _)| *group != KAI);
     for (group, kind) in owners {
         kinds.entry(group).or_default().insert(format!("{}s", kind.to_lowercase()));
     }

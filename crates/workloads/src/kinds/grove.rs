@@ -11,11 +11,11 @@ use kai_api::Duration;
 use kai_api::keys::{annotation, label};
 
 use crate::error::{Fault, GroupError};
-use crate::group::{GroupSpec, IgnoredValue, Minimum, SubGroupSpec, TopologyConstraint};
-use crate::object::{Object, ObjectRef, Part};
-use crate::preemptibility::Preemptibility;
+use crate::group::{GroupSpec, IgnoredValue, Minimum, Preemptibility, SubGroupSpec, TopologyConstraint};
+use crate::object::{Object, Part};
+use crate::object_ref::ObjectRef;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 const API: &str = "scheduler.grove.io/v1alpha1";

@@ -6,7 +6,7 @@
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 const SPARK_APP_NAME: &str = "spark-app-name";

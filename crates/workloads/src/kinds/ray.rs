@@ -7,9 +7,10 @@ use kai_api::keys::{annotation, label};
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
-use crate::object::{Object, ObjectRef, Part};
+use crate::object::{Object, Part};
+use crate::object_ref::ObjectRef;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 

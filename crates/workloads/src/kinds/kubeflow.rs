@@ -5,13 +5,6 @@
 //! spec.<kind>ReplicaSpecs.<Type>.replicas          otherwise their sum; each type must have some
 //! ```
 
-pub mod jax_job;
-pub mod mpi_job;
-pub mod notebook;
-pub mod pytorch_job;
-pub mod tf_job;
-pub mod xgboost_job;
-
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::object::{Object, Part};
@@ -26,15 +19,15 @@ pub fn distributed(workload: &Workload<'_>, replica_specs: &str, mandatory: &[&s
     Ok(GroupSpec { minimum: Minimum::Members(members), ..workload.base() })
 }
 
-fn min_available(job: Object<'_>) -> Result<Option<i32>, GroupError> {
+pub(super) fn min_available(job: Object<'_>) -> Result<Option<i32>, GroupError> {
     job.root().int("spec.runPolicy.schedulingPolicy.minAvailable")
 }
 
-fn replica_specs_of<'a>(job: Object<'a>, field: &str) -> Result<Part<'a>, GroupError> {
+pub(super) fn replica_specs_of<'a>(job: Object<'a>, field: &str) -> Result<Part<'a>, GroupError> {
     job.root().part_required(&format!("spec.{field}"))
 }
 
-fn replicas_sum(specs: &Part<'_>, mandatory: &[&str]) -> Result<i32, GroupError> {
+pub(super) fn replicas_sum(specs: &Part<'_>, mandatory: &[&str]) -> Result<i32, GroupError> {
     for kind in mandatory {
         specs.part_required(kind)?;
     }

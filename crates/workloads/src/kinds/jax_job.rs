@@ -1,10 +1,10 @@
-//! `TFJob`: no replica type is mandatory.
+//! `JAXJob`: needs workers.
 
-use super::distributed;
+use super::kubeflow::distributed;
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 pub const ABOUT: RuleDoc = RuleDoc {
@@ -15,7 +15,7 @@ pub const ABOUT: RuleDoc = RuleDoc {
 };
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
-    distributed(workload, "tfReplicaSpecs", &[])
+    distributed(workload, "jaxReplicaSpecs", &["Worker"])
 }
 
 #[cfg(test)]
@@ -26,14 +26,14 @@ mod tests {
     use crate::testing::{outline, try_group};
 
     fn job(specs: &Value) -> Value {
-        json!({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "j"},
-            "spec": {"tfReplicaSpecs": specs}})
+        json!({"apiVersion": "kubeflow.org/v1", "kind": "JAXJob", "metadata": {"name": "j"},
+            "spec": {"jaxReplicaSpecs": specs}})
     }
 
     #[test]
-    fn is_a_gang_of_all_types() {
-        let specs = json!({"PS": {"replicas": 2}, "Worker": {"replicas": 3}});
-        let spec = try_group(&[job(&specs)], &json!({}), &ObjectStore::default()).unwrap();
-        assert_eq!(outline(&spec), "* 5");
+    fn is_a_gang_of_workers() {
+        let group = |specs: Value| try_group(&[job(&specs)], &json!({}), &ObjectStore::default());
+        assert_eq!(outline(&group(json!({"Worker": {"replicas": 4}})).unwrap()), "* 4");
+        assert!(group(json!({"Master": {"replicas": 1}})).is_err());
     }
 }

@@ -12,13 +12,13 @@
 
 use kai_api::keys::annotation;
 
-use super::{min_available, replica_specs_of, replicas_sum};
+use super::kubeflow::{min_available, replica_specs_of, replicas_sum};
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec};
 use crate::kinds::SEGMENTS_MAX;
 use crate::object::{Object, Part};
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 

@@ -1,10 +1,10 @@
 //! `MPIJob`: a gang of launcher and workers. A launcher that waits for its workers is not waited for.
 
-use super::distributed;
+use super::kubeflow::distributed;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 const JOB_NAME: &str = "training.kubeflow.org/job-name";

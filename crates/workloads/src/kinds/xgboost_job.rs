@@ -1,10 +1,10 @@
 //! `XGBoostJob`: needs a master and workers.
 
-use super::distributed;
+use super::kubeflow::distributed;
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 pub const ABOUT: RuleDoc = RuleDoc {
