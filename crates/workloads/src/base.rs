@@ -19,7 +19,7 @@ impl Workload<'_> {
         group(self, self.object, &self.owners, priority::TRAIN)
     }
 
-    /// The base rule on the object, asking nobody else.
+    /// The base rule on the object, without its owners.
     pub(crate) fn base(&self) -> GroupSpec {
         self.base_on(self.object, priority::TRAIN)
     }

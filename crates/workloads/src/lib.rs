@@ -58,7 +58,7 @@ pub use crate::base::default_group_name;
 pub use crate::declared::DeclaredKinds;
 pub use crate::error::{Fault, GroupError};
 pub use crate::group::{GroupSpec, IgnoredValue, Minimum, OwnerRef, Preemptibility, SubGroupSpec, TopologyConstraint};
-pub use crate::object::{Object, Part};
+pub use crate::object::{FieldRef, Object};
 pub use crate::object_ref::ObjectRef;
 pub use crate::owners::Owners;
 pub use crate::related::{ClusterReader, ObjectStore, RelatedPod, StoredGroup, is_karta_of};

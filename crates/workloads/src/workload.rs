@@ -10,7 +10,7 @@ use crate::settings::Settings;
 
 #[derive(Clone)]
 pub struct Workload<'a> {
-    /// The object the rule computes from: the top owner, or the pod when nobody owns it.
+    /// The object the rule computes from: the top owner, or the pod if it has no owner.
     pub object: Object<'a>,
     /// Owners of the pod, nearest first, the top owner last; metadata suffices. Empty for a bare pod.
     pub owners: Vec<Object<'a>>,

@@ -7,7 +7,7 @@
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
-use crate::object::{Object, Part};
+use crate::object::{FieldRef, Object};
 use crate::workload::Workload;
 
 /// `replica_specs` is the field of `spec` that lists the replica types; each of `mandatory` must be among them.
@@ -23,17 +23,17 @@ pub(super) fn min_available(job: Object<'_>) -> Result<Option<i32>, GroupError> 
     job.root().int("spec.runPolicy.schedulingPolicy.minAvailable")
 }
 
-pub(super) fn replica_specs_of<'a>(job: Object<'a>, field: &str) -> Result<Part<'a>, GroupError> {
-    job.root().part_required(&format!("spec.{field}"))
+pub(super) fn replica_specs_of<'a>(job: Object<'a>, field: &str) -> Result<FieldRef<'a>, GroupError> {
+    job.root().field_required(&format!("spec.{field}"))
 }
 
-pub(super) fn replicas_sum(specs: &Part<'_>, mandatory: &[&str]) -> Result<i32, GroupError> {
+pub(super) fn replicas_sum(specs: &FieldRef<'_>, mandatory: &[&str]) -> Result<i32, GroupError> {
     for kind in mandatory {
-        specs.part_required(kind)?;
+        specs.field_required(kind)?;
     }
     let mut sum = 0_i32;
     for (_, spec) in specs.fields()? {
-        let replicas = spec.part_required("replicas")?;
+        let replicas = spec.field_required("replicas")?;
         match replicas.as_int()? {
             0 => return Err(replicas.malformed("a number of pods other than 0")),
             count => sum = sum.saturating_add(count),

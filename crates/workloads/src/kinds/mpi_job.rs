@@ -22,7 +22,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let root = workload.object.root();
     let delayed = root.text("spec.launcherCreationPolicy")? == Some("WaitForWorkersReady");
     if let (true, false, Minimum::Members(members)) = (delayed, has_launcher(workload), spec.minimum) {
-        let launchers = root.part_required("spec.mpiReplicaSpecs.Launcher.replicas")?;
+        let launchers = root.field_required("spec.mpiReplicaSpecs.Launcher.replicas")?;
         let count = launchers.as_int()?;
         if count == 0 {
             return Err(launchers.malformed("a number of pods other than 0"));

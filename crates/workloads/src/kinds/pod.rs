@@ -13,7 +13,7 @@ const SPARK_APP_NAME: &str = "spark-app-name";
 const SPARK_APP_SELECTOR: &str = "spark-app-selector";
 
 pub const ABOUT: RuleDoc = RuleDoc {
-    group: "per pod that nobody owns; Spark applications share one",
+    group: "per pod without an owner; Spark applications share one",
     minimum: "1",
     sub_groups: "–",
     class: TRAIN,

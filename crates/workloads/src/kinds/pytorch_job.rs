@@ -16,7 +16,7 @@ use super::kubeflow::{min_available, replica_specs_of, replicas_sum};
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec};
 use crate::kinds::SEGMENTS_MAX;
-use crate::object::{Object, Part};
+use crate::object::{FieldRef, Object};
 use crate::priority::TRAIN;
 use crate::row::RuleDoc;
 use crate::topology;
@@ -42,7 +42,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     if masters > 0 {
         sub_groups.push(SubGroupSpec::leaf("master", masters).holding(workload.pod, role == Some("master")));
     }
-    if let Some(worker) = specs.part("Worker")? {
+    if let Some(worker) = specs.field("Worker")? {
         let needed = members.saturating_sub(masters).max(0);
         sub_groups.extend(workers(workload, &worker, needed, role == Some("worker"))?);
     }
@@ -50,7 +50,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
 }
 
 /// What the job says suffices; else what its elastic policy says; else all replicas.
-fn members(job: Object<'_>, specs: &Part<'_>) -> Result<i32, GroupError> {
+fn members(job: Object<'_>, specs: &FieldRef<'_>) -> Result<i32, GroupError> {
     if let Some(members) = min_available(job)? {
         return Ok(members);
     }
@@ -62,13 +62,13 @@ fn members(job: Object<'_>, specs: &Part<'_>) -> Result<i32, GroupError> {
 /// One leaf, or a parent with a leaf per segment. `needed` workers must start, rounded up to whole segments.
 fn workers(
     workload: &Workload<'_>,
-    spec: &Part<'_>,
+    spec: &FieldRef<'_>,
     needed: i32,
     is_worker: bool,
 ) -> Result<Vec<SubGroupSpec>, GroupError> {
     let pod = workload.pod;
     let whole = || Ok(vec![SubGroupSpec::leaf("worker", needed).holding(pod, is_worker)]);
-    let template = spec.part("template")?;
+    let template = spec.field("template")?;
     let Some(size) = segment_size(pod, template.as_ref())? else { return whole() };
     let replicas = spec.int("replicas")?.unwrap_or(1).max(0);
     let segments = ceil_div(replicas, size);
@@ -93,7 +93,7 @@ fn workers(
 }
 
 /// The annotation on the pod, else on the template of the workers.
-fn segment_size(pod: Object<'_>, template: Option<&Part<'_>>) -> Result<Option<i32>, GroupError> {
+fn segment_size(pod: Object<'_>, template: Option<&FieldRef<'_>>) -> Result<Option<i32>, GroupError> {
     let expected = "an integer above 0";
     let parse = |text: &str| text.parse().ok().filter(|size: &i32| *size > 0);
     if let Some(text) = pod.annotation(annotation::SEGMENT_SIZE).filter(|text| !text.is_empty()) {
