@@ -17,6 +17,7 @@ pub mod kubeflow;
 pub mod leader_worker_set;
 pub mod mpi_job;
 pub mod notebook;
+pub mod paddle_job;
 pub mod plain;
 pub mod pod;
 pub mod pytorch_job;
@@ -58,6 +59,7 @@ pub const TABLE: &[Row] = &[
     row("kubeflow.org", &["v1"], "JAXJob", jax_job::group, jax_job::ABOUT),
     row("kubeflow.org", &["v1", "v2beta1"], "MPIJob", mpi_job::group, mpi_job::ABOUT).reads(&[POD]),
     row("kubeflow.org", &["v1beta1"], "Notebook", notebook::group, notebook::ABOUT),
+    row("kubeflow.org", &["v1"], "PaddleJob", paddle_job::group, paddle_job::ABOUT),
     row("kubeflow.org", &["v1"], "PyTorchJob", pytorch_job::group, pytorch_job::ABOUT),
     row("kubeflow.org", &["v1alpha1"], "ScheduledWorkflow", plain::group, plain::ABOUT),
     row("kubeflow.org", &["v1"], "TFJob", tf_job::group, tf_job::ABOUT),
