@@ -11,10 +11,10 @@ use crate::sight::Sight;
 const OPENING: &str = "\
 # Side by side with KAI's own programs
 
-Written by `cargo xtask golden`, which plays the same scenarios with the programs of KAI v0.12.0 and with ours, each on
+Written by `cargo xtask golden`, which plays the same scenarios with the programs of KAI v0.12.0 and with `kai`, each on
 a real API server with simulated nodes and the same custom resources, and compares what users can see: pod groups, bind
 requests, labels and annotations of pods, types and reasons of conditions and events, status of queues. Texts of
-messages are not compared. We follow KAI v0.17, which is not the version that is run here.
+messages are not compared. `kai` follows KAI v0.17, which is not the version that is run here.
 ";
 
 pub(crate) fn markdown(scenarios: &[Scenario], ours: &[Sight], explained: &Explained<'_>) -> String {
