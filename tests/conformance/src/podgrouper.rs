@@ -12,15 +12,20 @@ use kai_workloads::{
 };
 use serde_json::{Value, json};
 
-/// Names the first field that differs.
-pub fn check_case(case: &Value) -> Result<(), String> {
+/// Names the first field that differs; `decisions` receives the whole group, or that there is none.
+pub fn check_case(case: &Value, decisions: &mut String) -> Result<(), String> {
     let (input, expect) = (&case["input"], &case["expect"]);
     let expects_error = expect["error"] == true;
-    match (group(input)?, expects_error) {
+    let described = match group(input)? {
+        Ok(spec) => Ok(described(&spec)?),
+        Err(error) => Err(error),
+    };
+    decisions.push_str(&described.as_ref().map_or("refused".to_owned(), Value::to_string));
+    match (described, expects_error) {
         (Err(_), true) => Ok(()),
         (Err(error), false) => Err(format!("refused: {error}")),
-        (Ok(spec), true) => Err(format!("accepted as {}, should be refused", spec.name)),
-        (Ok(spec), false) => compare(&described(&spec)?, expect),
+        (Ok(described), true) => Err(format!("accepted as {}, should be refused", described["name"])),
+        (Ok(described), false) => compare(&described, expect),
     }
 }
 
@@ -136,7 +141,7 @@ const KNOWN_SETTINGS: [&str; 6] = [
     "search_for_legacy_pod_groups",
 ];
 
-/// Our group in the words of the recording.
+/// The group in the words of the recording.
 fn described(spec: &GroupSpec) -> Result<Value, String> {
     let mut annotations = spec.annotations.clone();
     let record = annotations.remove(annotation::TOP_OWNER_METADATA).ok_or("no record of the top owner")?;
@@ -198,7 +203,7 @@ fn topology(constraint: Option<&TopologyConstraint>) -> Value {
     })
 }
 
-/// Both sides must have the same fields with the same values; a field we do not know must not slip by.
+/// Both sides must have the same fields with the same values; an unknown field must not go unnoticed.
 fn compare(ours: &Value, expected: &Value) -> Result<(), String> {
     let (Some(ours), Some(expected)) = (ours.as_object(), expected.as_object()) else {
         return Err("not an object".to_owned());

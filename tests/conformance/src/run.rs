@@ -29,7 +29,7 @@ pub struct Outcome {
     pub explained_by: Option<&'static str>,
     /// What went on, if asked for.
     pub log: String,
-    /// Everything that the engine decided, round by round; empty for cases of single functions.
+    /// Everything that was decided, round by round; for cases of single functions, all that they returned.
     pub decisions: String,
 }
 
@@ -126,12 +126,12 @@ fn one(case: &Recorded, known: Option<&Known>, options: Options) -> Outcome {
 fn verdict(case: &Recorded, repairs: Repairs, log: Option<&mut String>, decisions: &mut String) -> Verdict {
     let caught = catch_unwind(AssertUnwindSafe(|| match case.suite {
         Suite::Actions => actions::run(&parse(case)?, repairs, log, decisions),
-        Suite::Fairshare => fairshare::run(&parse(case)?),
-        Suite::Podgrouper => Ok(match podgrouper::check_case(&case.body) {
+        Suite::Fairshare => fairshare::run(&parse(case)?, decisions),
+        Suite::Podgrouper => Ok(match podgrouper::check_case(&case.body, decisions) {
             Ok(()) => Verdict::Passed,
             Err(text) => Verdict::Failed(vec![Difference::new("pod group", "as recorded", text)]),
         }),
-        Suite::Topology => topology::run(&parse(case)?),
+        Suite::Topology => topology::run(&parse(case)?, decisions),
     }));
     match caught {
         Ok(Ok(verdict)) => verdict,
