@@ -96,7 +96,7 @@ struct Task {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expect {
-    /// The constraint names what does not exist.
+    /// The constraint is invalid.
     error: bool,
     /// There is not enough room.
     fit_error: bool,
@@ -154,7 +154,7 @@ fn judge(
     let sets = choice.iter().flat_map(|choice| (0..choice.len()).map(|index| choice.set(tree, index)));
     let sets: Vec<BTreeSet<String>> = sets.map(named).collect();
     compare("subsets", sets_text(expect.subsets.as_deref().unwrap_or_default()), sets_text(&sets));
-    // A refused call has no scores.
+    // Scores of a refused call are never used.
     if let Ok(choice) = choice {
         let scores = choice.scores.as_ref().map(|scores| {
             scores.iter().map(|(node, points)| (names[node.index()].to_string(), points)).collect::<BTreeMap<_, _>>()

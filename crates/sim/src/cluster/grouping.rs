@@ -149,3 +149,20 @@ pub(super) fn as_object(group: &kai_api::PodGroup) -> (Id, Value) {
     let id = Id::namespaced(Kind::PodGroup, text(&group.metadata.namespace), text(&group.metadata.name));
     (id, serde_json::to_value(group).expect("API types are plain data"))
 }
+
+#[cfg(test)]
+mod tests {
+    use kai_engine::units::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn rules_see_the_kartas_of_the_store() {
+        let karta = json!({"apiVersion": "run.ai/v1alpha1", "kind": "Karta", "metadata": {"name": "graphs", "labels":
+            {"run.ai/karta-group": "x.io", "run.ai/karta-version": "v1", "run.ai/karta-kind": "Graph"}}});
+        let mut store = Store::default();
+        store.create(Id::cluster(Kind::Karta, "graphs"), karta, Timestamp(0));
+        assert_eq!(store.kartas("x.io/v1", "Graph").len(), 1);
+        assert!(store.kartas("x.io/v2", "Graph").is_empty());
+    }
+}
