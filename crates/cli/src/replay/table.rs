@@ -1,13 +1,13 @@
-//! A replayed cycle: what was decided and why, how the queues stand, who waits, what it cost.
+//! A replayed cycle: what was decided and why, the shares of queues, what is pending, CPU time and memory.
 
 use anstyle::Style;
 use kai_control::World;
 
-use super::table::{Cell, lines};
-use super::{BAD, BOLD, CARE, DIM, GOOD, heading, paint, queues};
-use crate::replay::{BIND, EVICT, Report};
+use super::report::{BIND, Decision, EVICT, Report};
+use crate::render::table::{Cell, lines};
+use crate::render::{BOLD, DIM, ERROR, OK, WARN, heading, paint, queues};
 
-pub(crate) fn replay(report: &Report, world: &World) -> String {
+pub(super) fn render(report: &Report, world: &World) -> String {
     let mut out = String::new();
     heading(&mut out, "Decisions");
     out.push_str(&decisions(report));
@@ -29,7 +29,7 @@ fn decisions(report: &Report) -> String {
     if report.decisions.is_empty() {
         return "none\n".to_owned();
     }
-    let row = |decision: &crate::replay::Decision| {
+    let row = |decision: &Decision| {
         vec![
             Cell::left(decision.kind).style(style(decision.kind)),
             Cell::left(decision.pod.clone()),
@@ -42,9 +42,9 @@ fn decisions(report: &Report) -> String {
 
 fn style(kind: &str) -> Style {
     match kind {
-        BIND => GOOD,
-        EVICT => BAD,
-        _ => CARE,
+        BIND => OK,
+        EVICT => ERROR,
+        _ => WARN,
     }
 }
 
@@ -56,7 +56,7 @@ fn pending(report: &Report) -> String {
     for job in &report.pending {
         out.extend([&paint(BOLD, &job.job), "\n"]);
         for reason in &job.reasons {
-            out.extend(["  ", &paint(CARE, "-"), " ", reason, "\n"]);
+            out.extend(["  ", &paint(WARN, "-"), " ", reason, "\n"]);
         }
     }
     out
