@@ -10,6 +10,7 @@
 pub mod admission;
 pub mod bind_batch;
 pub mod binder;
+pub mod component;
 pub mod controller;
 pub mod devices;
 pub mod did_you_mean;
@@ -22,6 +23,7 @@ pub mod node_scale;
 pub mod objects;
 pub mod quantity;
 pub mod rbac;
+pub mod registry;
 pub mod scheduler;
 pub mod status;
 pub mod world;

@@ -5,6 +5,7 @@
 //! [`AdmissionResult`] into an admission response. Refusals begin with KAI's words, so that whoever looks for them
 //! finds them, and end with what to do.
 
+mod component;
 mod pod;
 mod pod_group;
 mod queue;
@@ -15,6 +16,7 @@ mod topology;
 #[cfg(test)]
 mod tests;
 
+pub use component::COMPONENT;
 pub use pod::{PodRules, mutate_pod, shares_gpu, validate_pod};
 pub use pod_group::validate_pod_group;
 pub use queue::{delete_queue, validate_queue};

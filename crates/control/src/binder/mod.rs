@@ -14,6 +14,7 @@
 //! stays: the next attempt writes it anew, and a bind whose answer was lost may have been done.
 
 mod assumed;
+mod component;
 mod controller;
 mod node_fit;
 mod plan;
@@ -24,6 +25,7 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+pub use component::COMPONENT;
 pub use controller::BinderController;
 pub use plan::relabelled;
 pub use rows::{PodRow, RequestRow};

@@ -4,9 +4,11 @@
 //! stored one, and the pod is linked to it. Level-triggered: asking again about a grouped pod changes nothing.
 
 mod cache;
+mod component;
 mod controller;
 mod planned;
 
+pub use component::COMPONENT;
 pub use controller::GrouperController;
 pub use planned::{Link, PlannedWrite};
 

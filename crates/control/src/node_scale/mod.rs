@@ -5,6 +5,7 @@
 //! node would help them. Scaling pods use the default scheduler, end as soon as they run, and go when the pod they stand
 //! for has found its place.
 
+mod component;
 mod controller;
 
 use std::borrow::Borrow;
@@ -15,6 +16,7 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::key::Key;
+pub use component::COMPONENT;
 pub use controller::NodeScaleController;
 
 use crate::quantity::Quantity;

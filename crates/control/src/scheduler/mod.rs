@@ -1,6 +1,7 @@
 //! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, decodes the outcome.
 
 pub mod cache;
+mod component;
 pub mod config;
 mod controller;
 mod effect;
@@ -23,6 +24,7 @@ mod tests;
 #[cfg(test)]
 mod volume_tests;
 
+pub use component::COMPONENT;
 pub use config::{Configured, action_name};
 pub use controller::SchedulerController;
 pub use effect::{

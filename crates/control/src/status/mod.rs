@@ -1,6 +1,7 @@
 //! Status controllers: keep `status.resourcesStatus` of pod groups and the status of queues up to date. Dirty objects are
 //! recomputed and compared with the stored status; the difference is a merge patch.
 
+mod component;
 mod controller;
 pub mod pod_group;
 pub mod queue;
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::PodGroupResources;
 use serde_json::{Map, Value, json};
 
+pub use component::{POD_GROUPS, QUEUES};
 pub use controller::StatusController;
 
 use self::pod_group::{ClaimedGpus, PodUsage, PodUsageInputs};
