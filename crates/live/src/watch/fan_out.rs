@@ -53,7 +53,7 @@ impl Subscriber {
 }
 
 /// Forwards one watch to all subscribers, until the last has left. `open` begins the watch, with a list. For those who
-/// subscribe after the list it begins again, and everybody gets the new list: nothing is stored for late subscribers.
+/// subscribe after the list it begins again, and all subscribers get the new list: nothing is stored for late subscribers.
 pub(super) async fn fan_out<S>(
     mut new_subscribers: mpsc::UnboundedReceiver<Subscriber>,
     window: Duration,
