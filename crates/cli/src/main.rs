@@ -15,6 +15,8 @@ mod render;
 mod replay;
 mod simulate;
 mod snapshot;
+mod snapshot_file;
+mod values;
 
 use std::process::ExitCode;
 
@@ -37,14 +39,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Crds => crds::run(),
         Command::Rbac(args) => rbac::run(&args),
-        Command::Scheduler(args) => components::run(&args),
-        Command::Binder(args) => components::run(&args),
-        Command::Podgrouper(args) => components::run(&args),
-        Command::Podgroupcontroller(args) => components::run(&args),
-        Command::Queuecontroller(args) => components::run(&args),
-        Command::Admission(args) => components::run(&args),
-        Command::Nodescaleadjuster(args) => components::run(&args),
-        Command::AllInOne(args) => components::run(&args),
+        Command::Component(command) => components::run(&command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

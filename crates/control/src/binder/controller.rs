@@ -299,7 +299,8 @@ impl BinderController {
         self.pods_in_flight.extend(effects.iter().filter_map(pod_written_by));
         let bind = effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. }));
         // Pods that wait do not wait for what is left to write about this one.
-        let tail = bind.map(|at| (at + 1, WritePriority::Status));
+        let report = || effects.iter().position(|effect| matches!(effect, BindEffect::ReportResult { .. }));
+        let tail = bind.map(|at| at + 1).or_else(report).map(|at| (at, WritePriority::Status));
         work.push(WorkItem { on_error, tail, ..WorkItem::new(key, effects) });
     }
 }

@@ -15,6 +15,7 @@ mod driver;
 mod field_selector;
 mod work;
 mod work_queue;
+mod wrapper;
 
 use std::sync::Arc;
 
@@ -23,12 +24,13 @@ use serde_json::Value;
 
 pub use assumed::Assumed;
 pub use backoff::Backoff;
-pub use driver::{Admitted, Driver, QueuedWrites};
+pub use driver::{Admitted, Driver, OutputHandler, QueuedWrites};
 pub use field_selector::FieldSelector;
 pub use work::{
     ApiCall, CallError, NewEvent, OnError, Output, Regarding, WorkItem, WorkKey, WorkResult, WritePriority,
 };
 pub(crate) use work_queue::WorkQueue;
+pub use wrapper::{Wrapped, Wrapper};
 
 use crate::grouper::PlannedWrite;
 use crate::key::Key;

@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Health;
 use crate::api_writer::ApiWriter;
-use crate::kinds::parse_or_warn;
+use crate::object_decode::parse_or_warn;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
 use crate::watch::{SharedWatches, forward_updates};
 
@@ -75,7 +75,7 @@ pub(super) struct Reviewer {
     rules: PodRules,
     check_quota: bool,
     /// What may run in a queue.
-    known: Mutex<World>,
+    cache: Mutex<World>,
     /// Whether pods and pod groups were listed once.
     synced: watch::Sender<bool>,
     answers: Family<Labels, Counter>,
@@ -108,7 +108,7 @@ impl Reviewer {
             );
         });
         let (synced, _) = watch::channel(false);
-        Self { writer, rules, check_quota, known: Mutex::default(), synced, answers }
+        Self { writer, rules, check_quota, cache: Mutex::default(), synced, answers }
     }
 
     /// Waits until everything was listed once.
@@ -131,15 +131,15 @@ impl Reviewer {
         }
         while let Some((kind, update)) = updates.recv().await {
             let relisted = matches!(update, WatchUpdate::Relisted { .. });
-            take(&mut self.known(), kind, update);
+            on_update(&mut self.cache(), kind, update);
             if relisted && unsynced.remove(&kind) && unsynced.is_empty() {
                 self.synced.send_replace(true);
             }
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, World> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, World> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn respond(&self, webhook_kind: Webhook, body: &[u8]) -> Response {
@@ -215,9 +215,9 @@ impl Reviewer {
         if !*self.synced.borrow() {
             return Err("pods and pod groups are not listed yet; try again in a moment".to_owned());
         }
-        let mut known = self.known();
-        known.queues = world.queues;
-        Ok(delete_queue(name, &known))
+        let mut cache = self.cache();
+        cache.queues = world.queues;
+        Ok(delete_queue(name, &cache))
     }
 
     /// All queues as they are now.
@@ -241,30 +241,30 @@ impl Reviewer {
     }
 }
 
-fn take(known: &mut World, kind: Kind, update: WatchUpdate) {
+fn on_update(cache: &mut World, kind: Kind, update: WatchUpdate) {
     match update {
         WatchUpdate::Relisted { objects, removed } => {
             for key in removed {
-                forget(known, kind, key);
+                remove(cache, kind, key);
             }
             for value in &objects {
-                see(known, kind, value);
+                apply(cache, kind, value);
             }
         }
-        WatchUpdate::Applied(value) => see(known, kind, &value),
-        WatchUpdate::Deleted(key) => forget(known, kind, key),
+        WatchUpdate::Applied(value) => apply(cache, kind, &value),
+        WatchUpdate::Deleted(key) => remove(cache, kind, key),
     }
 }
 
-fn see(known: &mut World, kind: Kind, value: &Value) {
+fn apply(cache: &mut World, kind: Kind, value: &Value) {
     match parse_or_warn(value) {
-        Some(object) => known.apply(object),
-        None => forget(known, kind, Key::of(value)),
+        Some(object) => cache.apply(object),
+        None => remove(cache, kind, Key::of(value)),
     }
 }
 
-fn forget(known: &mut World, kind: Kind, key: Key) {
-    known.delete(&ObjectId::new(kind, key));
+fn remove(cache: &mut World, kind: Kind, key: Key) {
+    cache.delete(&ObjectId::new(kind, key));
 }
 
 fn to_response(mut response: AdmissionResponse, answer: AdmissionResult) -> AdmissionResponse {

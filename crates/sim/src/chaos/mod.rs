@@ -20,7 +20,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use kai_control::controller::{Admitted, CallError, Clock, Controller as _, Output, WorkItem, WorkKey, WorkResult};
+use kai_control::controller::{
+    Admitted, CallError, Clock, Controller as _, NewEvent, OutputHandler, Skipped, WorkItem, WorkKey, WorkResult,
+};
 use kai_control::grouper::PlannedWrite;
 use kai_control::scheduler::Settings;
 use kai_engine::units::{Span, Timestamp};
@@ -31,7 +33,6 @@ use crate::cluster::{Cluster, Due};
 use crate::manifest::Plan;
 use crate::run::{SimulationError, start_time, with_built_ins};
 use crate::settings;
-use controllers::ControllerKind;
 use fault_plan::FaultPlan;
 use process::SimProcess;
 use safety::SafetyMonitor;
@@ -165,12 +166,13 @@ impl<'t> ChaosRun<'t> {
 
     /// Starts all processes and plans all faults.
     fn prepare(&mut self) {
-        for kind in ControllerKind::ALL {
+        for kind in controllers::all() {
             self.processes.push(SimProcess::new(kind));
             self.add(self.start, Event::Start { process: self.processes.len() - 1 });
         }
         if self.faults.paired {
-            self.pair(0, 2);
+            let (scheduler, grouper) = controllers::colocated();
+            self.pair(scheduler, grouper);
         }
         let calm = self.start.plus(self.faults.fault_window());
         for (at, fault) in self.faults.plan(self.processes.len(), 0) {
@@ -315,9 +317,9 @@ impl<'t> ChaosRun<'t> {
         if self.processes[process].driver.is_some() {
             return;
         }
-        let (kind, colocated) = (self.processes[process].kind, self.processes[process].colocated_with.is_some());
+        let kind = self.processes[process].kind;
         self.note(|| format!("{process} starts as {kind:?}"));
-        let controller = controllers::start(kind, &self.settings, &self.grouper, colocated);
+        let controller = controllers::start(kind, &self.settings, &self.grouper);
         self.processes[process].begin(controller);
         self.schedule_deliveries();
     }
@@ -325,15 +327,13 @@ impl<'t> ChaosRun<'t> {
     /// Lets a controller decide, starts its work, and sets its timer.
     fn poll(&mut self, process: usize) {
         let (now, clock) = (self.cluster.now, self.clock(process));
-        let SimProcess { driver: Some(driver), incarnation, .. } = &mut self.processes[process] else { return };
-        let incarnation = *incarnation;
-        // Events are sent beside everything else, and nothing waits for them.
-        let Output { planned, work, .. } = driver.poll(clock);
-        for item in work {
-            self.admit(process, item);
-        }
+        let SimProcess { driver, incarnation, .. } = &mut self.processes[process];
+        let (Some(mut driver), incarnation) = (driver.take(), *incarnation) else { return };
+        let mut handler = SimOutputs { run: self, process, planned: Vec::new() };
+        driver.poll(clock, &mut handler);
+        let planned = handler.planned;
+        self.processes[process].driver = Some(driver);
         self.deliver_planned(process, planned);
-        let clock = self.clock(process);
         let next = self.processes[process].driver.as_ref().and_then(|driver| driver.next_poll(clock));
         if let Some(at) = next
             && self.processes[process].may_sleep_until(at.max(now.plus(Span(1))))
@@ -342,26 +342,24 @@ impl<'t> ChaosRun<'t> {
         }
     }
 
-    fn admit(&mut self, process: usize, item: WorkItem) {
+    /// Queues a work item; returns how those ended that do not hold any more.
+    fn admit(&mut self, process: usize, item: WorkItem) -> Vec<WorkResult> {
         self.note(|| format!("{process} wants {item}"));
-        let (now, clock) = (self.cluster.now, self.clock(process));
+        let now = self.cluster.now;
         let (admitted, superseded) = self.processes[process].queued.admit(item);
-        let Some(driver) = &mut self.processes[process].driver else { return };
-        for result in superseded {
-            driver.controller.on_result(result, clock);
-        }
         let (work, deferral) = match admitted {
             Admitted::Start(item) => (Work::Begun(WorkResult::new(item)), Span(0)),
             Admitted::Queued(item) => (Work::Queued(item.key), self.faults.deferral()),
             Admitted::Replaced => {
                 self.count("replaced");
-                return;
+                return superseded;
             }
         };
         let (id, incarnation) = (self.entries, self.processes[process].incarnation);
         self.in_flight.insert(id, InFlightWork { process, incarnation, work, attempt: 0 });
         let delay = self.faults.call_delay(now);
         self.add(now.plus(deferral).plus(delay), Event::Call(id));
+        superseded
     }
 
     /// Hands planned writes to the other controller of the process.
@@ -495,5 +493,31 @@ impl<'t> ChaosRun<'t> {
         if let Some(trace) = &mut self.trace {
             trace(&format!("{:>4}.{:06} {}", at.0 / 1_000_000, at.0 % 1_000_000, what()));
         }
+    }
+}
+
+/// What the controller of a process asks for.
+struct SimOutputs<'r, 't> {
+    run: &'r mut ChaosRun<'t>,
+    process: usize,
+    planned: Vec<PlannedWrite>,
+}
+
+impl OutputHandler for SimOutputs<'_, '_> {
+    fn has_receiver(&self) -> bool {
+        self.run.processes[self.process].colocated_with.is_some()
+    }
+
+    fn plan(&mut self, planned: PlannedWrite) {
+        self.planned.push(planned);
+    }
+
+    fn skip(&mut self, _: &Skipped) {}
+
+    /// Events are sent beside everything else, and nothing waits for them.
+    fn publish(&mut self, _: NewEvent) {}
+
+    fn admit(&mut self, item: WorkItem) -> Vec<WorkResult> {
+        self.run.admit(self.process, item)
     }
 }

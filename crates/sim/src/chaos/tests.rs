@@ -25,6 +25,13 @@ metadata: {name: whole, namespace: team, labels: {kai.scheduler/queue: default-q
 spec: {parallelism: 1, completions: 1, template:
   {spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
 ---
+apiVersion: kai.scheduler/v1alpha1
+kind: Scenario
+spec: {steps: [{at: 30s, apply: large.yaml}]}
+";
+
+/// It comes when the others have their GPUs.
+const LARGE: &str = "
 apiVersion: batch/v1
 kind: Job
 metadata: {name: large, namespace: team, labels: {kai.scheduler/queue: default-queue}}
@@ -32,13 +39,18 @@ spec: {parallelism: 1, completions: 1, template:
   {spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 2}}}]}}}
 ";
 
+fn plan() -> Plan {
+    let source = |(name, text): (&str, &str)| Source { name: name.to_owned(), text: text.to_owned() };
+    read(&[("cluster.yaml", CLUSTER), ("large.yaml", LARGE)].map(source)).expect("well-formed")
+}
+
 fn at_rest() -> (Cluster, Settings, SafetyMonitor) {
     at_rest_after(false)
 }
 
 /// With grouper and scheduler in one process or in two.
 fn at_rest_after(paired: bool) -> (Cluster, Settings, SafetyMonitor) {
-    let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
+    let plan = plan();
     let mut run = ChaosRun::new(&plan, FaultPlan::none(start_time(&plan), paired), 0, None).expect("usable");
     run.run(&plan).expect("comes to rest");
     let ChaosRun { cluster, settings, safety, .. } = run;
@@ -168,7 +180,7 @@ fn a_group_that_admission_would_refuse_is_found() {
 
 #[test]
 fn pods_that_share_a_gpu_wait_for_admission_and_others_do_not() {
-    let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
+    let plan = plan();
     let mut cluster = Cluster::new(&plan, kai_workloads::Settings::default(), 0, start_time(&plan));
     cluster.webhooks.available = false;
     cluster.bootstrap(&with_built_ins(&plan)).expect("usable");

@@ -35,11 +35,23 @@ impl Cluster {
                 let object = Id::namespaced((*kind).into(), &*key.namespace, &*key.name);
                 self.edit(&object, |value| json_patch::merge(value, patch));
             }
-            ApiCall::CreateScalingPod(_) | ApiCall::DeleteScalingPod(_) => {
-                return Err(CallError::Rejected("autoscalers are not simulated".to_owned()));
-            }
+            ApiCall::CreateScalingPod(pod) => self.create_scaling_pod(pod),
+            // No kubelet has it: it is deleted at once.
+            ApiCall::DeleteScalingPod(pod) => self.remove(&pod_id(pod)),
         }
         Ok(None)
+    }
+
+    /// It stays pending: there is no autoscaler, and no scheduler takes it.
+    fn create_scaling_pod(&mut self, pod: &Value) {
+        let id = id_of(Kind::Pod, pod);
+        if self.store.get(&id).is_none() {
+            let mut pod = pod.clone();
+            complete_pod(&mut pod);
+            self.create(id.clone(), pod);
+        }
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE});
+        self.edit(&id, |pod| set_condition(pod, condition));
     }
 
     fn write(&mut self, write: &Write) -> Result<(), CallError> {

@@ -1,11 +1,12 @@
-//! The pod group and queue controllers on a cluster.
+//! The queue controller on a cluster: the controller of control, with metrics of queues.
 
 mod metrics;
 
 use std::sync::Arc;
 
-use kai_control::controller::{Clock, Controller, Output, Skipped, WatchSpec, WorkResult};
-use kai_control::status::{PodGroupAggregator, QueueAggregator, StatusController};
+use kai_control::controller::{Clock, Controller, Output, Skipped, Wrapped, Wrapper};
+use kai_control::registry::QUEUE_CONTROLLER;
+use kai_control::status::{QueueAggregator, StatusController};
 use kai_control::{Key, Kind};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
@@ -15,8 +16,7 @@ use crate::{FatalError, LeaderElectionOptions};
 use metrics::QueueMetrics;
 
 #[derive(Clone, Debug)]
-pub struct StatusOptions {
-    pub scheduler_name: String,
+pub struct QueueStatusOptions {
     /// API calls at the same time.
     pub workers: usize,
     /// Labels of queues that their metrics carry, too.
@@ -36,22 +36,14 @@ pub struct QueueLabel {
 /// How often metrics of queues follow changes.
 const METRICS_PERIOD: Span = Span(250_000);
 
-/// Keeps the status of pod groups until stopped.
-pub(crate) async fn run_pod_group_status(options: StatusOptions, context: Context) -> Result<(), FatalError> {
-    let name = "podgroupcontroller";
-    let controller = StatusController::new(PodGroupAggregator::new(&options.scheduler_name));
-    let writers = Writers::new(&context, options.workers);
-    ControllerLoop::new(name, name, controller, writers, context).run(options.election).await
-}
-
 /// Keeps the status and the metrics of queues until stopped.
-pub(crate) async fn run_queue_status(options: StatusOptions, context: Context) -> Result<(), FatalError> {
-    let name = "queuecontroller";
-    let metrics = QueueMetrics::register(&context.health, options.queue_labels.clone());
+pub(crate) async fn run(options: QueueStatusOptions, context: Context) -> Result<(), FatalError> {
+    let component = QUEUE_CONTROLLER.component;
+    let metrics = QueueMetrics::register(&context.health, options.queue_labels);
     let inner = StatusController::new(QueueAggregator::default());
-    let controller = MeteredQueueStatus { inner, metrics, due: None };
+    let controller = Wrapped(MeteredQueueStatus { inner, metrics, due: None });
     let writers = Writers::new(&context, options.workers);
-    ControllerLoop::new(name, name, controller, writers, context).run(options.election).await
+    ControllerLoop::new(component.name, component.reporter, controller, writers, context).run(options.election).await
 }
 
 /// Also shows in metrics what queues have.
@@ -62,9 +54,15 @@ struct MeteredQueueStatus {
     due: Option<Timestamp>,
 }
 
-impl Controller for MeteredQueueStatus {
-    fn watches(&self) -> Vec<WatchSpec> {
-        self.inner.watches()
+impl Wrapper for MeteredQueueStatus {
+    type Inner = StatusController<QueueAggregator>;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut Self::Inner {
+        &mut self.inner
     }
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
@@ -85,15 +83,7 @@ impl Controller for MeteredQueueStatus {
         self.inner.poll(now)
     }
 
-    fn on_result(&mut self, result: WorkResult, now: Clock) {
-        self.inner.on_result(result, now);
-    }
-
     fn next_poll(&self, now: Clock) -> Option<Timestamp> {
         self.due.into_iter().chain(self.inner.next_poll(now)).min()
-    }
-
-    fn size(&self) -> usize {
-        self.inner.size()
     }
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use kai_control::{Key, Kind, Object};
+use kai_control::Kind;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use kube::{Client, Error};
 
-use serde_json::Value;
-
 use crate::api_error::status_code;
+use crate::deadline::with_deadline;
 
 pub(crate) fn resource(kind: Kind) -> ApiResource {
     let row = kind.row();
@@ -26,24 +25,12 @@ pub(crate) fn resource(kind: Kind) -> ApiResource {
 pub(crate) async fn is_served(client: &Client, kind: &ApiResource) -> bool {
     loop {
         let wanted = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
-        match kube::discovery::pinned_kind(client, &wanted).await {
+        match with_deadline(kube::discovery::pinned_kind(client, &wanted)).await {
             Ok(_) => return true,
             Err(Error::Discovery(_)) => return false,
             Err(error) if status_code(&error) == Some(404) => return false,
             Err(error) => tracing::warn!(kind = kind.kind, %error, "API discovery failed, retrying in 1 s"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-}
-
-/// A malformed object counts as absent: it must not keep the others from being seen.
-pub(crate) fn parse_or_warn(value: &Value) -> Option<Object> {
-    match Object::parse(value) {
-        Ok(object) => object,
-        Err(malformed) => {
-            let (kind, key) = (value["kind"].as_str(), Key::of(value));
-            tracing::warn!(kind, %key, problem = %malformed, hint = malformed.hint, "object skipped");
-            None
-        }
     }
 }
