@@ -7,7 +7,7 @@ use std::fmt;
 use kai_api::keys::name;
 use kai_engine::units::Span;
 
-use crate::admission;
+use crate::admission::{self, AdmissionCache};
 use crate::binder::{self, BinderController};
 use crate::component::Component;
 use crate::controller::Controller;
@@ -58,8 +58,8 @@ impl fmt::Debug for Registered {
 }
 
 /// In the order in which their permissions are printed.
-pub static COMPONENTS: [&Registered; 6] =
-    [&SCHEDULER, &BINDER, &POD_GROUPER, &POD_GROUP_CONTROLLER, &QUEUE_CONTROLLER, &NODE_SCALE_ADJUSTER];
+pub static COMPONENTS: [&Registered; 7] =
+    [&SCHEDULER, &BINDER, &POD_GROUPER, &POD_GROUP_CONTROLLER, &QUEUE_CONTROLLER, &ADMISSION, &NODE_SCALE_ADJUSTER];
 
 /// All components, with the kinds that they watch or read.
 pub fn components() -> Vec<(&'static Component, BTreeSet<Kind>)> {
@@ -67,10 +67,7 @@ pub fn components() -> Vec<(&'static Component, BTreeSet<Kind>)> {
         let watched = start(&Settings::default()).watches();
         (*component, watched.iter().map(|spec| spec.kind).chain(component.reads.iter().copied()).collect())
     };
-    let mut all: Vec<(&Component, BTreeSet<Kind>)> = COMPONENTS.into_iter().map(reads).collect();
-    // It has no controller.
-    all.insert(5, (&admission::COMPONENT, admission::COMPONENT.reads.iter().copied().collect()));
-    all
+    COMPONENTS.into_iter().map(reads).collect()
 }
 
 pub static SCHEDULER: Registered = Registered {
@@ -98,6 +95,11 @@ pub static POD_GROUP_CONTROLLER: Registered = Registered {
 
 pub static QUEUE_CONTROLLER: Registered =
     Registered { component: &status::QUEUES, start: |_| Box::new(StatusController::new(QueueAggregator::default())) };
+
+pub static ADMISSION: Registered = Registered {
+    component: &admission::COMPONENT,
+    start: |settings| Box::new(AdmissionCache::new(&settings.scheduler.scheduler_name)),
+};
 
 pub static NODE_SCALE_ADJUSTER: Registered = Registered {
     component: &node_scale::COMPONENT,

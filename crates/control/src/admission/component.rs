@@ -15,8 +15,8 @@ pub const COMPONENT: Component = Component {
     reporter: "admission",
     service_account: "admission",
     role: "kai-admission",
-    // Queues are listed for each review of one.
-    reads: &[Kind::Pod, Kind::PodGroup, Kind::Queue],
+    // Listed for each review of a queue.
+    reads: &[Kind::Queue],
     rules: &[
         rule(ADMISSION, CONFIGURATIONS, &["create"]),
         Rule { group: ADMISSION, resources: CONFIGURATIONS, verbs: &["get", "patch", "update"], names: OWN },

@@ -5,6 +5,7 @@
 //! [`AdmissionResult`] into an admission response. Refusals begin with KAI's words, so that whoever looks for them
 //! finds them, and end with what to do.
 
+mod cache;
 mod component;
 mod pod;
 mod pod_group;
@@ -16,6 +17,7 @@ mod topology;
 #[cfg(test)]
 mod tests;
 
+pub use cache::AdmissionCache;
 pub use component::COMPONENT;
 pub use pod::{PodRules, mutate_pod, shares_gpu, validate_pod};
 pub use pod_group::validate_pod_group;

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::FatalError;
 use crate::api_writer::ApiWriter;
-use crate::controller_loop::Context;
+use crate::controller_loop::{Context, ControllerLoop, Writers};
 use crate::health::ReadinessHandle;
 use cert_rotator::{CertRotator, Certificates};
 use reviewer::Reviewer;
@@ -48,6 +48,8 @@ pub struct AdmissionOptions {
 
 /// Before a retry.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The cache of the reviewer, in logs and probes.
+const CACHE: &str = "admission-cache";
 /// For reviews in flight at shutdown: as long as the API server waits for them.
 const GRACE: Duration = Duration::from_secs(3);
 const FIELD_MANAGER: &str = "kai-admission";
@@ -55,7 +57,7 @@ const FIELD_MANAGER: &str = "kai-admission";
 /// Serves until stopped.
 pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(), FatalError> {
     let name = COMPONENT.name;
-    let Context { client, watches, limits, health, stop } = context;
+    let Context { client, limits, health, stop, .. } = context.clone();
     let readiness = health.add_component(name);
     let address = options.address;
     let cannot_listen = |source| FatalError::Bind { address, source };
@@ -71,6 +73,8 @@ pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(
     let tls = RustlsConfig::from_pem(certificates.served.clone(), certificates.key.clone()).await;
     let tls = tls.map_err(cannot_listen)?;
     let reviewer = Arc::new(Reviewer::new(writer.clone(), options.rules.clone(), options.check_quota, &health));
+    let writers = Writers::new(&context, 1);
+    let cache = ControllerLoop::new(CACHE, name, reviewer.cache_controller(), writers, context);
     let handle = Handle::new();
     let server = from_tcp_rustls(listener, tls.clone()).map_err(cannot_listen)?.handle(handle.clone());
     let routes = reviewer::routes(&reviewer).into_make_service();
@@ -81,10 +85,16 @@ pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(
         handle.graceful_shutdown(Some(GRACE));
         std::future::pending::<()>().await;
     };
+    let cache = async {
+        let ended = cache.run(None).await;
+        // Reviews in flight may still need it.
+        std::future::pending::<()>().await;
+        ended
+    };
     // Only the server comes to an end.
     tokio::select! {
         ended = server.serve(routes) => ended.map_err(cannot_listen)?,
-        () = reviewer.watch(watches) => {}
+        ended = cache => ended?,
         () = registrar.run(certificates) => {}
         () = end => {}
     }
