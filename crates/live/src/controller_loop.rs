@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kai_control::controller::{
-    Admitted, Clock, Controller, Driver, NewEvent, OutputHandler, QueuedWrites, Skipped, WatchUpdate, WorkItem,
-    WorkResult, WritePriority,
+    Admitted, Clock, Controller, Driver, LeftOut, NewEvent, OutputHandler, QueuedWrites, Skipped, WatchUpdate,
+    WorkItem, WorkResult, WritePriority,
 };
 use kai_control::grouper::PlannedWrite;
 use kai_control::kinds::Presence;
@@ -339,8 +339,14 @@ async fn next_planned(planned: &mut Option<PlannedReceiver>) -> PlannedWrite {
 }
 
 fn log_skipped(skipped: &Skipped) {
-    let Skipped { kind, key, problem, hint } = skipped;
-    tracing::warn!(kind = kind.name(), %key, problem, hint, "object skipped");
+    let Skipped { left_out, kind, key, problem, hint } = skipped;
+    let kind = kind.name();
+    match left_out {
+        LeftOut::Object => tracing::warn!(kind, %key, problem, hint, "object skipped"),
+        LeftOut::Totals => tracing::warn!(kind, %key, problem, hint, "object left out of status totals"),
+        LeftOut::Setting => tracing::warn!(kind, %key, problem, hint, "ignored a setting of the workload"),
+        LeftOut::Grouping => tracing::warn!(kind, %key, problem, hint, "cannot determine pod group, will retry"),
+    }
 }
 
 #[cfg(test)]

@@ -159,14 +159,32 @@ pub enum WatchUpdate {
 /// An object, or a part of one, that a controller leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
+    pub left_out: LeftOut,
     pub kind: Kind,
     pub key: Key,
     pub problem: String,
     pub hint: String,
 }
 
+/// What of an object has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// All of it: it counts as absent.
+    Object,
+    /// It does not count in the totals of a status.
+    Totals,
+    /// A setting of a workload.
+    Setting,
+    /// A pod has no pod group until another attempt succeeds.
+    Grouping,
+}
+
 impl Skipped {
     pub(crate) fn new(kind: Kind, key: Key, problem: impl Into<String>) -> Self {
-        Self { kind, key, problem: problem.into(), hint: String::new() }
+        Self { left_out: LeftOut::Object, kind, key, problem: problem.into(), hint: String::new() }
+    }
+
+    pub(crate) fn of(left_out: LeftOut, kind: Kind, key: Key, problem: impl Into<String>) -> Self {
+        Self { left_out, ..Self::new(kind, key, problem) }
     }
 }

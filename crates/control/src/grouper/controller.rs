@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::cache::{CacheView, CachedPod, GrouperCache};
 use super::{GroupEffect, PlannedWrite, ReconcileOutput, reconcile};
 use crate::controller::{
-    ApiCall, Backoff, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec,
-    WorkItem, WorkKey, WorkQueue, WorkResult, WritePriority,
+    ApiCall, Backoff, CallError, Clock, Controller, FieldSelector, LeftOut, NewEvent, Output, Regarding, Skipped,
+    WatchSpec, WorkItem, WorkKey, WorkQueue, WorkResult, WritePriority,
 };
 use crate::key::{Key, PodKey};
 use crate::kinds::Kind;
@@ -259,7 +259,7 @@ impl GrouperController {
             }
         }
         for note in notes {
-            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), format!("{note:?}")));
+            self.outbox.skipped.push(Skipped::of(LeftOut::Setting, Kind::Pod, pod.clone(), format!("{note:?}")));
         }
         self.queue.start(pod.clone());
         let first_link = effects.iter().position(links);
@@ -325,8 +325,7 @@ impl GrouperController {
         self.queue.schedule_at(pod.clone(), now.plus(RETRY_BACKOFF.after(*attempts - 1)));
         if *last != why {
             last.clone_from(&why);
-            let problem = format!("cannot determine the pod group, will retry: {why}");
-            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), problem));
+            self.outbox.skipped.push(Skipped::of(LeftOut::Grouping, Kind::Pod, pod.clone(), why.clone()));
             self.warn(Kind::Pod, pod, &uid, why);
         }
     }
