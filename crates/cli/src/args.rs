@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// Write a synthetic cluster of any size, for `kai replay` or `kai simulate`
     #[command(long_about = GENERATE_ABOUT, after_long_help = generate_help(), after_help = "See `kai generate --help` for the scenarios.")]
     Generate(GenerateArgs),
+    /// Check a configuration file of the scheduler and show what it means
+    #[command(long_about = CHECK_CONFIG_ABOUT, after_long_help = CHECK_CONFIG_HELP, after_help = "See `kai check-config --help` for examples.")]
+    CheckConfig(CheckConfigArgs),
     /// Print the custom resource definitions as YAML
     ///
     /// Pipe it to `kubectl apply -f -` to install the kinds: Queue, PodGroup, BindRequest, Topology,
@@ -161,6 +164,16 @@ pub(crate) struct GenerateArgs {
     pub(crate) output: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckConfigArgs {
+    /// The file that the scheduler is started with
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FileFormat {
     /// A snapshot that `kai replay` and KAI's own tools read
@@ -256,6 +269,32 @@ Examples:
   kai replay snapshot.zip --config new-config.yaml
 
 Exit status: 0 on success, 1 if the file cannot be used, 2 if the command line cannot be used.";
+
+const CHECK_CONFIG_ABOUT: &str = "\
+Check a configuration file of the scheduler and show what it means.
+
+Reads the file as `kai scheduler --scheduler-conf FILE` reads it, and prints actions, plugins and the settings that follow. \
+What the scheduler passes over is listed as a warning, such as a misspelt plugin; what it refuses is an error with the name of the \
+field. No cluster is needed.";
+
+const CHECK_CONFIG_HELP: &str = "\
+A file, all of whose keys are optional:
+
+  actions: allocate, consolidation, reclaim, preempt, stalegangeviction
+  tiers:                               # replaces the default list of plugins
+  - plugins:
+    - {name: predicates}
+    - {name: proportion}
+    - {name: nodeplacement, arguments: {gpu: spread, cpu: binpack}}
+  queueDepthPerAction: {allocate: 100} # jobs tried per queue
+  keepNodesWhole: true
+
+Examples:
+  kai check-config config.yaml
+  kai check-config config.yaml -o json | jq '.warnings | length'
+  kai replay snapshot.zip --config config.yaml
+
+Exit status: 0 if the scheduler would start with the file, 2 if it would refuse it.";
 
 const GENERATE_ABOUT: &str = "\
 Write a synthetic cluster of any size, for `kai replay` or `kai simulate`.

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command is for")]
 
 mod args;
+mod check_config;
 mod components;
 mod crds;
 mod error;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Snapshot(args) => snapshot::run(&args),
+        Command::CheckConfig(args) => return check_config::run(&args),
         Command::Crds => crds::run(),
         Command::Rbac(args) => rbac::run(&args),
         Command::Component(command) => components::run(&command),
