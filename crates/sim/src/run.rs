@@ -3,7 +3,7 @@
 use kai_control::World;
 use kai_control::key::GroupKey;
 use kai_control::scheduler::record::{ActionRecord, CycleRecord};
-use kai_control::scheduler::{CycleProgress, CycleResult, Effect, Settings, cycle_with_progress};
+use kai_control::scheduler::{CycleProgress, CycleResult, Effect, SCHEDULE_PERIOD, Settings, cycle_with_progress};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -46,9 +46,6 @@ pub enum SimulationError {
     #[error(transparent)]
     Violation(#[from] Violation),
 }
-
-/// Time between two cycles, as on a cluster by default.
-pub(crate) const PERIOD: Span = Span::seconds(1);
 
 /// A run without an end in sight stops here: a day shows whatever repeats.
 const UNTIL_MAX: Span = Span::seconds(24 * 3600);
@@ -183,8 +180,8 @@ impl Run {
     /// Otherwise it would decide the same, so it is skipped.
     fn plan_next_cycle(&mut self) {
         let now = self.cluster.now;
-        let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
-        let soon = next_tick(self.start, PERIOD, now.max(earliest));
+        let earliest = self.last_cycle.map_or(self.start, |last| last.plus(SCHEDULE_PERIOD));
+        let soon = next_tick(self.start, SCHEDULE_PERIOD, now.max(earliest));
         let acted = self.last_cycle == Some(now)
             && self.last.effects.iter().any(|effect| {
                 !matches!(effect, Effect::SetGroupTimestamps { .. } | Effect::MarkPod { .. } | Effect::Nominate { .. })
@@ -192,11 +189,11 @@ impl Run {
         if self.cluster.store.version() != self.seen || acted {
             self.cluster.events.add_cycle(soon);
         } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {
-            self.cluster.events.add_cycle(next_tick(self.start, PERIOD, at.max(soon)));
+            self.cluster.events.add_cycle(next_tick(self.start, SCHEDULE_PERIOD, at.max(soon)));
         }
         // While workloads are pending, new usage data may change the decision.
         if let Some(usage) = self.usage.as_ref().filter(|_| !self.last.pending.is_empty()) {
-            self.cluster.events.add_cycle(next_tick(self.start, PERIOD, usage.next_fetch().max(soon)));
+            self.cluster.events.add_cycle(next_tick(self.start, SCHEDULE_PERIOD, usage.next_fetch().max(soon)));
         }
     }
 }

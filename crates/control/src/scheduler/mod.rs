@@ -30,7 +30,7 @@ pub use effect::{
     PendingJob, Problem, QueueView, Received, ResourceType,
 };
 pub use explain::JobNames;
-pub use settings::{NumaSettings, Settings, TaskOrder, Usage};
+pub use settings::{NumaSettings, SCHEDULE_PERIOD, Settings, TaskOrder, Usage};
 pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};
 
 pub use kai_engine::CycleProgress;

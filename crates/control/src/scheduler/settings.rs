@@ -8,6 +8,9 @@ use kai_engine::units::Span;
 
 use super::usage::UsageRule;
 
+/// The longest time between two cycles, unless told otherwise.
+pub const SCHEDULE_PERIOD: Span = Span::seconds(1);
+
 /// Flags and configuration of one scheduler (one shard).
 #[derive(Clone, Debug)]
 pub struct Settings {
