@@ -113,7 +113,14 @@ impl Scheduler {
             None if lower::IncrementalSnapshot::is_unsupported(world, settings) => {
                 return cycle_with_progress(world, settings, usage, now, passed);
             }
-            None => lower::lower_incremental(world, settings, usage, now),
+            None => match lower::lower_incremental(world, settings, usage, now) {
+                Ok(memory) => memory,
+                Err(lowered) => {
+                    let (cycle, explanations) = run(world, &lowered, settings, now, passed, last.as_ref());
+                    self.explanations = Some(explanations);
+                    return cycle;
+                }
+            },
         };
         let (cycle, explanations) = run(world, &memory.lowered(world, settings), settings, now, passed, last.as_ref());
         (self.memory, self.explanations) = (Some(memory), Some(explanations));

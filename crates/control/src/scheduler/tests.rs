@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::settings::{Settings, Usage};
 use super::test_cluster::{NOW, objects, render, run_and_render, world};
 use crate::kinds::Object;
+use crate::objects::Pod;
 use crate::world::World;
 
 fn check(text: &str, want: &Expect) {
@@ -460,5 +461,27 @@ proptest! {
         prop_assert!(deleted.delete(&gone.id()));
         let cycle = |world: &World| super::cycle(world, &Settings::default(), &Usage::default(), NOW);
         prop_assert_eq!(cycle(&deleted), cycle(&without));
+    }
+}
+
+#[test]
+fn a_scheduler_that_goes_on_names_what_pods_ask_of_each_other() {
+    let mut world = world("node a gpu=2\nqueue team quota=2\njob old queue=team gpu=1 on=a\njob new queue=team gpu=1");
+    let mut pod = world.pods.values().find(|pod| pod.node.is_none()).expect("one is pending").clone();
+    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {}});
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    let value = json!({"metadata": {"name": "x", "namespace": "lab"}, "spec": {"affinity": apart}});
+    pod.inter_pod = Pod::parse(&value).expect("well-formed").inter_pod;
+    world.apply(Object::Pod(Box::new(pod)));
+    let mut node = world.nodes["a"].clone();
+    node.labels.insert("kubernetes.io/hostname".to_owned(), "a".to_owned());
+    world.apply(Object::Node(Box::new(node)));
+    let (settings, usage) = (Settings::default(), Usage::default());
+    let whole = render(&super::cycle(&world, &settings, &usage, NOW));
+    assert!(whole.contains("anti-affinity"), "{whole}");
+    let mut scheduler = super::Scheduler::new(settings);
+    for _ in 0..2 {
+        let next = scheduler.cycle(&mut world, &usage, NOW);
+        assert_eq!(render(&next), whole);
     }
 }

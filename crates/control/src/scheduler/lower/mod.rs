@@ -126,13 +126,14 @@ pub(crate) fn lower<'w>(world: &'w World, settings: &Settings, usage: &Usage, no
     lower_into(world, settings, usage, now, &mut Tables::default()).0
 }
 
-/// Makes the snapshot, and remembers what helps to make the next one.
-pub(crate) fn lower_incremental(
-    world: &World,
+/// Makes the snapshot, and remembers what helps to make the next one; only the snapshot if the next one cannot be made
+/// from it.
+pub(crate) fn lower_incremental<'w>(
+    world: &'w World,
     settings: &Settings,
     usage: &Usage,
     now: Timestamp,
-) -> IncrementalSnapshot {
+) -> Result<IncrementalSnapshot, Box<Lowered<'w>>> {
     let mut tables = Tables::default();
     let (lowered, classes) = lower_into(world, settings, usage, now, &mut tables);
     IncrementalSnapshot::from_full(lowered, tables, classes, world, settings)

@@ -63,8 +63,13 @@ pub(crate) struct IncrementalSnapshot {
     pods_without_job: BTreeSet<PodKey>,
     /// Pod groups of pods that are being deleted: how they stand depends on the time.
     time_dependent_groups: BTreeSet<GroupKey>,
-    /// Whether everything that there is can be spliced.
-    can_update: bool,
+}
+
+/// What needs another look each time.
+#[derive(Default)]
+struct Unsettled {
+    pods_without_job: BTreeSet<PodKey>,
+    time_dependent_groups: BTreeSet<GroupKey>,
 }
 
 /// Something that cannot be spliced.
@@ -79,19 +84,24 @@ impl IncrementalSnapshot {
             || world.pods.values().any(|pod| !pod.claims.is_empty())
     }
 
-    /// Remembers what was lowered from nothing.
-    pub(super) fn from_full(
-        lowered: Lowered<'_>,
+    /// Remembers what was lowered from nothing, or returns it if it cannot be spliced: some of its ids have names that are
+    /// not remembered.
+    pub(super) fn from_full<'w>(
+        lowered: Lowered<'w>,
         tables: Tables,
         classes: Vec<u32>,
         world: &World,
         settings: &Settings,
-    ) -> Self {
+    ) -> Result<Self, Box<Lowered<'w>>> {
+        let Ok(Unsettled { pods_without_job, time_dependent_groups }) = Self::unsettled(&lowered, world, settings)
+        else {
+            return Err(Box::new(lowered));
+        };
         let Lowered { snapshot, names, faults, effects, problems, .. } = lowered;
         let snapshot = snapshot.into_owned();
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
         let signatures = (0..=snapshot.jobs.iter().map(|job| job.signature).max().unwrap_or(0)).collect();
-        let mut memory = Self {
+        Ok(Self {
             traits: nodes::select(world, settings).traits(world),
             classes,
             signatures,
@@ -105,31 +115,29 @@ impl IncrementalSnapshot {
             faults,
             effects,
             problems,
-            pods_without_job: BTreeSet::new(),
-            time_dependent_groups: BTreeSet::new(),
-            can_update: true,
+            pods_without_job,
+            time_dependent_groups,
             snapshot,
             tables,
-        };
-        memory.can_update = memory.check_supported(world, settings).is_ok();
-        memory
+        })
     }
 
-    /// Finds the pods that need another look each time.
-    fn check_supported(&mut self, world: &World, settings: &Settings) -> Result<(), NeedsRebuild> {
-        let plain = self.snapshot.devices.is_empty()
-            && self.snapshot.port_sets.is_empty()
-            && self.snapshot.constraints.is_empty()
-            && self.snapshot.matchers.is_empty()
-            && self.snapshot.volumes == Volumes::default()
+    /// Finds what needs another look each time.
+    fn unsettled(lowered: &Lowered<'_>, world: &World, settings: &Settings) -> Result<Unsettled, NeedsRebuild> {
+        let snapshot = &lowered.snapshot;
+        let plain = snapshot.devices.is_empty()
+            && snapshot.port_sets.is_empty()
+            && snapshot.constraints.is_empty()
+            && snapshot.matchers.is_empty()
+            && snapshot.volumes == Volumes::default()
             && !Self::is_unsupported(world, settings)
-            && self.jobs.iter().all(Option::is_some);
+            && lowered.names.jobs.iter().all(Option::is_some);
         if !plain {
             return Err(NeedsRebuild);
         }
-        let pods_with_job: BTreeSet<&PodKey> = self.tasks.iter().collect();
+        let pods_with_job: BTreeSet<&PodKey> = lowered.names.tasks.iter().copied().collect();
         let under_way: BTreeSet<&PodKey> = world.bind_requests.values().map(|request| &request.pod).collect();
-        let mut pods_without_job = BTreeSet::new();
+        let Unsettled { mut pods_without_job, mut time_dependent_groups } = Unsettled::default();
         for pod in world.pods.values() {
             let group = pod_group_named_by(pod, settings);
             if pod.request.legacy_mig || pod.deletion.is_some() && group.is_none() {
@@ -137,7 +145,7 @@ impl IncrementalSnapshot {
             }
             let Some(group) = group else { continue };
             if pod.deletion.is_some() {
-                self.time_dependent_groups.insert(group);
+                time_dependent_groups.insert(group);
             }
             if pods_with_job.contains(&pod.key) || pod.phase == Phase::Failed {
                 continue;
@@ -149,8 +157,7 @@ impl IncrementalSnapshot {
             }
             pods_without_job.insert(pod.key.clone());
         }
-        self.pods_without_job = pods_without_job;
-        Ok(())
+        Ok(Unsettled { pods_without_job, time_dependent_groups })
     }
 
     /// Brings the snapshot up to date; `None` if all must be lowered again.
@@ -175,9 +182,6 @@ impl IncrementalSnapshot {
         now: Timestamp,
         changes: &BTreeMap<ObjectId, Option<Object>>,
     ) -> Result<(), NeedsRebuild> {
-        if !self.can_update {
-            return Err(NeedsRebuild);
-        }
         let (groups, pods) = self.affected(world, settings, changes)?;
         let nodes = nodes::ShardNodes::from_cached(world, &self.traits);
         let groups_here = groups.iter().filter_map(|key| world.pod_groups.get(key));
