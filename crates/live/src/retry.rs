@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use kai_control::controller::{RETRIES, RETRY_DELAY_MIN, RETRY_FACTOR};
 use kube::Error;
 
 use crate::api_error::is_retryable;
 
-/// Before further attempts: about 0.1, 0.4 and 1.6 s. After these the controller decides anew.
 const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
-    .with_min_delay(Duration::from_millis(100))
-    .with_factor(4.0)
+    .with_min_delay(Duration::from_micros(RETRY_DELAY_MIN.0.cast_unsigned()))
+    .with_factor(RETRY_FACTOR as f32)
     .with_max_delay(Duration::from_secs(2))
-    .with_max_times(3)
+    .with_max_times(RETRIES as usize)
     .with_jitter();
 
 /// A longer wait, as the API server asks for it, is better spent on deciding anew.

@@ -13,6 +13,8 @@ mod assumed;
 mod backoff;
 mod driver;
 mod field_selector;
+mod retry;
+mod watch_view;
 mod work;
 mod work_queue;
 
@@ -25,6 +27,8 @@ pub use assumed::Assumed;
 pub use backoff::Backoff;
 pub use driver::{Admitted, Driver, QueuedWrites};
 pub use field_selector::FieldSelector;
+pub use retry::{RETRIES, RETRY_DELAY_MIN, RETRY_FACTOR, retry_delay};
+pub use watch_view::WatchView;
 pub use work::{
     ApiCall, CallError, NewEvent, OnError, Output, Regarding, WorkItem, WorkKey, WorkResult, WritePriority,
 };
