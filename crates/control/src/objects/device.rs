@@ -342,6 +342,11 @@ impl DeviceAlternative {
 }
 
 impl ClaimAllocation {
+    /// Reads an `AllocationResult`.
+    pub(crate) fn parse(value: &Value) -> Result<Self, Malformed> {
+        Ok(Self::read(&FieldReader::root(value))?.unwrap_or_default())
+    }
+
     /// Reads an `AllocationResult`; `None` if there is none.
     pub(crate) fn read(place: &FieldReader<'_>) -> Result<Option<Self>, Malformed> {
         let Some(raw) = place.value() else { return Ok(None) };

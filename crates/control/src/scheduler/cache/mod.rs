@@ -18,12 +18,13 @@ mod status_updates;
 use std::collections::BTreeMap;
 
 use kai_engine::units::{Span, Timestamp};
+use serde_json::json;
 
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;
-use crate::objects::{BindPhase, BindRequest, Pod, PodGroup};
-use crate::scheduler::{Assumption, Effect};
+use crate::objects::{BindPhase, BindRequest, ClaimAllocation, Pod, PodGroup, Resources, ZoneAmount};
+use crate::scheduler::{Assumption, ClaimedDevices, Effect, NumaZone};
 use crate::world::World;
 use planned::PlannedWrites;
 use status_updates::InFlightStatus;
@@ -155,13 +156,15 @@ impl SchedulerCache {
     /// An effect is being sent.
     pub fn assume(&mut self, effect: &Effect, now: Timestamp) {
         match effect {
-            Effect::Bind { pod, node, gpu_groups, .. } => {
+            Effect::Bind { pod, node, gpu_groups, extras, .. } => {
                 let request = BindRequest {
                     key: pod.clone(),
                     pod: pod.clone(),
                     pod_uid: self.world.pods.get(pod).map(|pod| pod.uid.clone()),
                     node: node.clone(),
                     gpu_groups: gpu_groups.iter().map(|group| group.name.clone()).collect(),
+                    numa_zones: extras.numa_zones.iter().filter_map(assumed_zone).collect(),
+                    claims: extras.claims.iter().filter_map(assumed_devices).collect(),
                     phase: BindPhase::Pending,
                     ..BindRequest::default()
                 };
@@ -320,10 +323,21 @@ fn keys_where<T>(map: &BTreeMap<Key, T>, wanted: impl Fn(&T) -> bool) -> Vec<Key
     map.iter().filter(|(_, value)| wanted(value)).map(|(key, _)| key.clone()).collect()
 }
 
+/// What a pod will hold of a zone, as its bind request will say.
+fn assumed_zone(zone: &NumaZone) -> Option<ZoneAmount> {
+    let amount = Resources::parse(&json!(zone.amount)).ok()?;
+    Some(ZoneAmount { zone: zone.zone.clone(), amount })
+}
+
+/// The devices of a claim, as its bind request will say.
+fn assumed_devices(devices: &ClaimedDevices) -> Option<(String, ClaimAllocation)> {
+    Some((devices.name.clone(), ClaimAllocation::parse(&devices.allocation).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use kai_engine::policy::Action;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
     use crate::scheduler::reasons::{BindReason, EvictionReason, StaleBindRequest};
@@ -410,6 +424,29 @@ mod tests {
         assert!(known.is_empty());
         known.on_delete(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), None, "the watch has shown it come and go");
+    }
+
+    #[test]
+    fn devices_and_zones_of_a_bind_count_at_once() {
+        let mut known = with_pod();
+        let mut effect = bind("a");
+        let device = json!({"request": "gpu", "driver": "d", "pool": "p", "device": "gpu-0"});
+        let allocation = json!({"devices": {"results": [device]}});
+        if let Effect::Bind { extras, .. } = &mut effect {
+            let claim = Key::new("n", "p-gpu");
+            extras.claims.push(ClaimedDevices { name: "gpu".to_owned(), claim, allocation: allocation.clone() });
+            let amount = BTreeMap::from([("nvidia.com/gpu".to_owned(), "1".to_owned())]);
+            extras.numa_zones.push(NumaZone { zone: "node-0".to_owned(), amount });
+        }
+        known.assume(&effect, NOW);
+        let stored = json!({"kind": "BindRequest", "metadata": {"namespace": "n", "name": "p"}, "spec": {
+            "predictedNUMAZones": [{"zone": "node-0", "amount": {"nvidia.com/gpu": "1"}}],
+            "resourceClaimAllocations": [{"name": "gpu", "allocation": allocation}],
+        }});
+        let Object::BindRequest(stored) = object(&stored) else { panic!("it is a bind request") };
+        let assumed = &known.world().bind_requests[&key()];
+        assert_eq!((&assumed.claims, &assumed.numa_zones), (&stored.claims, &stored.numa_zones));
+        assert_eq!((assumed.claims.len(), assumed.numa_zones.len()), (1, 1));
     }
 
     #[test]
