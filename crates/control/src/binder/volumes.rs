@@ -77,7 +77,7 @@ impl Binder {
         for name in &user.volumes {
             let key = Key::new(&request.bind_request.key.namespace, name);
             match self.volume_claims.get(&key) {
-                Some(claim) if claim.bound => {}
+                Some(claim) if claim.bound => self.check_reach(claim, node)?,
                 claim => {
                     waiting.push(key.to_string());
                     open.extend(claim);
@@ -107,6 +107,18 @@ impl Binder {
             )));
         }
         Err(Stop::Wait { why: format!("volumes for the claims {waiting}"), until: Some(timeout), effects })
+    }
+
+    /// Another pod may have had the claim bound at its own node meanwhile.
+    fn check_reach(&self, claim: &PersistentVolumeClaim, node: &Node) -> Result<(), Stop> {
+        let volume = claim.volume.as_ref().and_then(|name| self.persistent_volumes.get(name));
+        match volume.filter(|volume| !volume.reaches(&node.name, &node.labels)) {
+            None => Ok(()),
+            Some(volume) => Err(Stop::Fail(format!(
+                "plugin volumebinding failed in PreBind: volume {} of the claim {} cannot be reached from node {}",
+                volume.name, claim.key, node.name
+            ))),
+        }
     }
 
     /// What to do so that the claim gets a volume at the node; nothing, if others are about to bind it.
@@ -251,6 +263,22 @@ mod tests {
         binder.apply_volume_claim(&bound).unwrap();
         let last = plan(&mut binder, "a");
         assert!(last.effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. })), "{last:?}");
+    }
+
+    #[test]
+    fn a_pod_is_not_bound_where_its_volume_cannot_be_reached() {
+        let mut binder = binder(BY_HAND, &[("a", &["data"])]);
+        binder.apply_volume(&volume("far", 10, "west")).unwrap();
+        let mut bound = claim("data", 10);
+        bound["spec"]["volumeName"] = json!("far");
+        bound["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        binder.apply_volume_claim(&bound).unwrap();
+        let refused = plan(&mut binder, "a");
+        let reason = refused.effects.iter().find_map(|effect| match effect {
+            BindEffect::SetPhase { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        });
+        assert!(reason.is_some_and(|reason| reason.contains("volume far of the claim lab/data")), "{refused:?}");
     }
 
     #[test]
