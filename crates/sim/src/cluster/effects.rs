@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_api::keys::{annotation, label};
+use kai_api::keys::annotation;
 use kai_control::ObjectId;
 use kai_control::key::{Key, PodKey};
 use kai_control::scheduler::reasons::PendingReason;
@@ -11,7 +11,7 @@ use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::kubelet::{is_leaving, is_over, node_of};
+use super::kubelet::{is_leaving, is_over, node_of, write_gpu_groups};
 use super::store::write_time;
 use crate::journal::Event;
 use crate::manifest::{Id, Kind, object_at};
@@ -222,21 +222,6 @@ pub(crate) fn pod_id(key: &PodKey) -> Id {
 
 pub(crate) fn group_id(key: &Key) -> Id {
     Id::namespaced(Kind::PodGroup, key.namespace.clone(), key.name.clone())
-}
-
-/// Names the shared GPUs of a pod as the binder does: one label, or one for each of several.
-pub(super) fn write_gpu_groups(pod: &mut Value, groups: &[String]) {
-    if groups.is_empty() {
-        return;
-    }
-    let Some(labels) = object_at(pod, &["metadata", "labels"]) else { return };
-    if let [only] = groups {
-        labels.insert(label::GPU_GROUP.to_owned(), json!(only));
-        return;
-    }
-    for group in groups {
-        labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), json!(group));
-    }
 }
 
 fn nominate(pod: &mut Value, node: Option<&str>) {

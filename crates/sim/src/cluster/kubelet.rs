@@ -1,6 +1,7 @@
 //! Pods on nodes: they start a moment after they are bound, run for as long as their work takes, and hold their
 //! resources until they have really stopped.
 
+use kai_api::keys::label;
 use kai_engine::units::Span;
 use rand_pcg::rand_core::Rng;
 use serde_json::{Value, json};
@@ -29,6 +30,21 @@ pub(super) fn is_over(pod: &Value) -> bool {
 /// Whether the pod was deleted and terminates.
 pub(super) fn is_leaving(pod: &Value) -> bool {
     pod.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// Names the shared GPUs of a pod as the binder does: one label, or one for each of several.
+pub(super) fn write_gpu_groups(pod: &mut Value, groups: &[String]) {
+    if groups.is_empty() {
+        return;
+    }
+    let Some(labels) = object_at(pod, &["metadata", "labels"]) else { return };
+    if let [only] = groups {
+        labels.insert(label::GPU_GROUP.to_owned(), json!(only));
+        return;
+    }
+    for group in groups {
+        labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), json!(group));
+    }
 }
 
 impl Cluster {
@@ -140,7 +156,7 @@ impl Cluster {
             if let Some(spec) = object_at(value, &["spec"]) {
                 spec.insert("nodeName".to_owned(), json!(node));
             }
-            super::effects::write_gpu_groups(value, gpus);
+            write_gpu_groups(value, gpus);
         });
         self.set_phase(pod, "Running");
         self.note(Event::Run, pod, Some(node), "runs already when the simulation begins");
