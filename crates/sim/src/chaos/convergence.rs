@@ -31,13 +31,16 @@ struct ConvergedState<'a> {
 
 type Checker = fn(&ConvergedState<'_>) -> Vec<String>;
 
-const CONVERGENCE_CHECKS: [(&str, Checker); 9] = [
+const CONVERGENCE_CHECKS: [(&str, Checker); 12] = [
     ("every pod is linked to its group", links),
     ("no bind request is left undone", requests),
     ("shared GPUs are reserved, and only those", reservations),
     ("containers read which GPUs are theirs", wiring),
     ("pod groups are as admission wants them", admitted),
     ("gangs are whole or wait", gangs),
+    ("pods on nodes have their volumes", volumes),
+    ("pods on nodes have their devices", devices),
+    ("claims are reserved for pods that exist", reserved_claims),
     ("nobody waits who could run", idle),
     ("whoever waits is told why", explanations),
     ("statuses tell what is", statuses),
@@ -174,6 +177,45 @@ fn gangs(rest: &ConvergedState<'_>) -> Vec<String> {
         (running > 0 && all < minimum(group)).then_some((group, running))
     });
     torn.map(|(group, running)| format!("{} runs {running} of {} pods", group.key, minimum(group))).collect()
+}
+
+/// Every claim of a pod on a node is bound to a volume that the node reaches.
+fn volumes(rest: &ConvergedState<'_>) -> Vec<String> {
+    let world = rest.world;
+    let mut wrong = Vec::new();
+    for pod in world.pods.values().filter(|pod| holds_node(pod)) {
+        let Some(node) = pod.node.as_ref().and_then(|name| world.nodes.get(name)) else { continue };
+        for name in pod.prerequisites.iter().flat_map(|prerequisites| prerequisites.all_claims()) {
+            let claim = world.volume_claims.get(&Key::new(&*pod.key.namespace, name)).filter(|claim| claim.bound);
+            let volume = claim.and_then(|claim| world.volumes.get(claim.volume.as_ref()?));
+            match volume {
+                None => wrong.push(format!("{} is on {}, but its claim {name} has no volume", pod.key, node.name)),
+                Some(volume) if !volume.reaches(&node.name, &node.labels) => {
+                    wrong.push(format!("{} cannot reach volume {} from {}", pod.key, volume.name, node.name));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    wrong
+}
+
+/// The claims of pods on nodes have devices, and no device is in two claims.
+fn devices(rest: &ConvergedState<'_>) -> Vec<String> {
+    let on_nodes = rest.world.pods.values().filter(|pod| holds_node(pod));
+    let performed = Performed { bound: on_nodes.map(|pod| pod.key.clone()).collect(), ..Performed::default() };
+    let (world, settings, cycle, now) = (rest.world, rest.settings, &rest.cycle, rest.cluster.now);
+    checkers::claimed_devices(&CycleObservation { world, settings, cycle, performed: &performed, now })
+}
+
+/// Devices return once the pods that used them are gone.
+fn reserved_claims(rest: &ConvergedState<'_>) -> Vec<String> {
+    let pods = rest.cluster.store.of_kind(Kind::Pod);
+    let uids: BTreeSet<&str> = pods.filter_map(|(_, pod)| pod["metadata"]["uid"].as_str()).collect();
+    let claims = rest.world.resource_claims.values();
+    let reserved = claims.flat_map(|claim| claim.reserved_for.iter().map(move |(pod, uid)| (claim, pod, uid)));
+    let gone = reserved.filter(|(_, _, uid)| !uids.contains(uid.as_str()));
+    gone.map(|(claim, pod, _)| format!("claim {} is reserved for pod {pod}, which does not exist", claim.key)).collect()
 }
 
 /// A scheduler that saw everything as it is would change nothing.

@@ -18,17 +18,20 @@ mod safety;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kai_control::controller::{Admitted, CallError, Clock, Controller as _, Output, WorkItem, WorkKey, WorkResult};
+use kai_control::controller::{
+    Admitted, CallError, Clock, Controller as _, Output, WorkItem, WorkKey, WorkResult, retry_delay,
+};
 use kai_control::grouper::PlannedWrite;
+use kai_control::kinds::Presence;
 use kai_control::scheduler::Settings;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use crate::checkers::Violation;
 use crate::cluster::{Cluster, Due};
-use crate::manifest::Plan;
+use crate::manifest::{Kind, Plan};
 use crate::run::{SimulationError, start_time, with_built_ins};
 use crate::settings;
 use controllers::ControllerKind;
@@ -123,6 +126,8 @@ struct ChaosRun<'t> {
     grouper: kai_workloads::Settings,
     start: Timestamp,
     faults: FaultPlan,
+    /// Kinds that the API server does not have.
+    not_served: BTreeSet<Kind>,
     processes: Vec<SimProcess>,
     queue: BTreeMap<(Timestamp, u64), Event>,
     entries: u64,
@@ -132,6 +137,15 @@ struct ChaosRun<'t> {
     changed: (Timestamp, u64),
     stats: ChaosStats,
     trace: Option<Trace<'t>>,
+}
+
+/// Kinds that a cluster may lack and of which this one has no objects, now or later.
+fn unused_kinds(cluster: &Cluster) -> Vec<Kind> {
+    let has = |kind: Kind| cluster.store.of_kind(kind).next().is_some();
+    let optional = kai_control::Kind::ALL.iter().filter(|kind| kind.row().presence == Presence::Optional);
+    // Claims are made from templates.
+    let is_used = |kind: &Kind| has(*kind) || *kind == Kind::ResourceClaim && has(Kind::ResourceClaimTemplate);
+    optional.map(|kind| Kind::from(*kind)).filter(|kind| !is_used(kind)).collect()
 }
 
 impl<'t> ChaosRun<'t> {
@@ -150,6 +164,7 @@ impl<'t> ChaosRun<'t> {
             grouper: settings.grouper,
             start,
             faults,
+            not_served: BTreeSet::new(),
             processes: Vec::new(),
             queue: BTreeMap::new(),
             entries: 0,
@@ -159,6 +174,7 @@ impl<'t> ChaosRun<'t> {
             stats: ChaosStats::default(),
             trace,
         };
+        run.not_served = run.faults.kinds_not_served(unused_kinds(&run.cluster).into_iter());
         run.prepare();
         Ok(run)
     }
@@ -318,7 +334,7 @@ impl<'t> ChaosRun<'t> {
         let (kind, colocated) = (self.processes[process].kind, self.processes[process].colocated_with.is_some());
         self.note(|| format!("{process} starts as {kind:?}"));
         let controller = controllers::start(kind, &self.settings, &self.grouper, colocated);
-        self.processes[process].begin(controller);
+        self.processes[process].begin(controller, &self.not_served);
         self.schedule_deliveries();
     }
 
@@ -416,7 +432,7 @@ impl<'t> ChaosRun<'t> {
         if lost {
             self.count("unanswered");
         }
-        if let Some(delay) = FaultPlan::retry_delay(attempt).filter(|_| lost) {
+        if let Some(delay) = retry_delay(attempt).filter(|_| lost) {
             if let Some(in_flight) = self.in_flight.get_mut(&id) {
                 in_flight.attempt += 1;
             }

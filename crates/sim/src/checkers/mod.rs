@@ -5,6 +5,7 @@
 
 mod across_cycles;
 mod anti_affinity;
+mod claims;
 mod devices;
 mod effects;
 mod eviction_purpose;
@@ -12,6 +13,7 @@ mod gangs;
 mod limits;
 mod min_runtime;
 mod nodes;
+mod numa;
 mod preemptibility;
 mod queue_totals;
 mod quotas;
@@ -34,6 +36,7 @@ use crate::amounts::{charged, is_allocated};
 use crate::cluster::Performed;
 
 pub(crate) use across_cycles::{ClusterView, CycleHistory};
+pub(crate) use claims::check as claimed_devices;
 pub(crate) use work_conservation::check as work_conservation;
 
 /// The input of a checker: the cluster after an event, and what the scheduler did in it.
@@ -56,7 +59,7 @@ struct Eviction<'a> {
 /// Finds what is wrong, in words.
 type Checker = fn(&CycleObservation<'_>) -> Vec<String>;
 
-const CHECKERS: [(&str, Checker); 13] = [
+const CHECKERS: [(&str, Checker); 15] = [
     ("queue totals agree with the pods", queue_totals::check),
     ("no GPU is over-committed", devices::check),
     ("effects can be performed", effects::check),
@@ -69,6 +72,8 @@ const CHECKERS: [(&str, Checker); 13] = [
     ("non-preemptible workloads stay within quota", quotas::check),
     ("non-preemptible workloads are not evicted", preemptibility::check),
     ("pods have their volumes", volumes::check),
+    ("pods have their devices", claims::check),
+    ("no NUMA zone is over-committed", numa::check),
     ("minimum runtimes are respected", min_runtime::check),
 ];
 

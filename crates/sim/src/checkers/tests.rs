@@ -383,6 +383,62 @@ fn a_young_job_that_is_evicted() {
 }
 
 #[test]
+fn devices_that_are_missing_out_of_reach_or_allocated_twice() {
+    let mut case = case(1);
+    let pod = |name: &str, claim: &str| {
+        json!({"kind": "Pod", "metadata": {"name": name, "namespace": "t", "annotations": {"pod-group-name": "g"}},
+            "spec": {"nodeName": "n", "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}})
+    };
+    let claim = |name: &str, status: &Value| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name, "namespace": "t"},
+            "status": status})
+    };
+    let device = json!({"request": "gpu", "driver": "d", "pool": "p", "device": "gpu-0"});
+    let allocated = |node: &str, users: &[&str]| {
+        let users: Vec<Value> =
+            users.iter().map(|user| json!({"resource": "pods", "name": user, "uid": user})).collect();
+        let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+        json!({"reservedFor": users, "allocation": {"devices": {"results": [device]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}})
+    };
+    case.add(&pod("a", "one"));
+    case.performed.bound.insert(PodKey::new("t", "a"));
+    case.check(&expect!["pods have their devices: t/a is on n, but its claim gpu does not exist"]);
+    case.add(&claim("one", &json!({})));
+    case.check(&expect!["pods have their devices: t/a is on n, but its claim t/one has no devices"]);
+    case.add(&claim("one", &allocated("n", &[])));
+    case.check(&expect!["pods have their devices: t/a is on n, but claim t/one is not reserved for it"]);
+    case.add(&claim("one", &allocated("elsewhere", &["a"])));
+    case.check(&expect!["pods have their devices: t/a cannot reach the devices of claim t/one from n"]);
+    case.add(&claim("one", &allocated("n", &["a"])));
+    case.check(&expect!["fine"]);
+    case.add(&claim("two", &allocated("n", &["b"])));
+    case.check(&expect!["pods have their devices: device gpu-0 of p is in t/one, t/two"]);
+}
+
+#[test]
+fn too_much_in_a_numa_zone() {
+    let mut case = case(1);
+    let resources = |cpus: &str, gpus: &str| {
+        json!([{"name": "cpu", "allocatable": cpus, "available": cpus},
+            {"name": "nvidia.com/gpu", "allocatable": gpus, "available": gpus}])
+    };
+    case.add(&json!({"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology",
+        "metadata": {"name": "n"}, "zones": [{"name": "node-0", "type": "Node", "resources": resources("2", "1")},
+            {"name": "node-1", "type": "Node", "resources": resources("2", "1")}]}));
+    let zones = |zone: &str| {
+        let taken = format!("[{{\"zone\": \"{zone}\", \"amount\": {{\"nvidia.com/gpu\": 1}}}}]");
+        json!({"annotations": {"kai.scheduler/numa-placement-predicted": taken}})
+    };
+    let request = json!({"nvidia.com/gpu": 1});
+    case.bound("a", "g", &zones("node-0"), &request);
+    case.bound("b", "g", &zones("node-1"), &request);
+    case.check(&expect!["fine"]);
+    case.bound("b", "g", &zones("node-0"), &request);
+    case.check(&expect!["no NUMA zone is over-committed: pods take 2 GPUs of zone node-0 of n, it has 1"]);
+}
+
+#[test]
 fn volumes_out_of_reach_too_many_or_shared() {
     let mut case = case(1);
     case.add(&json!({"kind": "CSINode", "metadata": {"name": "n"},

@@ -322,7 +322,8 @@ impl Cluster {
         }
     }
 
-    /// What Kubernetes clears up in time: objects whose owners are gone, pods on nodes that are gone or long lost.
+    /// What Kubernetes clears up in time: objects whose owners are gone, claims reserved for pods that are gone, pods on
+    /// nodes that are gone or long lost.
     pub(crate) fn collect_garbage(&mut self) {
         let uids: BTreeSet<String> = self.store.all().map(|(_, value)| uid(value).to_owned()).collect();
         let orphaned = |value: &Value| {
@@ -338,6 +339,7 @@ impl Cluster {
                 _ => self.remove(&orphan),
             }
         }
+        self.end_stale_reservations();
         let nodes = self.store.of_kind(Kind::Pod).filter_map(|(_, pod)| node_of(pod)).map(str::to_owned);
         for node in nodes.collect::<BTreeSet<_>>() {
             let exists = self.store.get(&Id::cluster(Kind::Node, &node)).is_some();
