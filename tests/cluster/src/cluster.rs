@@ -42,7 +42,7 @@ pub struct Cluster {
 
 #[derive(Debug, PartialEq, Eq)]
 enum OnDrop {
-    /// Ends, but its logs stay: it is not complete, or somebody wants to read them.
+    /// Ends, but its logs stay: it is not complete, or a user wants to read them.
     KeepLogs,
     /// Ends without a trace.
     Remove,
@@ -63,7 +63,7 @@ impl Cluster {
         let operators = operators.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         check_name(name)?;
         fs::create_dir_all(base).map_err(Error::io("create", base))?;
-        // Programs run elsewhere, and are told this path.
+        // Programs run elsewhere, and get this path as an argument.
         let base = base.canonicalize().map_err(Error::io("find", base))?;
         let lock = lock(&base, name)?;
         let dir = base.join(name);
@@ -95,7 +95,7 @@ impl Cluster {
         &self.state
     }
 
-    /// Lets a service account in: straight, or through somebody at this address who stands before the API server.
+    /// Lets a service account in: directly, or through a proxy of the API server at this address.
     pub fn kubeconfig_of(&self, namespace: &str, account: &str, through: Option<&str>) -> Result<PathBuf, Error> {
         let token = self.kubectl().run(&format!("create token {account} --namespace {namespace}"))?;
         let path = self.dir.join(format!("kubeconfig-{account}"));
@@ -140,12 +140,12 @@ impl Cluster {
         let keys = self.keys.clone();
         let context =
             LaunchContext { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
-        progress.say("keys made");
+        progress.report("credentials made");
 
         let etcd = self.on_free_ports(|cluster| cluster.start_etcd(&context))?;
-        progress.say(format_args!("etcd listens on port {etcd}"));
+        progress.report(format_args!("etcd listens on port {etcd}"));
         self.on_free_ports(|cluster| cluster.start_api_server(&context, etcd))?;
-        progress.say(format_args!("kube-apiserver is ready at {}", self.state.server));
+        progress.report(format_args!("kube-apiserver is ready at {}", self.state.server));
         let kubectl = self.kubectl();
         self.on_free_ports(|cluster| cluster.start_controllers(&context))?;
         create(&kubectl, &manifests::crds())?;
@@ -155,11 +155,11 @@ impl Cluster {
         create(&kubectl, &manifests::priority_classes())?;
         create(&kubectl, manifests::RUNTIME_CLASS)?;
         kubectl.run("wait --for=condition=Established crd --all --timeout=60s")?;
-        progress.say("custom resources and priority classes are known");
+        progress.report("custom resources and priority classes are served");
         self.wait("kube-controller-manager", "its first service account", |kubectl| {
             kubectl.run("get serviceaccount default").is_ok()
         })?;
-        progress.say("kube-controller-manager works");
+        progress.report("kube-controller-manager works");
 
         let (nodes, gpus) = (self.state.nodes, self.state.gpus);
         if nodes > 0 {
@@ -167,10 +167,10 @@ impl Cluster {
         }
         self.spawn("kwok", control_plane::kwok(&context)?)?;
         self.wait("kwok", "all nodes to be ready", |kubectl| ready_nodes(kubectl).is_ok_and(|ready| ready == nodes))?;
-        progress.say(format_args!("{nodes} nodes with {gpus} GPUs each are ready"));
+        progress.report(format_args!("{nodes} nodes with {gpus} GPUs each are ready"));
         for operator in operators {
             self.on_free_ports(|cluster| cluster.start_operator(&context, operator))?;
-            progress.say(format_args!("{} works", operator.operator.name()));
+            progress.report(format_args!("{} works", operator.operator.name()));
         }
         self.state.write(&self.dir)
     }
@@ -207,8 +207,8 @@ impl Cluster {
             control_plane::answers(probes) && (!installation.has_webhooks() || control_plane::answers(webhooks))
         })?;
         if installation.has_webhooks() {
-            let told = installation.webhooks(webhooks, &context.keys.authority)?;
-            create(&self.kubectl(), &manifests::list(&told))?;
+            let configurations = installation.webhooks(webhooks, &context.keys.authority)?;
+            create(&self.kubectl(), &manifests::list(&configurations))?;
         }
         Ok(())
     }
@@ -237,7 +237,7 @@ impl Cluster {
             reaper.add(record.pid)?;
         }
         self.state.processes.push(record);
-        // At once, for whoever has to clean up after us.
+        // At once: if this process ends, the next one must find what to clean up.
         self.state.write(&self.dir)
     }
 
@@ -280,7 +280,7 @@ impl Drop for Cluster {
         self.processes.iter_mut().rev().for_each(Process::end);
         self.reaper = None;
         if self.on_drop == OnDrop::Remove && !thread::panicking() {
-            // A folder that stays is in nobody's way; the next cluster of this name clears it.
+            // A folder that stays does no harm; the next cluster of this name clears it.
             let _ = fs::remove_dir_all(&self.dir);
         }
     }

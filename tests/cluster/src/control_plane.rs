@@ -34,7 +34,7 @@ pub(crate) fn etcd(context: &LaunchContext<'_>, client: u16, peer: u16) -> Comma
         flags.text(flag, &peer);
     }
     flags.text("initial-cluster", &format!("default={peer}"));
-    // Nobody will want this data back after a power failure, and waiting for disks is most of what etcd does.
+    // This data need not survive a power failure, and waiting for disks is most of what etcd does.
     flags.text("unsafe-no-fsync", "true");
     flags.text("log-level", "warn");
     flags.0

@@ -46,7 +46,7 @@ impl Error {
         move |source| Self::Io { what, source }
     }
 
-    /// Somebody else took a port between our choosing and our using it.
+    /// Another process took a port after it was chosen and before it was used.
     pub(crate) fn is_port_taken(&self) -> bool {
         matches!(self, Self::Died { tail, .. } if tail.contains("address already in use"))
     }

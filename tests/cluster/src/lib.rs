@@ -13,7 +13,7 @@
 //!      └── detach: lives on; what runs is written in its folder, for `status` and `down`
 //! ```
 //!
-//! No container, no image, no root, nothing that listens beyond 127.0.0.1. Whoever starts a cluster may die at any
+//! No container, no image, no root, nothing that listens beyond 127.0.0.1. The process that starts a cluster may die at any
 //! moment: a guard process then ends what was started.
 
 mod cluster;

@@ -47,7 +47,7 @@ impl Cluster {
             let own = [("plugin-server-port", "-1"), ("leader-elect", "false")];
             on(program(&scheduler, &own), "listen-address", port)
         })?;
-        progress.say("KAI works");
+        progress.report("KAI works");
         Ok(())
     }
 

@@ -71,7 +71,7 @@ impl Seen {
             sight.add(kind, name, fields(&view, &mut words));
         }
         for object in reservations {
-            // Its name is nobody's business but the binder's.
+            // Its name concerns only the binder.
             sight.add("ReservationPod", String::new(), fields(&metadata(object), &mut words));
         }
         sight.add_events(now, &mut words);

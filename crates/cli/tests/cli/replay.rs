@@ -108,7 +108,7 @@ fn a_table_for_people_ends_with_the_cost() {
 }
 
 #[test]
-fn yaml_says_the_same_as_json() {
+fn yaml_and_json_are_the_same() {
     let folder = folder(&small());
     let yaml = stdout(&folder.run(&["replay", "a.json", "-o", "yaml"]));
     let mut value: Value = yaml_serde::from_str(&yaml).expect("the output is YAML");
@@ -135,7 +135,7 @@ fn only_the_named_actions_run() {
 }
 
 #[test]
-fn bad_objects_and_settings_are_told_and_left_out() {
+fn bad_objects_and_settings_are_reported_and_left_out() {
     let mut snapshot = small();
     snapshot["rawObjects"]["pods"][1]["spec"]["nodeName"] = json!(7);
     snapshot["config"]["actoins"] = json!("allocate");
