@@ -10,7 +10,7 @@ pub(crate) fn holds_node(pod: &Pod) -> bool {
     pod.node.is_some() && matches!(pod.phase, Phase::Pending | Phase::Running)
 }
 
-/// Whether the pod counts for its queue and its gang: it holds resources and nobody has deleted it.
+/// Whether the pod counts for its queue and its gang: it holds resources and is not being deleted.
 pub(crate) fn is_allocated(pod: &Pod) -> bool {
     holds_node(pod) && pod.deletion.is_none()
 }

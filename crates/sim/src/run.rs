@@ -135,11 +135,11 @@ impl Run {
             Due::Cycle => {
                 let workload_of = |job: &GroupKey| self.cluster.workload_of(job);
                 let seen = ClusterView { world: self.cluster.world(), workload_of: &workload_of, at };
-                self.history.see(&seen, &self.last.effects)?;
+                self.history.observe(&seen, &self.last.effects)?;
             }
             // Consequences of the scheduler's own actions.
             Due::PodUp { .. } | Due::PodGone { .. } => {}
-            Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.history.forget(),
+            Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.history.reset(),
         }
         self.cluster.run_controllers();
         self.plan_next_cycle();
@@ -153,7 +153,7 @@ impl Run {
             usage.advance_to(at, self.cluster.world(), &self.settings);
             if usage.next_fetch() != before {
                 // New usage data is a change like any other.
-                self.history.forget();
+                self.history.reset();
             }
         }
         self.cluster.now = at;
@@ -248,7 +248,7 @@ pub(crate) fn start_time(plan: &Plan) -> Timestamp {
     Timestamp(latest * 1_000_000)
 }
 
-/// What an installation brings along: four priority classes, and a queue where nobody describes any.
+/// What an installation brings along: four priority classes, and a queue where there is none.
 pub(crate) fn with_built_ins(plan: &Plan) -> Vec<Item> {
     const CLASSES: [(&str, i32); 4] = [("train", 50), ("build-preemptible", 75), ("build", 100), ("inference", 125)];
     const PARENT: &str = "default-parent-queue";

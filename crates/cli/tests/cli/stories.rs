@@ -518,7 +518,7 @@ spec:
              0s  bind       team/low-1  node-1  fits; queue team now holds 8 GPUs of a fair share of 8
              0s  bind       team/low-2  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
             10s  submit     team/high           Pod: 4 GPUs, queue team
-            10s  evict      team/low-2  node-2  makes room for job team/high of higher priority, 100 over 50; nobody brings it back
+            10s  evict      team/low-2  node-2  makes room for job team/high of higher priority, 100 over 50; no controller recreates it
             10s  pipelined  team/high   node-2  pipelined: starts here when terminating pods release the resources
             11s  bind       team/high   node-2  fits; queue team now holds 8 GPUs of a fair share of 8
             12s  end        nothing more happens, after 5 scheduling cycles

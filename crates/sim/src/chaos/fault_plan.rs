@@ -24,7 +24,7 @@ pub(super) enum Fault {
     /// A second process believes that it leads.
     SecondLeader {
         process: usize,
-        fault_window: Span,
+        lifetime: Span,
     },
 }
 
@@ -109,13 +109,13 @@ impl FaultPlan {
             faults.push((self.moment(), fault));
         }
         if self.between(0, 1) == 0 {
-            let fault = Fault::SecondLeader { process: scheduler, fault_window: self.span(1_000, 40_000) };
+            let fault = Fault::SecondLeader { process: scheduler, lifetime: self.span(1_000, 40_000) };
             faults.push((self.moment(), fault));
         }
         faults
     }
 
-    /// How long news are under way to a watch.
+    /// How long an update is on its way to a watch.
     pub(super) fn watch_delay(&mut self, now: Timestamp) -> Span {
         if self.one_in(now, 60) {
             return self.span(5_000, 60_000);
@@ -128,7 +128,7 @@ impl FaultPlan {
         self.one_in(now, 20)
     }
 
-    /// How long a call or its answer is under way.
+    /// How long a call or its answer is on its way.
     pub(super) fn call_delay(&mut self, now: Timestamp) -> Span {
         if self.one_in(now, 8) { self.span(20, 3_000) } else { self.span(1, 20) }
     }
@@ -154,12 +154,12 @@ impl FaultPlan {
         optional.filter(|_| rng.next_u32().is_multiple_of(2)).collect()
     }
 
-    /// Whether what a dead process sent was under way already.
+    /// Whether a call of a dead process was sent before it died.
     pub(super) fn late_delivery(&mut self) -> bool {
         self.between(0, 1) == 0
     }
 
-    /// Whether nobody answers for admission.
+    /// Whether the webhooks are unavailable.
     pub(super) fn webhooks_are_down(&self, now: Timestamp) -> bool {
         self.webhook_outage.contains(&now)
     }

@@ -55,7 +55,7 @@ const CONVERGENCE_DEADLINE: Span = Span::seconds(1_800);
 /// How often Kubernetes collects garbage.
 const GARBAGE_COLLECTION_PERIOD: Span = Span::seconds(10);
 
-/// Told everything that happens, line by line.
+/// Called with everything that happens, line by line.
 pub type Trace<'t> = &'t mut dyn FnMut(&str);
 
 /// Runs a plan under faults drawn from the seed.
@@ -72,7 +72,7 @@ pub fn run_with_faults(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Resu
 /// What is due.
 #[derive(Clone, Debug)]
 enum Event {
-    /// News reach a watch: everything up to this place in the log.
+    /// Updates reach a watch, up to this position in the log.
     Deliver {
         process: usize,
         incarnation: u32,
@@ -175,6 +175,9 @@ impl<'t> ChaosRun<'t> {
             trace,
         };
         run.not_served = run.faults.kinds_not_served(unused_kinds(&run.cluster).into_iter());
+        for _ in run.not_served.clone() {
+            run.count("kind not served");
+        }
         run.prepare();
         Ok(run)
     }
@@ -188,7 +191,7 @@ impl<'t> ChaosRun<'t> {
         if self.faults.paired {
             self.pair(0, 2);
         }
-        let calm = self.start.plus(self.faults.fault_window());
+        let faults_end = self.start.plus(self.faults.fault_window());
         for (at, fault) in self.faults.plan(self.processes.len(), 0) {
             let at = self.start.plus(at);
             match fault {
@@ -196,7 +199,7 @@ impl<'t> ChaosRun<'t> {
                 fault_plan::Fault::SetClock { process, clock_skew } => {
                     self.add(at, Event::SetClock { process, clock_skew });
                 }
-                fault_plan::Fault::SecondLeader { process, fault_window } => {
+                fault_plan::Fault::SecondLeader { process, lifetime } => {
                     self.processes.push(SimProcess::new(self.processes[process].kind));
                     let second = self.processes.len() - 1;
                     if let Some(colocated_with) = self.processes[process].colocated_with {
@@ -205,11 +208,11 @@ impl<'t> ChaosRun<'t> {
                     }
                     self.add(at, Event::Start { process: second });
                     // It does not come back.
-                    self.add(at.plus(fault_window).min(calm), Event::Crash { process: second, down: Span(i64::MAX) });
+                    self.add(at.plus(lifetime).min(faults_end), Event::Crash { process: second, down: Span(i64::MAX) });
                 }
             }
         }
-        self.add(calm, Event::FaultsEnd);
+        self.add(faults_end, Event::FaultsEnd);
         self.add(self.start.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
     }
 
@@ -237,7 +240,7 @@ impl<'t> ChaosRun<'t> {
             if at > settled.plus(CONVERGENCE_DEADLINE) {
                 let what =
                     format!("something still changes {} s after the last fault", CONVERGENCE_DEADLINE.0 / 1_000_000);
-                return Err(Violation { invariant: "clusters come to rest", what, at: self.since_start() });
+                return Err(Violation { invariant: "the cluster converges", what, at: self.since_start() });
             }
             self.cluster.now = at;
             self.cluster.webhooks.available = !self.faults.webhooks_are_down(at);
@@ -317,7 +320,7 @@ impl<'t> ChaosRun<'t> {
                 self.add(now.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
             }
             Event::FaultsEnd => {
-                self.note(|| "calm".to_owned());
+                self.note(|| "faults end".to_owned());
                 for process in 0..self.processes.len() {
                     self.processes[process].clock_skew = Span(0);
                     self.poll(process);
@@ -386,7 +389,7 @@ impl<'t> ChaosRun<'t> {
             return;
         };
         self.note(|| format!("{process} plans {planned:?}").chars().take(400).collect());
-        self.count("draft");
+        self.count("planned write");
         if let Some(driver) = &mut self.processes[colocated_with].driver {
             for planned in planned {
                 driver.controller.on_planned(planned);

@@ -91,10 +91,14 @@ pub struct Violation {
 
 /// Runs every checker; the first violation ends the run.
 pub(crate) fn check(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
-    ask(&CHECKERS, observation, at)
+    run_checkers(&CHECKERS, observation, at)
 }
 
-fn ask(checkers: &[(&'static str, Checker)], observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
+fn run_checkers(
+    checkers: &[(&'static str, Checker)],
+    observation: &CycleObservation<'_>,
+    at: Span,
+) -> Result<(), Violation> {
     for (invariant, checker) in checkers {
         let mut found = checker(observation);
         if !found.is_empty() {
@@ -108,7 +112,11 @@ fn ask(checkers: &[(&'static str, Checker)], observation: &CycleObservation<'_>,
 
 /// Runs only the checkers of capacity, which must hold whatever went wrong.
 pub(crate) fn check_room(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
-    ask(&[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)], observation, at)
+    run_checkers(
+        &[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)],
+        observation,
+        at,
+    )
 }
 
 impl<'a> CycleObservation<'a> {

@@ -1,4 +1,4 @@
-//! Who checks the checkers: each complains about the smallest cluster that breaks its invariant, and about no other.
+//! Each checker finds what is wrong in the smallest cluster that breaks its invariant, and in no other.
 
 use expect_test::{Expect, expect};
 use kai_control::Object;
@@ -89,10 +89,10 @@ impl Case {
         self.cycle.effects.push(pipelined(name, group));
     }
 
-    /// The last cycle did nothing, and somebody waits.
+    /// The last cycle did nothing, and a job is pending.
     fn did_nothing(&mut self) {
         self.performed = Performed::default();
-        self.cycle.queues.push(view("nobody", ResourceQuantities::ZERO));
+        self.cycle.queues.push(view("unused", ResourceQuantities::ZERO));
         let job = GroupKey::new("t", "g");
         self.cycle.pending.push(PendingJob::new(job, "team".to_owned(), Vec::new(), None).into());
     }
@@ -284,14 +284,14 @@ fn books_that_do_not_add_up() {
     case.whole("a", "g", 1);
     case.cycle.queues.push(view("team", ResourceQuantities::new(0, 0, 2_000_000)));
     case.check(&expect![
-        "queue totals agree with the pods: queue team is said to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
+        "queue totals agree with the pods: queue team is reported to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
     ]);
 }
 
 #[test]
 fn an_effect_that_cannot_be_performed() {
     let mut case = case(1);
-    case.performed.refused.push("pod t/a was bound, but does not exist".to_owned());
+    case.performed.rejected.push("pod t/a was bound, but does not exist".to_owned());
     case.check(&expect!["effects can be performed: pod t/a was bound, but does not exist"]);
 }
 
@@ -330,11 +330,11 @@ fn work_that_cannot_be_preempted_is_evicted() {
 }
 
 #[test]
-fn evicted_for_nobody_and_for_one_that_gets_nothing() {
+fn evicted_without_a_preemptor_and_for_one_that_gets_nothing() {
     let mut case = case(1);
     case.group("next", &json!({"minMember": 2}));
     case.evicted("a", Action::Preempt, None);
-    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for nobody"]);
+    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted without a preemptor"]);
     case.cycle.effects.clear();
     case.evicted("a", Action::Preempt, Some("next"));
     case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for t/next, which gets no place"]);

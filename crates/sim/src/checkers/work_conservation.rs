@@ -2,7 +2,7 @@
 //! on the nodes as they are. So nothing starves while there is room.
 //!
 //! Looks at the plain case only, where no rule needs interpretation: jobs of equal pods, whole GPUs, no rules about
-//! nodes, and nodes that take everybody.
+//! nodes, and nodes that take every pod.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,8 @@ use super::kubelet::{is_leaving, is_over, node_of};
 use super::store::uid;
 use super::{Cluster, Due};
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, complete_pod, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind, complete_pod};
 
 impl Cluster {
     /// Does what a controller asks for; a GET returns what it found.
@@ -394,5 +395,5 @@ fn set_condition(pod: &mut Value, condition: Value) {
 }
 
 fn conflict() -> CallError {
-    CallError::Conflict("somebody else was faster".to_owned())
+    CallError::Conflict("the object was changed meanwhile".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Resource claims: made from templates beside pods, reserved when a pod is bound, free again once nobody uses them.
+//! Resource claims: made from templates beside pods, reserved when a pod is bound, free again once no pod uses them.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use super::Cluster;
 use super::effects::pod_id;
 use super::kubelet::is_over;
 use super::store::uid;
-use crate::manifest::{Id, Kind, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind};
 
 impl Cluster {
     /// Makes the claims of pods from their templates; a pod whose template does not exist waits for it.
@@ -90,7 +91,7 @@ impl Cluster {
         });
     }
 
-    /// A pod that is over, or gone, no longer uses its claims; one that nobody uses gives its devices back.
+    /// A pod that is over, or gone, no longer uses its claims; a claim without users gives its devices back.
     pub(super) fn leave_claims(&mut self, pod: &Id, value: &Value) {
         if pod.kind != Kind::Pod {
             return;

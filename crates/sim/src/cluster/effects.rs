@@ -14,7 +14,8 @@ use super::Cluster;
 use super::kubelet::{is_leaving, is_over, node_of, write_gpu_groups};
 use super::store::write_time;
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind};
 
 /// What a cycle changed, for those who check it.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub(crate) struct Performed {
     pub(crate) pipelined: BTreeSet<PodKey>,
     pub(crate) evicted: BTreeSet<PodKey>,
     /// What could not be done as asked: the scheduler was wrong about the cluster.
-    pub(crate) refused: Vec<String>,
+    pub(crate) rejected: Vec<String>,
 }
 
 impl Cluster {
@@ -33,7 +34,7 @@ impl Cluster {
         let destinations: BTreeMap<&PodKey, &str> = cycle.effects.iter().filter_map(destination).collect();
         for effect in &cycle.effects {
             if let Err(problem) = self.perform_one(effect, &destinations, &mut performed) {
-                performed.refused.push(problem);
+                performed.rejected.push(problem);
             }
         }
         for problem in &cycle.problems {
@@ -62,7 +63,7 @@ impl Cluster {
                 if self.store.get(&id).is_none() {
                     return Err(format!("{id} was pipelined to {node}, but does not exist"));
                 }
-                // A pod that is evicted and pipelined to another place in one go is moved; that is said once.
+                // A pod that is evicted and pipelined to another place in one go is moved; that is one entry.
                 if !performed.evicted.contains(pod) {
                     let why = why.to_string();
                     self.journal.add_if_changed(self.now, Event::Pipelined, &id, Some(node), node, why);
@@ -80,7 +81,7 @@ impl Cluster {
                 let why = match (self.expect_replacement(&id), destinations.get(pod)) {
                     (true, Some(destination)) => format!("{why}; its new place is on {destination}"),
                     (true, None) => why,
-                    (false, _) => format!("{why}; nobody brings it back"),
+                    (false, _) => format!("{why}; no controller recreates it"),
                 };
                 let event = if destinations.contains_key(pod) { Event::Move } else { Event::Evict };
                 self.note(event, &id, node.as_deref(), why);

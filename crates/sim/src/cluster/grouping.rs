@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::kubelet::is_leaving;
 use super::{Cluster, Store, pod_id};
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, annotation as annotation_of, object_at};
+use crate::json::{annotation as annotation_of, object_at};
+use crate::manifest::{Id, Kind};
 
 impl Cluster {
     /// Groups one pod. A pod that cannot be grouped stays pending, with a reason.

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::store::{uid, write_time};
 use super::{Cluster, Due};
 use crate::journal::Event;
-use crate::manifest::{DURATION_ANNOTATION, Id, Kind, annotation, object_at};
+use crate::json::{annotation, object_at};
+use crate::manifest::{DURATION_ANNOTATION, Id, Kind};
 use crate::time::parse_span;
 
 /// The phase of a pod; a pod that was never touched waits.
@@ -144,7 +145,7 @@ impl Cluster {
             self.store.of_kind(Kind::Pod).filter(|(_, value)| on_node(value)).map(|(id, _)| id.clone()).collect();
         for pod in lost {
             let replaced = self.expect_replacement(&pod);
-            let why = if replaced { why.to_owned() } else { format!("{why}; nobody brings it back") };
+            let why = if replaced { why.to_owned() } else { format!("{why}; no controller recreates it") };
             self.note(Event::Lost, &pod, Some(node), why);
             self.remove(&pod);
         }

@@ -1,26 +1,25 @@
-//! What an API server and its webhooks would do with an object on its way in: fill defaults, refuse nonsense.
+//! What an API server and its webhooks would do with a new object: fill in defaults, reject what is invalid.
 //!
-//! The scheduler itself is forgiving, since it must live with whatever is stored. People who write manifests are
-//! better served by a refusal, so everything here is strict.
+//! The scheduler itself leaves out what it cannot use, since it must go on with any objects that are stored. Authors of
+//! manifests are better served by an error, so everything here is strict.
 
 use std::collections::BTreeMap;
 
 use kai_control::Object;
 use kai_control::objects::{Malformed, PodGroup, ResourceClaimTemplate};
 use kai_workloads::DeclaredKinds;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::fields::describe;
-use super::kinds::{Item, Kind};
+use super::classify::Item;
+use super::defaults::{complete_node, complete_pod};
 use crate::input_error::{InputError, SourceLocation};
-use crate::operators;
+use crate::json::{annotation, describe, object_at};
+use crate::kinds::Kind;
+use crate::operators::{self, COUNT_MAX};
 use crate::time::parse_span;
 
 /// How long a pod runs, in virtual time.
 pub(crate) const DURATION_ANNOTATION: &str = "kai.scheduler/sim-duration";
-
-/// Kubernetes itself is built for clusters of up to so many pods.
-pub(crate) const COUNT_MAX: u64 = 150_000;
 
 /// Fills what an API server would fill, and refuses what it or a webhook would refuse.
 pub(crate) fn admit(item: &mut Item, declared: &DeclaredKinds) -> Result<(), InputError> {
@@ -36,61 +35,26 @@ pub(crate) fn admit(item: &mut Item, declared: &DeclaredKinds) -> Result<(), Inp
         }
         Kind::Node => complete_node(&mut item.value, &item.id.name),
         Kind::ResourceClaimTemplate => {
-            ResourceClaimTemplate::parse(&item.value).map_err(|malformed| fault(malformed, &item.location, ""))?;
+            ResourceClaimTemplate::parse(&item.value)
+                .map_err(|malformed| input_error(malformed, &item.location, ""))?;
         }
         _ => {}
     }
-    let object = Object::parse(&item.value).map_err(|malformed| fault(malformed, &item.location, ""))?;
+    let object = Object::parse(&item.value).map_err(|malformed| input_error(malformed, &item.location, ""))?;
     if let Some(Object::PodGroup(group)) = object {
         check_tree(&group, &item.location)?;
     }
     Ok(())
 }
 
-/// A field complaint of the control plane as a complaint about the input; `prefix` says where its root stands.
-fn fault(malformed: Malformed, location: &SourceLocation, prefix: &str) -> InputError {
+/// An error of the control plane about a field as an error of the input; `prefix` is where its root stands.
+fn input_error(malformed: Malformed, location: &SourceLocation, prefix: &str) -> InputError {
     let field = match (prefix.is_empty(), malformed.field.is_empty()) {
         (true, _) => malformed.field,
         (false, true) => prefix.to_owned(),
         (false, false) => format!("{prefix}.{}", malformed.field),
     };
     InputError::new(location.field(field), malformed.problem, malformed.hint)
-}
-
-/// The object below a key, made if need be; `None` if something else stands there.
-pub(crate) fn object_at<'a>(value: &'a mut Value, keys: &[&str]) -> Option<&'a mut Map<String, Value>> {
-    let mut here = value;
-    for key in keys {
-        let entry = here.as_object_mut()?.entry(*key).or_insert(Value::Null);
-        if entry.is_null() {
-            *entry = Value::Object(Map::new());
-        }
-        here = entry;
-    }
-    here.as_object_mut()
-}
-
-/// A kubelet labels its node with the name of the host.
-fn complete_node(node: &mut Value, name: &str) {
-    if let Some(labels) = object_at(node, &["metadata", "labels"]) {
-        labels.entry("kubernetes.io/hostname").or_insert_with(|| json!(name));
-    }
-}
-
-/// An API server takes the limit of a resource as its request where only the limit is written.
-pub(crate) fn complete_pod(pod: &mut Value) {
-    for list in ["containers", "initContainers"] {
-        let containers = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            let Some(limits) = container.pointer("/resources/limits").and_then(Value::as_object).cloned() else {
-                continue;
-            };
-            let Some(requests) = object_at(container, &["resources", "requests"]) else { continue };
-            for (name, amount) in limits {
-                requests.entry(name).or_insert(amount);
-            }
-        }
-    }
 }
 
 /// Refuses a pod, or the pod that a template makes. `prefix` says where the template stands.
@@ -112,22 +76,17 @@ fn check_pod(pod: &Value, location: &SourceLocation, prefix: &str) -> Result<(),
             format!("`{text}` is not a span of time"),
             "write it like 90s, 5m or 1h30m",
         );
-        return Err(fault(malformed, location, prefix));
+        return Err(input_error(malformed, location, prefix));
     }
-    Object::parse(pod).map_err(|malformed| fault(malformed, location, prefix))?;
-    // Limits become requests where those are missing; a complaint should name what was written.
+    Object::parse(pod).map_err(|malformed| input_error(malformed, location, prefix))?;
+    // Limits become requests where those are missing; an error names what was written.
     let mut limited = pod.clone();
     complete_pod(&mut limited);
     Object::parse(&limited).map_err(|malformed| {
         let field = malformed.field.replace(".resources.requests", ".resources.limits");
-        fault(Malformed { field, ..malformed }, location, prefix)
+        input_error(Malformed { field, ..malformed }, location, prefix)
     })?;
     Ok(())
-}
-
-/// The text of an annotation.
-pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
 
 /// A controller's object: its counts, and the pod its template would make.
@@ -165,7 +124,7 @@ fn check_workload(item: &Item) -> Result<(), InputError> {
 /// What an operator is asked for: its counts, and the pods its templates would make.
 fn check_roles(item: &Item, declared: &DeclaredKinds) -> Result<(), InputError> {
     let roles = operators::roles(item.id.kind, &item.value, declared)
-        .map_err(|malformed| fault(malformed, &item.location, ""))?;
+        .map_err(|malformed| input_error(malformed, &item.location, ""))?;
     roles.iter().try_for_each(|role| check_template(item, &role.template, &role.path))
 }
 
@@ -186,7 +145,7 @@ fn check_template(item: &Item, template: &Value, path: &str) -> Result<(), Input
     if item.id.kind.runs_for_ever() && annotation(&pod, DURATION_ANNOTATION).is_some() {
         return Err(InputError::new(
             item.location.field(format!("{path}.metadata.annotations[{DURATION_ANNOTATION}]")),
-            format!("pods of a {} run until somebody removes them", item.id.kind.name()),
+            format!("pods of a {} run until they are deleted", item.id.kind.name()),
             "remove the annotation, or make it a Job",
         ));
     }
@@ -231,7 +190,7 @@ pub(crate) fn cycle_through(start: &str, parents: &BTreeMap<&str, Option<&str>>)
             return Some(path.join(" → "));
         }
         if path.len() > parents.len() + 1 {
-            // A cycle that does not include `start`; whoever is part of it will be told.
+            // A cycle that does not include `start`; it is reported for its own members.
             return None;
         }
         here = parent;
