@@ -125,7 +125,7 @@ impl Bench<'_> {
         cluster.kubectl().apply(&queues(self.pods))?;
         create(&api, self.pods, "late", "kai-scheduler", "first").await?;
         let started = Instant::now();
-        let _parts = Components::start(self.kai, &cluster.state().kubeconfig, self.separate_processes)?;
+        let _components = Components::start(self.kai, &cluster.state().kubeconfig, self.separate_processes)?;
         let bound = self.a_second(await_bound(&api, self.pods).await? - started);
         progress.report(format!("{bound:.0} pods a second that waited for kai to start were bound"));
         Ok(bound)

@@ -1,4 +1,4 @@
-//! One cluster, from its keys to its nodes.
+//! One cluster, from its credentials to its nodes.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Cluster {
     pub(crate) dir: PathBuf,
-    pub(crate) keys: Credentials,
+    pub(crate) credentials: Credentials,
     state: State,
     processes: Vec<Process>,
     reaper: Option<OrphanReaper>,
@@ -78,10 +78,10 @@ impl Cluster {
             gpus: *gpus,
             processes: Vec::new(),
         };
-        let keys = Credentials::create(&dir.join("keys"))?;
+        let credentials = Credentials::create(&dir.join("keys"))?;
         let reaper = Some(OrphanReaper::start(&dir)?);
         let mut cluster =
-            Self { dir, keys, state, processes: Vec::new(), reaper, _lock: lock, on_drop: OnDrop::KeepLogs };
+            Self { dir, credentials, state, processes: Vec::new(), reaper, _lock: lock, on_drop: OnDrop::KeepLogs };
         cluster.bring_up(&programs, &operators, progress)?;
         cluster.on_drop = OnDrop::Remove;
         Ok(cluster)
@@ -100,7 +100,7 @@ impl Cluster {
         let token = self.kubectl().run(&format!("create token {account} --namespace {namespace}"))?;
         let path = self.dir.join(format!("kubeconfig-{account}"));
         let State { name, server, .. } = &self.state;
-        self.keys.write_kubeconfig(&path, name, through.unwrap_or(server), token.trim())?;
+        self.credentials.write_kubeconfig(&path, name, through.unwrap_or(server), token.trim())?;
         Ok(path)
     }
 
@@ -137,9 +137,13 @@ impl Cluster {
     }
 
     fn bring_up(&mut self, programs: &Programs, operators: &[Installation], progress: &Progress) -> Result<(), Error> {
-        let keys = self.keys.clone();
-        let context =
-            LaunchContext { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
+        let credentials = self.credentials.clone();
+        let context = LaunchContext {
+            dir: &self.dir.clone(),
+            kubeconfig: &self.state.kubeconfig.clone(),
+            programs,
+            credentials: &credentials,
+        };
         progress.report("credentials made");
 
         let etcd = self.on_free_ports(|cluster| cluster.start_etcd(&context))?;
@@ -186,7 +190,7 @@ impl Cluster {
         let [port] = ports::free()?;
         self.state.server = format!("https://127.0.0.1:{port}");
         let State { name, server, .. } = &self.state;
-        context.keys.write_kubeconfig(context.kubeconfig, name, server, &context.keys.token)?;
+        context.credentials.write_kubeconfig(context.kubeconfig, name, server, &context.credentials.token)?;
         self.spawn("kube-apiserver", control_plane::api_server(context, port, etcd))?;
         self.wait("kube-apiserver", "the API server to be ready", |kubectl| {
             control_plane::answers(port) && kubectl.run("get --raw=/readyz").is_ok()
@@ -207,7 +211,7 @@ impl Cluster {
             control_plane::answers(probes) && (!installation.has_webhooks() || control_plane::answers(webhooks))
         })?;
         if installation.has_webhooks() {
-            let configurations = installation.webhooks(webhooks, &context.keys.authority)?;
+            let configurations = installation.webhooks(webhooks, &context.credentials.authority)?;
             create(&self.kubectl(), &manifests::list(&configurations))?;
         }
         Ok(())

@@ -13,7 +13,7 @@ pub enum Error {
     NoCache,
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    #[error("keys: {0}")]
+    #[error("credentials: {0}")]
     Keys(#[from] rcgen::Error),
     #[error("no randomness for the admin token: {0}")]
     Random(getrandom::Error),

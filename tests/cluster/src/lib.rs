@@ -4,7 +4,7 @@
 //!   programs   etcd, kube-apiserver, kube-controller-manager, kubectl, kwok: built once, kept by version
 //!      │
 //!      ▼
-//!   Cluster::start   keys → etcd → API server → controllers → kinds of ours → nodes → kubelets played by kwok
+//!   Cluster::start   credentials → etcd → API server → controllers → custom resources → nodes → kubelets played by kwok
 //!      │             → operators that were asked for: KubeRay, Kubeflow's, JobSet, LeaderWorkerSet
 //!      │
 //!      ├── start_upstream_kai, start_program: what is under test

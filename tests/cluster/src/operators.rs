@@ -119,7 +119,7 @@ impl Installation {
     /// JobSet and LeaderWorkerSet are brothers, and are configured alike.
     fn configure(&self, context: &LaunchContext<'_>, version: &str, ports: Ports) -> Result<PathBuf, Error> {
         let dir = context.dir.join(self.operator.name());
-        context.keys.copy_server_cert(&dir)?;
+        context.credentials.copy_server_cert(&dir)?;
         let configuration = json!({
             "apiVersion": version,
             "kind": "Configuration",

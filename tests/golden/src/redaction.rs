@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// What stands for each such word.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct Redaction {
     /// Longest first, so that no word is replaced in the middle of another.
     known: Vec<(String, String)>,
     /// Identifiers that belong to no object, in order of appearance.
@@ -18,37 +18,37 @@ const TIME: &str = "dddd-dd-ddTdd:dd:ddZ";
 /// Minutes since 1970, in names of what a CronJob starts.
 const MINUTE: &str = "-dddddddd";
 
-impl Words {
-    /// Learns the words of these objects.
+impl Redaction {
+    /// Learns what to redact of these objects.
     pub(crate) fn of<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
-        let mut words = Self::default();
+        let mut redaction = Self::default();
         let mut sharers: BTreeMap<String, usize> = BTreeMap::new();
         for object in objects {
             let metadata = &object["metadata"];
             let kind = object["kind"].as_str().unwrap_or_default();
-            words.learn(&metadata["uid"], &format!("({kind} uid)"));
+            redaction.learn(&metadata["uid"], &format!("({kind} uid)"));
             if let Some(prefix) = metadata["generateName"].as_str() {
-                words.learn(&metadata["name"], &format!("{prefix}*"));
+                redaction.learn(&metadata["name"], &format!("{prefix}*"));
             }
             for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
-                words.learn(&owner["uid"], &format!("({} uid)", owner["kind"].as_str().unwrap_or_default()));
+                redaction.learn(&owner["uid"], &format!("({} uid)", owner["kind"].as_str().unwrap_or_default()));
             }
             if kind == "Pod" {
                 // Its middle is drawn at random.
                 let maps = &metadata["annotations"]["runai/shared-gpu-configmap"];
                 let name = metadata["generateName"].as_str().or(metadata["name"].as_str()).unwrap_or_default();
-                words.learn(maps, &format!("{name}*-shared-gpu"));
+                redaction.learn(maps, &format!("{name}*-shared-gpu"));
             }
             for group in object["spec"]["selectedGPUGroups"].as_array().into_iter().flatten() {
                 *sharers.entry(group.to_string()).or_default() += 1;
             }
         }
         for (group, pods) in sharers {
-            words.learn(&group.trim_matches('"').into(), &format!("(GPU group of {pods})"));
+            redaction.learn(&group.trim_matches('"').into(), &format!("(GPU group of {pods})"));
         }
-        words.known.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then(one.cmp(other)));
-        words.known.dedup();
-        words
+        redaction.known.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then(one.cmp(other)));
+        redaction.known.dedup();
+        redaction
     }
 
     fn learn(&mut self, word: &Value, stand_in: &str) {
@@ -98,7 +98,7 @@ mod tests {
             "ownerReferences": [{"kind": "Job", "uid": "1b7c1f9e-2d3a-4b5c-8d6e-7f8091a2b3c4"}],
         }});
         let request = json!({"kind": "BindRequest", "spec": {"selectedGPUGroups": ["node-0-be00"]}});
-        let mut words = Words::of([&pod, &request]);
+        let mut redaction = Redaction::of([&pod, &request]);
         for (text, plain) in [
             ("pg-batch-1b7c1f9e-2d3a-4b5c-8d6e-7f8091a2b3c4", "pg-batch-(Job uid)"),
             ("batch-x7k2p-ab12cd3-shared-gpu-0", "batch-*-shared-gpu-0"),
@@ -110,7 +110,7 @@ mod tests {
             ("eeeeeeee-2d3a-4b5c-8d6e-7f8091a2b3c4", "(id 2)"),
             ("ffffffff-2d3a-4b5c-8d6e-7f8091a2b3c4", "(id 1)"),
         ] {
-            assert_eq!(words.plain(text), plain);
+            assert_eq!(redaction.plain(text), plain);
         }
     }
 }
