@@ -1,12 +1,12 @@
-//! Every library opens by telling its story.
+//! Every library opens with what it is for.
 
 use super::Problem;
 use crate::workspace::Workspace;
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Problem> {
     let libraries = workspace.files.iter().filter(|file| file.path.ends_with("src/lib.rs"));
-    let silent = libraries.filter(|file| !file.text.starts_with("//! "));
-    silent.map(|file| Problem::new(&file.path, "does not open with a //! line")).collect()
+    let undocumented = libraries.filter(|file| !file.text.starts_with("//! "));
+    undocumented.map(|file| Problem::new(&file.path, "does not open with a //! line")).collect()
 }
 
 #[cfg(test)]
@@ -15,7 +15,7 @@ mod tests {
     use crate::tidy::tests::{lines, sample};
 
     #[test]
-    fn a_library_without_a_story_is_caught() {
+    fn a_library_without_docs_is_caught() {
         let files = sample(
             &[
                 ("crates/a/src/lib.rs", "//! Does this.\n"),

@@ -1,12 +1,13 @@
-//! What review forgets: who may depend on whom, what pure code may not touch, how long files get, what must not leak.
+//! What review forgets: who may depend on whom, what pure code may not touch, how long files get, which words are
+//! private, what must not leak.
 //!
 //! Each check is a function from the workspace to problems, in a file of its own with samples it has to catch.
 
+mod crate_docs;
 mod layers;
 mod leaks;
 mod links;
 mod modules;
-mod opening;
 mod paths;
 mod purity;
 mod size;
@@ -26,7 +27,7 @@ const CHECKS: [fn(&Workspace) -> Vec<Problem>; 8] = [
     size::check,
     leaks::check,
     links::check,
-    opening::check,
+    crate_docs::check,
     vocabulary::check,
 ];
 
