@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use fuzz::{TARGETS, Target};
 use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
+use rand_pcg::rand_core::Rng as _;
 use serde_json::{Value, json};
 
 /// Enough to notice a slip, few enough for every commit.
