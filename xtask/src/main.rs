@@ -26,6 +26,7 @@ usage: cargo xtask <command>
   deny           check licences and sources of dependencies; installs cargo-deny where it is missing
   cluster        start, show or end a real cluster with simulated nodes; see `cluster --help`
   golden         play scenarios with KAI's own programs and with ours, and compare; see `golden --help`
+  bench-churn    play the same jobs with NVIDIA KAI and with kai, and count evictions; see `bench-churn --help`
   bench-upstream measure cycles of kai beside those of NVIDIA's KAI; needs Go and Linux
     [--nodes 100,500,1000] [--scenario NAME,…] [--runs 3] [--patience CPU-SECONDS]";
 
@@ -43,6 +44,11 @@ fn main() -> ExitCode {
         ["deny"] => Workspace::load().and_then(|workspace| deny::run(&workspace.root)),
         ["cluster", arguments @ ..] => run("test-cluster", arguments),
         ["golden", arguments @ ..] => build("kai-cli").and_then(|()| run("golden", arguments)),
+        ["bench-churn", arguments @ ..] => {
+            cargo(&["build", "--quiet", "--release", "--package", "kai-cli"]).and_then(|()| {
+                cargo(&[&["run", "--quiet", "--release", "--package", "bench-churn", "--"], arguments].concat())
+            })
+        }
         ["bench-upstream" | "bench-peers", options @ ..] => {
             Workspace::load().and_then(|workspace| upstream::run(&workspace, options))
         }
