@@ -1,4 +1,4 @@
-// Command upstream runs one scheduling cycle of KAI itself over a snapshot file and prints what it cost and decided, as the
+// Command upstream runs one scheduling cycle of NVIDIA KAI over a snapshot file and prints what it cost and decided, as the
 // same JSON line that `kai replay -o json` prints.
 //
 // The objects of the file are served by client-go's fake clients. Their writes are answered and dropped: the
@@ -47,7 +47,7 @@ type result struct {
 	CycleMs   float64            `json:"cycle_ms"`
 	WallMs    float64            `json:"wall_ms"`
 	Bound     int                `json:"bound"`
-	Promised  int                `json:"pipelined"`
+	Pipelined int                `json:"pipelined"`
 	Evicted   int                `json:"evicted"`
 	RssMb     float64            `json:"rss_mb"`
 }
@@ -100,7 +100,7 @@ func run(path string) (*result, error) {
 
 	outcome := &result{ActionsMs: map[string]float64{}}
 	began, watch := time.Now(), cpuMs()
-	session, err := framework.OpenSession(counter, file.Config, file.SchedulerParams, "peers", http.NewServeMux())
+	session, err := framework.OpenSession(counter, file.Config, file.SchedulerParams, "bench-upstream", http.NewServeMux())
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func run(path string) (*result, error) {
 	}
 	framework.CloseSession(session)
 	counter.WaitForWorkers(stop)
-	outcome.Bound, outcome.Promised, outcome.Evicted = len(counter.bound), len(counter.promised), len(counter.evicted)
+	outcome.Bound, outcome.Pipelined, outcome.Evicted = len(counter.bound), len(counter.pipelined), len(counter.evicted)
 	return outcome, nil
 }
 
@@ -144,10 +144,10 @@ func load(path string) (*snapshot.Snapshot, error) {
 	return file, nil
 }
 
-// clusterOf is KAI's own cache over the objects of the file.
+// clusterOf is NVIDIA KAI's own cache over the objects of the file.
 func clusterOf(file *snapshot.Snapshot) (*counter, error) {
 	kube, kai := fake.NewSimpleClientset(), kaifake.NewSimpleClientset()
-	// Each list goes to the clients that know its kind, before anybody watches.
+	// Each list goes to the clients that know its kind, before any client watches.
 	lists := reflect.ValueOf(file.RawObjects).Elem()
 	for index := range lists.NumField() {
 		tracker := kube.Tracker()
@@ -159,7 +159,7 @@ func clusterOf(file *snapshot.Snapshot) (*counter, error) {
 		for item := range list.Len() {
 			object, ok := list.Index(item).Interface().(kruntime.Object)
 			if !ok {
-				return nil, fmt.Errorf("%s holds something that is no object", lists.Type().Field(index).Name)
+				return nil, fmt.Errorf("%s has an item that is no Kubernetes object", lists.Type().Field(index).Name)
 			}
 			if err := tracker.Add(object); err != nil {
 				return nil, err
@@ -184,10 +184,10 @@ func clusterOf(file *snapshot.Snapshot) (*counter, error) {
 		AllowConsolidatingReclaim:   params.AllowConsolidatingReclaim,
 		NumOfStatusRecordingWorkers: params.NumOfStatusRecordingWorkers,
 	})
-	return &counter{Cache: inner, bound: set{}, promised: set{}, evicted: set{}}, nil
+	return &counter{Cache: inner, bound: set{}, pipelined: set{}, evicted: set{}}, nil
 }
 
-// swallow says that a write succeeded and forgets it.
+// swallow answers that a write succeeded and drops it.
 func swallow(action ktesting.Action) (bool, kruntime.Object, error) {
 	switch write := action.(type) {
 	case ktesting.CreateAction:
@@ -204,11 +204,11 @@ func swallow(action ktesting.Action) (bool, kruntime.Object, error) {
 
 type set map[string]struct{}
 
-// counter is a cache that remembers about which pods something was decided.
+// counter is a cache that records the pods for which there is a decision.
 type counter struct {
 	cache.Cache
-	lock                     sync.Mutex
-	bound, promised, evicted set
+	lock                      sync.Mutex
+	bound, pipelined, evicted set
 }
 
 func (c *counter) note(pods set, pod *v1.Pod) {
@@ -230,7 +230,7 @@ func (c *counter) Evict(
 }
 
 func (c *counter) TaskPipelined(task *pod_info.PodInfo, message string) {
-	c.note(c.promised, task.Pod)
+	c.note(c.pipelined, task.Pod)
 	c.Cache.TaskPipelined(task, message)
 }
 

@@ -209,15 +209,29 @@ fn benches(workspace: &Workspace) -> Work {
     command(&format!("bench {} -- --test", named.join(" ")))
 }
 
-/// What the clusters of tests consist of is built with Go.
+/// The oldest Go that builds the programs of test clusters.
+const GO_MIN: (u32, u32) = (1, 25);
+
+/// The programs of test clusters are built with Go.
 fn with_go(work: Work) -> Work {
-    let mut probe = Command::new("go");
-    probe.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
-    if probe.status().is_ok_and(|status| status.success()) {
-        work
-    } else {
-        Work::Skip(Skip::Missing("go is not installed".to_owned()))
+    let probe = Command::new("go").arg("version").stdin(Stdio::null()).output();
+    let text = probe.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    match go_version(&text) {
+        Some(version) if version >= GO_MIN => work,
+        Some((major, minor)) => {
+            let (least_major, least_minor) = GO_MIN;
+            let why = format!("go is {major}.{minor}, and {least_major}.{least_minor} or later is needed");
+            Work::Skip(Skip::Missing(why))
+        }
+        None => Work::Skip(Skip::Missing("go is not installed".to_owned())),
     }
+}
+
+/// Major and minor version, from a line like `go version go1.25.3 linux/amd64`.
+fn go_version(text: &str) -> Option<(u32, u32)> {
+    let version = text.split_whitespace().find_map(|word| word.strip_prefix("go1."))?;
+    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
+    Some((1, digits.parse().ok()?))
 }
 
 /// Start of the random inputs of property tests: the same for every run, so that a change is judged by what it changes.
@@ -295,6 +309,14 @@ mod tests {
             matches!(Skip::Missing("x".to_owned()).outcome(true), Outcome::Failed(why) if why.starts_with("x, and"))
         );
         assert!(matches!(Skip::Absent("x".to_owned()).outcome(true), Outcome::Skipped(why) if why == "x"));
+    }
+
+    #[test]
+    fn go_is_asked_for_its_version() {
+        assert_eq!(go_version("go version go1.25.3 linux/amd64"), Some((1, 25)));
+        assert_eq!(go_version("go version go1.26rc1 darwin/arm64"), Some((1, 26)));
+        assert_eq!(go_version(""), None);
+        assert!(go_version("go version go1.24.9 linux/amd64").is_some_and(|version| version < GO_MIN));
     }
 
     #[test]

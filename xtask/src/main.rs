@@ -1,5 +1,5 @@
 //! Checks and chores of this repository: `cargo xtask tidy`, `cargo xtask ci [--quick|--all]`, `cargo xtask cluster`,
-//! `cargo xtask golden`, `cargo xtask bench-upstream`.
+//! `cargo xtask golden`, `cargo xtask bench-churn`, `cargo xtask bench-upstream`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for terminals")]
 
@@ -18,16 +18,17 @@ use workspace::Workspace;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  tidy           check layering, purity, file sizes and leaks
+  tidy           check layers, module cycles, purity, file sizes, leaks, links, words and crate docs
     [--words [PATH]]  count private words by file, or list those of one file or folder
   ci             run what guards every commit, cheapest first
-    [--quick]      stop after the unit tests
-    [--all]        run the long suites, too: many seeds and cases, side by side with KAI's own programs
+    [--quick]      only fmt, tidy, clippy and tests: without conformance, benchmarks, licences and e2e tests
+    [--all]        run the long suites, too: many seeds and cases, side by side with NVIDIA KAI
   deny           check licences and sources of dependencies; installs cargo-deny where it is missing
-  cluster        start, show or end a real cluster with simulated nodes; see `cluster --help`
-  golden         play scenarios with KAI's own programs and with ours, and compare; see `golden --help`
+  cluster        start, show or stop a real cluster with simulated nodes; see `cluster --help`
+  golden         play scenarios with KAI's own programs and with kai, and compare; see `golden --help`
+  bench-churn    play the same jobs with NVIDIA KAI and with kai, and count evictions; see `bench-churn --help`
   bench-upstream measure cycles of kai beside those of NVIDIA's KAI; needs Go and Linux
-    [--nodes 100,500,1000] [--scenario NAME,…] [--runs 3] [--patience CPU-SECONDS]";
+    [--nodes 100,500,1000] [--scenario NAME,…] [--runs 3] [--cpu-timeout CPU-SECONDS]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -43,9 +44,12 @@ fn main() -> ExitCode {
         ["deny"] => Workspace::load().and_then(|workspace| deny::run(&workspace.root)),
         ["cluster", arguments @ ..] => run("test-cluster", arguments),
         ["golden", arguments @ ..] => build("kai-cli").and_then(|()| run("golden", arguments)),
-        ["bench-upstream" | "bench-peers", options @ ..] => {
-            Workspace::load().and_then(|workspace| upstream::run(&workspace, options))
+        ["bench-churn", arguments @ ..] => {
+            cargo(&["build", "--quiet", "--release", "--package", "kai-cli"]).and_then(|()| {
+                cargo(&[&["run", "--quiet", "--release", "--package", "bench-churn", "--"], arguments].concat())
+            })
         }
+        ["bench-upstream", options @ ..] => Workspace::load().and_then(|workspace| upstream::run(&workspace, options)),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -71,6 +75,6 @@ fn build(package: &str) -> Result<(), String> {
 fn cargo(arguments: &[&str]) -> Result<(), String> {
     let status =
         Command::new(workspace::cargo()).args(arguments).status().map_err(|error| format!("cargo: {error}"))?;
-    // It has said itself what is wrong.
+    // It has printed itself what is wrong.
     if status.success() { Ok(()) } else { Err(String::new()) }
 }

@@ -20,7 +20,7 @@ omit_empty! {
         kind = "BindRequest",
         plural = "bindrequests",
         namespaced,
-        doc = "An order to bind one pod to one node. Written by the scheduler, carried out by the binder.",
+        doc = "A request to bind one pod to one node. Written by the scheduler, carried out by the binder.",
         status = "BindRequestStatus",
         derive = "Default",
         derive = "PartialEq"

@@ -1,4 +1,4 @@
-//! Keys and fixed values, spelled as KAI does. Whoever reads or writes one takes it from here.
+//! Keys and fixed values, spelled as KAI does. All crates take them from here.
 
 /// Labels on workloads, pods and custom resources.
 pub mod label {

@@ -1,7 +1,7 @@
 //! Kubernetes API types of the scheduler: what users, charts and third-party controllers read and write.
 //!
 //! One file per kind. Field names, defaults and schemas are those of KAI v0.17, so manifests carry over
-//! unchanged. Types only: nothing here decides, fetches, or fills in defaults; whoever reads an object does.
+//! unchanged. Types only: nothing here decides, fetches, or fills in defaults; the readers of an object do.
 
 #![warn(missing_docs)]
 #![allow(clippy::doc_markdown, reason = "doc comments become CRD descriptions, where names of kinds are prose")]

@@ -34,7 +34,7 @@ omit_empty! {
         /// Direct sub-groups that must start together, all when unset. Excludes `minMember`.
         #[schemars(range(min = 0))]
         pub min_sub_group: Option<i32>,
-        /// Leaf queue that pays for the group.
+        /// Leaf queue that the group is charged to.
         pub queue: String,
         /// PriorityClass of the group; without one the cluster's default applies, then 50.
         pub priority_class_name: String,
@@ -64,9 +64,9 @@ omit_empty! {
         pub preferred_topology_level: String,
     }
 
-    /// What became of the group.
+    /// Observed state of the group.
     pub struct PodGroupStatus {
-        /// Standing facts about the group.
+        /// Conditions of the group.
         pub conditions: Vec<PodGroupCondition>,
         /// What its pods hold and ask for.
         pub resources_status: PodGroupResources,
@@ -84,9 +84,9 @@ omit_empty! {
         pub requested: ResourceList,
     }
 
-    /// A standing fact about a group.
+    /// A condition of a group.
     pub struct PodGroupCondition {
-        /// What the fact is about.
+        /// Type of the condition.
         #[serde(rename = "type")]
         pub type_: String,
         /// `True`, `False` or `Unknown`.

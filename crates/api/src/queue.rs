@@ -67,7 +67,7 @@ omit_empty! {
 
     /// What the queue and everything below it uses.
     pub struct QueueStatus {
-        /// Standing facts about the queue.
+        /// Conditions of the queue.
         pub conditions: Vec<QueueCondition>,
         /// Queues that name this one as their parent.
         pub child_queues: Vec<String>,
@@ -80,11 +80,11 @@ omit_empty! {
     }
 }
 
-/// A standing fact about a queue.
+/// A condition of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueCondition {
-    /// What the fact is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.

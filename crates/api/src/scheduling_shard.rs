@@ -132,9 +132,9 @@ omit_empty! {
         pub priority: Option<i64>,
     }
 
-    /// How far the operator is with this shard.
+    /// Observed state of the shard.
     pub struct SchedulingShardStatus {
-        /// Standing facts about the shard.
+        /// Conditions of the shard.
         #[schemars(transform = schema::conditions)]
         pub conditions: Vec<Condition>,
     }

@@ -8,12 +8,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 use kai_control::scheduler::config::action_named;
 use kai_engine::units::Timestamp;
 use kai_generate::{SCENARIOS, Scenario};
-use kai_sim::time::parse_span;
 
-use crate::components::{
-    AdmissionArgs, AllInOneArgs, BinderArgs, GrouperArgs, NodeScaleArgs, PodGroupStatusArgs, QueueStatusArgs, Run,
-    SchedulerArgs,
-};
+use crate::components::ComponentCommand;
+use crate::values::{Span, span};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -21,7 +18,7 @@ const STYLES: Styles = Styles::styled()
     .literal(anstyle::AnsiColor::Cyan.on_default())
     .placeholder(anstyle::AnsiColor::Cyan.on_default());
 
-/// A scheduler for GPU clusters, and what surrounds it.
+/// A GPU scheduler for Kubernetes, its controllers, and a simulator.
 ///
 /// The same scheduler that runs in a cluster can be run here on plain YAML, with no cluster at all.
 #[derive(Debug, Parser)]
@@ -50,6 +47,9 @@ pub(crate) enum Command {
     /// Write a synthetic cluster of any size, for `kai replay` or `kai simulate`
     #[command(long_about = GENERATE_ABOUT, after_long_help = generate_help(), after_help = "See `kai generate --help` for the scenarios.")]
     Generate(GenerateArgs),
+    /// Check a configuration file of the scheduler and show what it means
+    #[command(long_about = CHECK_CONFIG_ABOUT, after_long_help = CHECK_CONFIG_HELP, after_help = "See `kai check-config --help` for examples.")]
+    CheckConfig(CheckConfigArgs),
     /// Print the custom resource definitions as YAML
     ///
     /// Pipe it to `kubectl apply -f -` to install the kinds: Queue, PodGroup, BindRequest, Topology,
@@ -59,22 +59,8 @@ pub(crate) enum Command {
     ///
     /// Each component has its own service account with no more than the permissions it needs. Pipe it to `kubectl apply -f -`.
     Rbac(RbacArgs),
-    /// Run the scheduler of a cluster
-    Scheduler(Run<SchedulerArgs>),
-    /// Run the binder: carry out bind requests, reserve shared GPUs
-    Binder(Run<BinderArgs>),
-    /// Run the pod grouper: create the pod groups of workloads
-    Podgrouper(Run<GrouperArgs>),
-    /// Run the pod group controller: keep the status of pod groups, what their pods request and hold
-    Podgroupcontroller(Run<PodGroupStatusArgs>),
-    /// Run the queue controller: keep the status and the metrics of queues, at every level
-    Queuecontroller(Run<QueueStatusArgs>),
-    /// Run the admission webhooks: validate pods, queues, pod groups and topologies, inject GPU sharing
-    Admission(Run<AdmissionArgs>),
-    /// Run the node-scale adjuster: show pending pods that share GPUs to cluster autoscalers
-    Nodescaleadjuster(Run<NodeScaleArgs>),
-    /// Run scheduler, binder, podgrouper and both status controllers in one process (and admission with --webhooks)
-    AllInOne(Box<Run<AllInOneArgs>>),
+    #[command(flatten)]
+    Component(ComponentCommand),
 }
 
 /// What `kai rbac` takes.
@@ -178,6 +164,16 @@ pub(crate) struct GenerateArgs {
     pub(crate) output: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckConfigArgs {
+    /// The file that the scheduler is started with
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FileFormat {
     /// A snapshot that `kai replay` and KAI's own tools read
@@ -197,10 +193,6 @@ impl FileFormat {
 /// A point in time; clap wants a type of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment(pub(crate) Timestamp);
-
-/// Microseconds; clap wants a type of its own to print defaults and errors.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Span(pub(crate) i64);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -234,10 +226,6 @@ impl Color {
     }
 }
 
-pub(crate) fn span(text: &str) -> Result<Span, String> {
-    parse_span(text).map(|span| Span(span.0)).ok_or_else(|| "write a time such as 90s, 5m or 1h30m".to_owned())
-}
-
 fn moment(text: &str) -> Result<Moment, String> {
     let instant =
         text.parse::<jiff::Timestamp>().map_err(|_| "write a time such as 2026-01-31T12:00:00Z".to_owned())?;
@@ -266,12 +254,12 @@ const REPLAY_ABOUT: &str = "\
 Run the scheduling cycle of a recorded cluster once more and show what it decides.
 
 Reads the snapshots that KAI's scheduler serves at /get-snapshot and those of `kai generate`, runs the recorded actions \
-with the recorded configuration, and prints every decision with its reason, the shares of queues, and why others wait. \
+with the recorded configuration, and prints every decision with its reason, the shares of queues, and why the rest is pending. \
 Nothing is written anywhere; the same file always gives the same decisions.";
 
 const REPLAY_HELP: &str = "\
 Times are CPU time of this process: `open` is from tables of objects to the first action, `cycle` is that and all actions. \
-Reading the file before and wording the result after are `read_ms` and `close_ms` in JSON and YAML.
+Reading the file before and rendering the reasons after it are `read_ms` and `close_ms` in JSON and YAML.
 
 Examples:
   kubectl port-forward -n kai-scheduler deploy/kai-scheduler-default 8081 &
@@ -281,6 +269,32 @@ Examples:
   kai replay snapshot.zip --config new-config.yaml
 
 Exit status: 0 on success, 1 if the file cannot be used, 2 if the command line cannot be used.";
+
+const CHECK_CONFIG_ABOUT: &str = "\
+Check a configuration file of the scheduler and show what it means.
+
+Reads the file as `kai scheduler --scheduler-conf FILE` reads it, and prints actions, plugins and the settings that follow. \
+What the scheduler passes over is listed as a warning, such as a misspelt plugin; what it refuses is an error with the name of the \
+field. No cluster is needed.";
+
+const CHECK_CONFIG_HELP: &str = "\
+A file, all of whose keys are optional:
+
+  actions: allocate, consolidation, reclaim, preempt, stalegangeviction
+  tiers:                               # replaces the default list of plugins
+  - plugins:
+    - {name: predicates}
+    - {name: proportion}
+    - {name: nodeplacement, arguments: {gpu: spread, cpu: binpack}}
+  queueDepthPerAction: {allocate: 100} # jobs tried per queue
+  keepNodesWhole: true
+
+Examples:
+  kai check-config config.yaml
+  kai check-config config.yaml -o json | jq '.warnings | length'
+  kai replay snapshot.zip --config config.yaml
+
+Exit status: 0 if the scheduler would start with the file, 2 if it would refuse it.";
 
 const GENERATE_ABOUT: &str = "\
 Write a synthetic cluster of any size, for `kai replay` or `kai simulate`.
@@ -305,7 +319,7 @@ Run a cluster described in YAML and show what the scheduler does with it.
 Reads ordinary Kubernetes manifests, many documents a file: Node, Queue, PriorityClass, Topology, PodGroup, Pod, Job, \
 Deployment, ReplicaSet, StatefulSet, RayCluster, RayJob, RayService, PyTorchJob, TFJob, XGBoostJob, JAXJob, MPIJob, \
 JobSet, LeaderWorkerSet and what they refer to. Controllers, operators, kubelets and nodes are simulated on a virtual \
-clock; grouping and scheduling are the real thing. Prints a timeline of what was decided and why, then nodes, queues and who still waits.";
+clock; grouping and scheduling are the real thing. Prints a timeline of what was decided and why, then nodes, queues, and which pods are pending.";
 
 const SIMULATE_HELP: &str = "\
 A Scenario document says what happens and when. All keys are optional:

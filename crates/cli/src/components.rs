@@ -3,26 +3,64 @@
 
 mod admission;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
-use clap::ValueEnum;
-use kai_api::keys::{label, lease, name};
-use kai_control::Key;
+use clap::{Subcommand, ValueEnum};
+use kai_api::keys::{label, name};
+use kai_control::registry::{
+    self, BINDER, NODE_SCALE_ADJUSTER, POD_GROUP_CONTROLLER, POD_GROUPER, QUEUE_CONTROLLER, Registered,
+};
 use kai_control::scheduler::{Configured, Settings};
 use kai_live::{
-    BinderOptions, Component, GrouperOptions, LeaderElectionOptions, LogFormat, NodeScaleOptions, Process, QueueLabel,
-    SchedulerOptions, SnapshotOptions, StatusOptions, start_logs,
+    Component, ControllerOptions, LeaderElectionOptions, LogFormat, Process, QueueLabel, QueueStatusOptions,
+    SchedulerOptions, SnapshotOptions, start_logs,
 };
+use kai_workloads::ObjectRef;
 use serde_json::Value;
 
-use crate::args::{Span, span};
 use crate::error::CliError;
 use crate::files::read_yaml;
-use crate::snapshot::snapshot_encoder;
-pub(crate) use admission::AdmissionArgs;
+use crate::snapshot_file::snapshot_encoder;
+use crate::values::{Span, everywhere, span};
+use admission::AdmissionArgs;
+
+/// Components of a cluster.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ComponentCommand {
+    /// Run the scheduler of a cluster
+    Scheduler(Run<SchedulerArgs>),
+    /// Run the binder: carry out bind requests, reserve shared GPUs
+    Binder(Run<BinderArgs>),
+    /// Run the pod grouper: create the pod groups of workloads
+    Podgrouper(Run<GrouperArgs>),
+    /// Run the pod group controller: keep the status of pod groups, what their pods request and hold
+    Podgroupcontroller(Run<PodGroupStatusArgs>),
+    /// Run the queue controller: keep the status and the metrics of queues, at every level
+    Queuecontroller(Run<QueueStatusArgs>),
+    /// Run the admission webhooks: validate pods, queues, pod groups and topologies, inject GPU sharing
+    Admission(Run<AdmissionArgs>),
+    /// Run the node-scale adjuster: show pending pods that share GPUs to cluster autoscalers
+    Nodescaleadjuster(Run<NodeScaleArgs>),
+    /// Run scheduler, binder, podgrouper and both status controllers in one process (and admission with --webhooks)
+    AllInOne(Box<Run<AllInOneArgs>>),
+}
+
+/// Runs the components of a command until a shutdown signal.
+pub(crate) fn run(command: &ComponentCommand) -> Result<(), CliError> {
+    match command {
+        ComponentCommand::Scheduler(args) => args.run(),
+        ComponentCommand::Binder(args) => args.run(),
+        ComponentCommand::Podgrouper(args) => args.run(),
+        ComponentCommand::Podgroupcontroller(args) => args.run(),
+        ComponentCommand::Queuecontroller(args) => args.run(),
+        ComponentCommand::Admission(args) => args.run(),
+        ComponentCommand::Nodescaleadjuster(args) => args.run(),
+        ComponentCommand::AllInOne(args) => args.run(),
+    }
+}
 
 /// A command that runs components: its own arguments beside those of all components.
 #[derive(Debug, clap::Args)]
@@ -31,6 +69,25 @@ pub(crate) struct Run<A: clap::Args> {
     common: CommonArgs,
     #[command(flatten)]
     own: A,
+}
+
+impl<A: clap::Args + Components> Run<A> {
+    fn run(&self) -> Result<(), CliError> {
+        let Self { common, own } = self;
+        let components = own.components(common)?;
+        let color = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
+        let json = common.log_json || common.log_format == Format::Json;
+        start_logs(if json { LogFormat::Json } else { LogFormat::Text { color } }, &common.log_level);
+        let process = Process {
+            kubeconfig: common.kubeconfig.clone(),
+            listen: common.listen_address.0,
+            metrics_namespace: common.metrics_namespace.clone(),
+            qps: common.qps,
+            burst: common.burst,
+            components,
+        };
+        process.run().map_err(|error| CliError::input(error.to_string(), "see the log above for the cause"))
+    }
 }
 
 /// The components of a command.
@@ -129,8 +186,39 @@ pub(crate) struct BinderArgs {
     fake_gpu_nodes: bool,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct GrouperArgs {}
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GrouperArgs {
+    /// Group pods of kinds without a rule as their Karta (run.ai) describes; true or false
+    #[arg(
+        long,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        hide_possible_values = true,
+        value_name = "BOOL"
+    )]
+    generic_karta_fallback: bool,
+    /// ConfigMap with priority class and preemptibility per workload kind, in its key `types`; empty: none
+    #[arg(
+        long,
+        default_value = "",
+        requires = "default_priorities_configmap_namespace",
+        value_name = "NAME",
+        hide_default_value = true
+    )]
+    default_priorities_configmap_name: String,
+    /// Namespace of that ConfigMap
+    #[arg(
+        long,
+        default_value = "",
+        requires = "default_priorities_configmap_name",
+        value_name = "NAME",
+        hide_default_value = true
+    )]
+    default_priorities_configmap_namespace: String,
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodGroupStatusArgs {}
@@ -171,29 +259,14 @@ pub(crate) struct AllInOneArgs {
     #[command(flatten)]
     binder: BinderArgs,
     #[command(flatten)]
+    grouper: GrouperArgs,
+    #[command(flatten)]
     queues: QueueStatusArgs,
     /// Run the admission webhooks, too, as `kai admission` does
     #[arg(long)]
     webhooks: bool,
     #[command(flatten)]
     admission: AdmissionArgs,
-}
-
-/// Runs the components of a command until a shutdown signal.
-pub(crate) fn run<A: clap::Args + Components>(Run { common, own }: &Run<A>) -> Result<(), CliError> {
-    let components = own.components(common)?;
-    let color = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
-    let json = common.log_json || common.log_format == Format::Json;
-    start_logs(if json { LogFormat::Json } else { LogFormat::Text { color } }, &common.log_level);
-    let process = Process {
-        kubeconfig: common.kubeconfig.clone(),
-        listen: common.listen_address.0,
-        metrics_namespace: common.metrics_namespace.clone(),
-        qps: common.qps,
-        burst: common.burst,
-        components,
-    };
-    process.run().map_err(|error| CliError::input(error.to_string(), "see the log above for the cause"))
 }
 
 impl CommonArgs {
@@ -209,13 +282,18 @@ impl CommonArgs {
         })
     }
 
-    fn status(&self, lease: &str) -> StatusOptions {
-        StatusOptions {
-            scheduler_name: self.scheduler_name.clone(),
-            workers: self.workers,
-            queue_labels: Vec::new(),
-            election: self.election(lease, 2),
-        }
+    /// What every controller is started with.
+    fn settings(&self) -> registry::Settings {
+        let mut settings = registry::Settings { namespace: self.namespace.clone(), ..registry::Settings::default() };
+        settings.scheduler.scheduler_name.clone_from(&self.scheduler_name);
+        settings.grouper.scheduler_name.clone_from(&self.scheduler_name);
+        settings
+    }
+
+    /// A controller that needs nothing of its process.
+    fn controller(&self, registered: &'static Registered, settings: registry::Settings) -> Component {
+        let election = registered.component.lease.and_then(|lease| self.election(lease, 2));
+        Component::Controller(Box::new(ControllerOptions { registered, settings, workers: self.workers, election }))
     }
 }
 
@@ -261,36 +339,32 @@ impl Components for SchedulerArgs {
 
 impl Components for BinderArgs {
     fn components(&self, common: &CommonArgs) -> Result<Vec<Component>, CliError> {
-        let settings = kai_control::binder::Settings {
+        let mut settings = common.settings();
+        settings.binder = kai_control::binder::Settings {
             reservation_namespace: self.resource_reservation_namespace.clone(),
             reservation_service_account: self.resource_reservation_service_account.clone(),
             reservation_image: self.resource_reservation_pod_image.clone(),
             fake_gpu_nodes: self.fake_gpu_nodes,
-            ..kai_control::binder::Settings::default()
+            ..settings.binder
         };
-        let election = common.election(lease::BINDER, 2);
-        Ok(vec![Component::Binder(Box::new(BinderOptions { settings, workers: common.workers, election }))])
+        Ok(vec![common.controller(&BINDER, settings)])
     }
 }
 
 impl Components for GrouperArgs {
     fn components(&self, common: &CommonArgs) -> Result<Vec<Component>, CliError> {
-        let settings = kai_workloads::Settings {
-            scheduler_name: common.scheduler_name.clone(),
-            ..kai_workloads::Settings::default()
-        };
-        Ok(vec![Component::Grouper(Box::new(GrouperOptions {
-            settings,
-            declarations: Key::new(&common.namespace, name::WORKLOAD_KINDS),
-            workers: common.workers,
-            election: common.election(lease::POD_GROUPER, 2),
-        }))])
+        let (name, namespace) = (&self.default_priorities_configmap_name, &self.default_priorities_configmap_namespace);
+        let named = !name.is_empty() && !namespace.is_empty();
+        let mut settings = common.settings();
+        settings.grouper.karta_fallback = self.generic_karta_fallback;
+        settings.grouper.kind_defaults_config_map = named.then(|| ObjectRef::new("v1", "ConfigMap", namespace, name));
+        Ok(vec![common.controller(&POD_GROUPER, settings)])
     }
 }
 
 impl Components for PodGroupStatusArgs {
     fn components(&self, common: &CommonArgs) -> Result<Vec<Component>, CliError> {
-        Ok(vec![Component::PodGroupStatus(Box::new(common.status(lease::POD_GROUP_CONTROLLER)))])
+        Ok(vec![common.controller(&POD_GROUP_CONTROLLER, common.settings())])
     }
 }
 
@@ -307,32 +381,29 @@ impl Components for QueueStatusArgs {
         };
         let mut queue_labels: Vec<QueueLabel> = self.queue_label_to_metric_label.iter().map(queue_label).collect();
         queue_labels.sort_by(|one, other| one.label.cmp(&other.label));
-        let options = StatusOptions { queue_labels, ..common.status(lease::QUEUE_CONTROLLER) };
+        let election = QUEUE_CONTROLLER.component.lease.and_then(|lease| common.election(lease, 2));
+        let options = QueueStatusOptions { workers: common.workers, queue_labels, election };
         Ok(vec![Component::QueueStatus(Box::new(options))])
     }
 }
 
 impl Components for NodeScaleArgs {
     fn components(&self, common: &CommonArgs) -> Result<Vec<Component>, CliError> {
-        let settings = kai_control::node_scale::Settings {
+        let mut settings = common.settings();
+        settings.node_scale = kai_control::node_scale::Settings {
             namespace: self.scale_adjust_namespace.clone(),
             app: self.scaling_pod_app_label.clone(),
             service_account: self.scaling_pod_service_account.clone(),
             image: self.scaling_pod_image.clone(),
             memory_hundredths: self.gpu_memory_to_fraction_ratio,
         };
-        Ok(vec![Component::NodeScale(Box::new(NodeScaleOptions {
-            settings,
-            scheduler_name: common.scheduler_name.clone(),
-            workers: common.workers,
-            election: common.election(lease::NODE_SCALE_ADJUSTER, 2),
-        }))])
+        Ok(vec![common.controller(&NODE_SCALE_ADJUSTER, settings)])
     }
 }
 
 impl Components for AllInOneArgs {
     fn components(&self, common: &CommonArgs) -> Result<Vec<Component>, CliError> {
-        let mut components = GrouperArgs {}.components(common)?;
+        let mut components = self.grouper.components(common)?;
         components.extend(self.scheduler.components(common)?);
         components.extend(self.binder.components(common)?);
         components.extend(PodGroupStatusArgs {}.components(common)?);
@@ -363,9 +434,8 @@ fn listen(text: &str) -> Result<Listen, String> {
     if text == "off" || text == "0" {
         return Ok(Listen(None));
     }
-    let everywhere = text.strip_prefix(':').and_then(|port| port.parse().ok());
-    let address = everywhere.map(|port| SocketAddr::new(IpAddr::from(Ipv6Addr::UNSPECIFIED), port));
-    let address = address.or_else(|| text.parse().ok());
+    let port = text.strip_prefix(':').and_then(|port| port.parse().ok());
+    let address = port.map(everywhere).or_else(|| text.parse().ok());
     address.map(|address| Listen(Some(address))).ok_or_else(|| "write :8080, 127.0.0.1:8080, or off".to_owned())
 }
 

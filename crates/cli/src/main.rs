@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command is for")]
 
 mod args;
+mod check_config;
 mod components;
 mod crds;
 mod error;
@@ -15,6 +16,8 @@ mod render;
 mod replay;
 mod simulate;
 mod snapshot;
+mod snapshot_file;
+mod values;
 
 use std::process::ExitCode;
 
@@ -35,16 +38,10 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Snapshot(args) => snapshot::run(&args),
+        Command::CheckConfig(args) => return check_config::run(&args),
         Command::Crds => crds::run(),
         Command::Rbac(args) => rbac::run(&args),
-        Command::Scheduler(args) => components::run(&args),
-        Command::Binder(args) => components::run(&args),
-        Command::Podgrouper(args) => components::run(&args),
-        Command::Podgroupcontroller(args) => components::run(&args),
-        Command::Queuecontroller(args) => components::run(&args),
-        Command::Admission(args) => components::run(&args),
-        Command::Nodescaleadjuster(args) => components::run(&args),
-        Command::AllInOne(args) => components::run(&args),
+        Command::Component(command) => components::run(&command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -32,7 +32,7 @@ struct Bar {
 }
 
 /// Most runs end at once; a bar that flashes up would only disturb.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 
 impl Bar {
     fn new() -> Self {
@@ -44,7 +44,7 @@ impl Bar {
 
     fn show(&self, progress: Progress) {
         if self.bar.is_hidden() {
-            if self.bar.elapsed() < PATIENCE || !io::stderr().is_terminal() {
+            if self.bar.elapsed() < PROGRESS_DELAY || !io::stderr().is_terminal() {
                 return;
             }
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));

@@ -1,7 +1,7 @@
 //! Many bind requests in one object: a burst of pods costs the API server one write more, not one each.
 //!
-//! A batch is a `BindRequest` with a label that says so; each annotation of a family holds one request. Whoever watches
-//! bind requests sees the requests in it as if they stood alone, under the name `batch/number`. The binder takes those
+//! A batch is a `BindRequest` with a label that says so; each annotation of a family holds one request. Watchers of
+//! bind requests see the requests in it as if they stood alone, under the name `batch/number`. The binder takes those
 //! out that it cannot carry out, and removes the batch some time after the rest was done.
 
 use std::collections::BTreeMap;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_shares_a_gpu_asks_alone() {
+    fn a_pod_that_shares_a_gpu_is_not_batched() {
         let mut shared = request("a", "n1");
         assert!(is_node_only(&shared));
         shared.spec.selected_gpu_groups.push("g".to_owned());

@@ -5,6 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Namespace of a namespaced object that names none, as `kubectl` has it.
+pub const NAMESPACE_DEFAULT: &str = "default";
+
 /// Identity of a namespaced object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
@@ -22,10 +25,10 @@ impl Key {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of an object as the API server shows it; empty where it does not say.
+    /// The key of a namespaced object. For an object of any scope see [`Kind::key_of`](crate::Kind::key_of).
     pub fn of(object: &Value) -> Self {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        Self::new(text("namespace"), text("name"))
+        let text = |field: &str| object["metadata"][field].as_str().filter(|text| !text.is_empty());
+        Self::new(text("namespace").unwrap_or(NAMESPACE_DEFAULT), text("name").unwrap_or_default())
     }
 }
 

@@ -1,15 +1,18 @@
 //! Cluster objects in, effects out: everything of the control plane that is not the engine.
 //!
 //! ```text
-//!   objects ──parse──▶ World ──lower──▶ Snapshot ──engine──▶ Outcome ──raise──▶ Effects and words
+//!   objects ──parse──▶ World ──lower──▶ Snapshot ──engine──▶ Outcome ──decode──▶ effects, reasons
 //! ```
 //!
 //! Never does I/O, reads a clock or draws a random number: `now` is an argument, names are derived. The shell
 //! that feeds a [`World`] and performs [`scheduler::Effect`]s may be a cluster or a simulator.
 
 pub mod admission;
+mod ancestors;
 pub mod bind_batch;
 pub mod binder;
+pub mod calls;
+pub mod component;
 pub mod controller;
 pub mod devices;
 pub mod did_you_mean;
@@ -22,6 +25,8 @@ pub mod node_scale;
 pub mod objects;
 pub mod quantity;
 pub mod rbac;
+pub mod registry;
+pub mod resource_sum;
 pub mod scheduler;
 pub mod status;
 pub mod world;

@@ -43,10 +43,10 @@ macro_rules! tables {
 
 for_each_kind!(tables);
 
-/// What changed since [`World::take_changes`].
+/// Changes since the last [`World::take_changes`].
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ChangeLog {
-    /// So much that reading all tables is as cheap.
+    /// More changes than the log keeps: read all tables.
     #[default]
     Overflowed,
     /// These objects, each with what it was before.
@@ -54,8 +54,8 @@ pub(crate) enum ChangeLog {
 }
 
 impl ChangeLog {
-    /// Whether all is as it was.
-    pub(crate) fn is_none(&self) -> bool {
+    /// Whether nothing changed.
+    pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Entries(objects) if objects.is_empty())
     }
 }

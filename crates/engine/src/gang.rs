@@ -1,4 +1,4 @@
-//! What a job needs next, and what it could give up: rules of its sub-group tree.
+//! Which pods of a job to place next, and which it could lose: rules of its sub-group tree.
 //!
 //! A pod set is satisfied at its minimum, a group when enough of its direct members are. A job that is not satisfied
 //! asks for everything that is missing, as one unit; a satisfied one grows step by step and can lose its surplus
@@ -16,9 +16,9 @@ use crate::snapshot::{Group, Member, Status};
 pub enum GangStatus {
     /// Lacks its minimum.
     BelowMin,
-    /// Has exactly what it needs.
+    /// Has exactly its minimum.
     AtMin,
-    /// Has something to spare.
+    /// Has more than its minimum.
     AboveMin,
 }
 
@@ -72,8 +72,8 @@ impl<'a> Gang<'a> {
     fn sole_leaf(&self) -> Option<PodSetId> {
         let row = self.ledger.snapshot.job(self.job);
         let alone = row.pod_sets.len() == 1 && row.groups.len() == 1 && self.without.is_none() && self.only.is_none();
-        let need = self.ledger.snapshot.groups[row.groups.start as usize].need;
-        (alone && matches!(need, None | Some(1))).then_some(PodSetId(row.pod_sets.start))
+        let min_members = self.ledger.snapshot.groups[row.groups.start as usize].min_members;
+        (alone && matches!(min_members, None | Some(1))).then_some(PodSetId(row.pod_sets.start))
     }
 
     /// Pods that run or will.
@@ -113,13 +113,13 @@ impl<'a> Gang<'a> {
         }
     }
 
-    fn need(&self, group: GroupId) -> u32 {
-        match self.group(group).need {
+    fn min_members(&self, group: GroupId) -> u32 {
+        match self.group(group).min_members {
             None => self.group(group).members.len() as u32,
-            Some(need) if self.only.is_some() => {
-                need.min(self.members(group).iter().filter(|member| !self.is_empty(**member)).count() as u32)
+            Some(min_members) if self.only.is_some() => {
+                min_members.min(self.members(group).iter().filter(|member| !self.is_empty(**member)).count() as u32)
             }
-            Some(need) => need,
+            Some(min_members) => min_members,
         }
     }
 
@@ -129,7 +129,7 @@ impl<'a> Gang<'a> {
             Member::PodSet(pod_set) => (active(pod_set), self.min(pod_set)),
             Member::Group(group) => {
                 let satisfied = self.members(group).iter().filter(|member| self.is_met(**member, active)).count();
-                (satisfied as u32, self.need(group))
+                (satisfied as u32, self.min_members(group))
             }
         }
     }
@@ -212,7 +212,7 @@ impl<'a> Gang<'a> {
         };
         surplus_pods
             || snapshot.jobs[self.job.index()].groups.indices().map(GroupId::at).any(|group| {
-                self.members(group).iter().filter(|member| populated(member)).count() as u32 > self.need(group)
+                self.members(group).iter().filter(|member| populated(member)).count() as u32 > self.min_members(group)
             })
     }
 
@@ -296,20 +296,20 @@ impl<'a> Gang<'a> {
     fn contribution(&self, group: GroupId, what_if: bool) -> Option<Vec<TaskId>> {
         let members = self.ordered_members(group);
         let satisfied = members.iter().filter(|member| self.satisfied(**member)).count() as u32;
-        let need = self.need(group);
+        let min_members = self.min_members(group);
         if !self.by_tree() {
-            return self.contribution_by_order(&members, satisfied < need, need, what_if);
+            return self.contribution_by_order(&members, satisfied < min_members, min_members, what_if);
         }
-        if satisfied < need {
+        if satisfied < min_members {
             let mut chunk = Vec::new();
             let missing: Vec<_> = members
                 .into_iter()
                 .filter(|member| !self.satisfied(*member) && self.can_start(*member, what_if))
                 .collect();
-            if missing.len() < (need - satisfied) as usize {
+            if missing.len() < (min_members - satisfied) as usize {
                 return None;
             }
-            for member in missing.into_iter().take((need - satisfied) as usize) {
+            for member in missing.into_iter().take((min_members - satisfied) as usize) {
                 chunk.extend(self.step(member, what_if)?);
             }
             return Some(chunk);
@@ -326,9 +326,15 @@ impl<'a> Gang<'a> {
     }
 
     /// KAI takes the first members by order, whether or not they have pods.
-    fn contribution_by_order(&self, members: &[Member], lacks: bool, need: u32, what_if: bool) -> Option<Vec<TaskId>> {
+    fn contribution_by_order(
+        &self,
+        members: &[Member],
+        lacks: bool,
+        min_members: u32,
+        what_if: bool,
+    ) -> Option<Vec<TaskId>> {
         let mut chunk = Vec::new();
-        for member in members.iter().take(if lacks { need as usize } else { members.len() }) {
+        for member in members.iter().take(if lacks { min_members as usize } else { members.len() }) {
             if !lacks || !self.satisfied(*member) {
                 chunk.extend(self.step(*member, what_if)?);
             }
@@ -396,7 +402,7 @@ impl<'a> Gang<'a> {
                 }
             }
         }
-        if satisfied > self.need(group) {
+        if satisfied > self.min_members(group) {
             return members
                 .into_iter()
                 .map(|member| self.active_tasks(member))

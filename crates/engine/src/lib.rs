@@ -5,7 +5,11 @@
 //! not names. Start reading at [`cycle`].
 #![warn(missing_docs)]
 
-// The modules in build order: each may use only those above it, tests excepted. `cargo xtask tidy` reads this list.
+// The modules in the order in which they build on each other: each may use only those above it, tests excepted.
+// `cargo xtask tidy` checks that, by the table in ARCHITECTURE.md.
+//
+// Callers need `units`, `ids`, `policy`, `snapshot`, `outcome` and what is re-exported below. The other public modules are
+// so for tests: those of this crate and of `tests/conformance`.
 
 // Integers with units, ceilings, exact ratios, and the rounding rules of KAI.
 pub mod units;
@@ -38,7 +42,7 @@ pub mod nodes;
 pub mod session;
 
 // The search for victims.
-pub mod solve;
+pub(crate) mod solve;
 
 // Allocate, consolidate, reclaim, preempt, evict stale gangs.
 pub mod actions;

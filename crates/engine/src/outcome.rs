@@ -369,7 +369,7 @@ pub enum ClaimObstacle {
     Elsewhere(ClaimId),
     /// Too few devices that match are free; the claim is the first that could not be served.
     Devices(ClaimId),
-    /// A selector fails on a device: an index into [`crate::snapshot::Claims::selections`].
+    /// A selector fails on a device: an index into [`crate::snapshot::Claims::selector_matches`].
     Selector(u32),
     /// The search ran out of steps.
     Steps(ClaimId),

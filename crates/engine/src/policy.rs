@@ -48,8 +48,8 @@ pub struct Policy {
     pub repairs: Repairs,
 }
 
-/// Places where we decide better than KAI on purpose, see `docs/compat/repairs.md`. All on in production; side-by-side
-/// comparisons turn them off, so that what still differs is a bug of ours.
+/// Deliberate departures from KAI, see `docs/compat/repairs.md`. All on in production; side-by-side comparisons turn them
+/// off, so that every difference that is left is a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "switches, each on its own")]
 pub struct Repairs {
@@ -80,7 +80,7 @@ impl Repairs {
         reprieve_victims: false,
         ignore_releasing_neighbours: false,
     };
-    /// Decides as we think is right.
+    /// All repairs on.
     pub const ALL: Self = Self {
         gang_trees: true,
         drop_placements: true,
@@ -127,10 +127,40 @@ pub struct Scores {
     pub availability: bool,
     /// Nodes with a fitting shared GPU.
     pub gpu_sharing: bool,
-    /// What pods prefer about other pods: to be near or apart, and evenly spread.
+    /// Preferred inter-pod affinity, anti-affinity and topology spread.
     pub pod_affinity: bool,
     /// The node nominated earlier.
     pub nominated: bool,
+    /// Nodes with small GPUs, for pods that ask for GPU memory.
+    pub gpu_memory_fit: bool,
+}
+
+impl Scores {
+    /// All off.
+    pub const NONE: Self = Self {
+        placement: None,
+        resource_type: false,
+        availability: false,
+        gpu_sharing: false,
+        pod_affinity: false,
+        nominated: false,
+        gpu_memory_fit: false,
+    };
+
+    /// The names of those that are on, other than `placement`.
+    pub fn names(self) -> Vec<&'static str> {
+        let Self { placement: _, resource_type, availability, gpu_sharing, pod_affinity, nominated, gpu_memory_fit } =
+            self;
+        let all = [
+            ("resourceType", resource_type),
+            ("availability", availability),
+            ("gpuSharing", gpu_sharing),
+            ("podAffinity", pod_affinity),
+            ("nominated", nominated),
+            ("gpuMemoryFit", gpu_memory_fit),
+        ];
+        all.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
+    }
 }
 
 /// Pack or spread, by the resource that the pod is about.
@@ -215,9 +245,9 @@ pub struct SearchBudget {
     pub job_max: Option<u64>,
     /// Guaranteed to every pending job.
     pub job_min: u64,
-    /// For one generator and job.
+    /// Of generator `NodeLocalGreedy`, per pending job.
     pub node_local_greedy: Option<u64>,
-    /// For one generator and job.
+    /// Of generator `MultiNodeGang`, per pending job.
     pub multi_node_gang: Option<u64>,
 }
 
@@ -260,6 +290,7 @@ impl Default for Policy {
                 gpu_sharing: true,
                 pod_affinity: true,
                 nominated: true,
+                gpu_memory_fit: false,
             },
             device_order: Some(DeviceOrder::Pack),
             topology: true,

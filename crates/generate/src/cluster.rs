@@ -7,9 +7,9 @@ use crate::size::Size;
 
 /// GPUs of a node.
 pub const GPUS_PER_NODE: usize = 8;
-/// Neighbours.
+/// Nodes of a rack.
 pub const NODES_PER_RACK: usize = 16;
-/// Racks that are near each other.
+/// Racks of a block.
 pub const RACKS_PER_BLOCK: usize = 8;
 
 /// When the first job was created, in seconds. Nodes and queues are a hundred days older.
@@ -85,9 +85,9 @@ impl Level {
     }
 }
 
-/// How near to each other the pods of a job are.
+/// Topology constraint of a job: its pods are in one domain of these levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Together {
+pub struct TopologyPlacement {
     pub required: Level,
     pub preferred: Level,
 }
@@ -102,7 +102,7 @@ pub struct JobSpec {
     pub ask: PodRequest,
     /// Higher first.
     pub priority: i32,
-    pub together: Option<Together>,
+    pub together: Option<TopologyPlacement>,
     /// The node of each pod, if the job runs.
     pub nodes: Option<Vec<usize>>,
 }
@@ -125,7 +125,7 @@ pub struct Job {
     /// From 1 up; younger jobs have higher ones.
     pub number: usize,
     pub queue: usize,
-    pub draft: JobSpec,
+    pub spec: JobSpec,
 }
 
 /// A cluster being filled.
@@ -133,20 +133,20 @@ pub struct Job {
 pub struct Cluster {
     /// Its arguments.
     pub size: Size,
-    /// The only source of chance.
-    dice: Pcg64,
+    /// The only source of random numbers.
+    rng: Pcg64,
     jobs: Vec<Job>,
 }
 
 impl Cluster {
     /// Empty nodes, and queues that divide their GPUs evenly.
     pub fn new(size: Size) -> Self {
-        Self { size, dice: Pcg64::new(u128::from(size.seed), 1), jobs: Vec::new() }
+        Self { size, rng: Pcg64::new(u128::from(size.seed), 1), jobs: Vec::new() }
     }
 
-    /// Adds a job to a leaf queue (counted round and round), younger than all before.
-    pub fn job(&mut self, queue: usize, draft: JobSpec) {
-        self.jobs.push(Job { number: self.jobs.len() + 1, queue: queue % self.size.queues, draft });
+    /// Adds a job to a leaf queue (modulo their number), younger than all before.
+    pub fn add_job(&mut self, queue: usize, spec: JobSpec) {
+        self.jobs.push(Job { number: self.jobs.len() + 1, queue: queue % self.size.queues, spec });
     }
 
     /// All jobs, oldest first.
@@ -156,12 +156,12 @@ impl Cluster {
 
     /// Pods of all jobs.
     pub fn pods(&self) -> usize {
-        self.jobs.iter().map(|job| job.draft.pods).sum()
+        self.jobs.iter().map(|job| job.spec.pods).sum()
     }
 
-    /// Whether any job says how near its pods must be.
+    /// Whether any job has a topology constraint.
     pub fn has_topology(&self) -> bool {
-        self.jobs.iter().any(|job| job.draft.together.is_some())
+        self.jobs.iter().any(|job| job.spec.together.is_some())
     }
 
     /// GPUs that a queue is guaranteed that shares the cluster evenly with so many siblings.
@@ -172,14 +172,14 @@ impl Cluster {
     /// Puts a list in random order.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for end in (1..list.len()).rev() {
-            let other = self.below(end + 1);
+            let other = self.random_below(end + 1);
             list.swap(end, other);
         }
     }
 
     /// A random number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub fn random_below(&mut self, end: usize) -> usize {
         // The bias of the remainder is beyond notice: `end` is small beside 2⁶⁴.
-        (self.dice.next_u64() % end as u64) as usize
+        (self.rng.next_u64() % end as u64) as usize
     }
 }

@@ -5,28 +5,28 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Gpus, Job};
 use crate::objects::{
-    TOPOLOGY, job_name, level_label, namespace, node_name, pod_resources, pod_spec, priority_name, queue_name,
-    surroundings,
+    TOPOLOGY, base_objects, job_name, level_label, namespace, node_name, pod_resources, pod_spec, priority_name,
+    queue_name,
 };
 
 /// Nodes, queues, priority classes, topologies, Jobs, and a Scenario that says which of their pods run already.
 pub fn manifests(cluster: &Cluster) -> impl Iterator<Item = Value> {
     let jobs = cluster.jobs().iter().map(job);
-    surroundings(cluster).chain(jobs).chain(std::iter::once_with(|| scenario(cluster)))
+    base_objects(cluster).chain(jobs).chain(std::iter::once_with(|| scenario(cluster)))
 }
 
 fn job(job: &Job) -> Value {
-    let draft = &job.draft;
-    let mut annotations = json!({ annotation::BATCH_MIN_MEMBER: draft.min.to_string() });
-    if let Some(together) = draft.together {
+    let job_spec = &job.spec;
+    let mut annotations = json!({ annotation::BATCH_MIN_MEMBER: job_spec.min.to_string() });
+    if let Some(together) = job_spec.together {
         annotations[annotation::TOPOLOGY] = TOPOLOGY.into();
         annotations[annotation::TOPOLOGY_REQUIRED] = level_label(together.required).into();
         annotations[annotation::TOPOLOGY_PREFERRED] = level_label(together.preferred).into();
     }
-    let mut spec = pod_spec(draft.priority, &job_name(job), 0);
-    spec["containers"][0]["resources"] = pod_resources(draft.ask);
+    let mut spec = pod_spec(job_spec.priority, &job_name(job), 0);
+    spec["containers"][0]["resources"] = pod_resources(job_spec.ask);
     let mut pod = json!({});
-    if draft.ask.gpus == Gpus::Half {
+    if job_spec.ask.gpus == Gpus::Half {
         pod["annotations"] = json!({ annotation::GPU_FRACTION: "0.5" });
     }
     json!({
@@ -34,11 +34,11 @@ fn job(job: &Job) -> Value {
         "metadata": {
             "name": job_name(job), "namespace": namespace(job), "annotations": annotations,
             "labels": {
-                label::QUEUE: queue_name(job.queue), label::PRIORITY_CLASS_NAME: priority_name(draft.priority),
+                label::QUEUE: queue_name(job.queue), label::PRIORITY_CLASS_NAME: priority_name(job_spec.priority),
             },
         },
         "spec": {
-            "parallelism": draft.pods, "completions": draft.pods,
+            "parallelism": job_spec.pods, "completions": job_spec.pods,
             "template": {"metadata": pod, "spec": spec},
         },
     })
@@ -47,7 +47,7 @@ fn job(job: &Job) -> Value {
 fn scenario(cluster: &Cluster) -> Value {
     let mut running = Vec::new();
     for job in cluster.jobs() {
-        for (number, node) in job.draft.nodes.iter().flatten().enumerate() {
+        for (number, node) in job.spec.nodes.iter().flatten().enumerate() {
             let name = format!("{}-{number}", job_name(job));
             running.push(json!({"name": name, "namespace": namespace(job), "node": node_name(*node)}));
         }

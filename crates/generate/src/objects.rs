@@ -30,7 +30,7 @@ const PRIORITIES: [(&str, i32); 6] = [
 
 /// What an identifier is for; different things have different ones.
 #[derive(Clone, Copy)]
-enum Of {
+enum UidKind {
     Node = 1,
     Queue,
     Owner,
@@ -44,7 +44,7 @@ enum Of {
 pub fn objects(cluster: &mut Cluster) -> impl Iterator<Item = Value> {
     let mut pods: Vec<(usize, usize)> = Vec::with_capacity(cluster.pods());
     for (index, job) in cluster.jobs().iter().enumerate() {
-        pods.extend((0..job.draft.pods).map(|pod| (index, pod)));
+        pods.extend((0..job.spec.pods).map(|pod| (index, pod)));
     }
     // An API server lists by name, a scheduler's cache in no order at all.
     cluster.shuffle(&mut pods);
@@ -56,7 +56,7 @@ pub fn objects(cluster: &mut Cluster) -> impl Iterator<Item = Value> {
 }
 
 /// What is there before any job.
-pub(crate) fn surroundings(cluster: &Cluster) -> impl Iterator<Item = Value> {
+pub(crate) fn base_objects(cluster: &Cluster) -> impl Iterator<Item = Value> {
     nodes_and_queues(cluster).chain(priorities_and_topology(cluster))
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn job_name(job: &Job) -> String {
 }
 
 fn pod_group_name(cluster: &Cluster, job: &Job) -> String {
-    format!("pg-{}-{}", job_name(job), uid(cluster, Of::Owner, job.number))
+    format!("pg-{}-{}", job_name(job), uid(cluster, UidKind::Owner, job.number))
 }
 
 pub(crate) fn priority_name(priority: i32) -> &'static str {
@@ -106,9 +106,9 @@ pub(crate) fn priority_name(priority: i32) -> &'static str {
 }
 
 /// An identifier that depends on the seed and on what it is for, not on when it is asked for.
-fn uid(cluster: &Cluster, of: Of, index: usize) -> String {
-    let mut dice = Pcg64::new(u128::from(cluster.size.seed) << 64 | (of as u128) << 56 | index as u128, 2);
-    let (high, low) = (dice.next_u64(), dice.next_u64());
+fn uid(cluster: &Cluster, kind: UidKind, index: usize) -> String {
+    let mut rng = Pcg64::new(u128::from(cluster.size.seed) << 64 | (kind as u128) << 56 | index as u128, 2);
+    let (high, low) = (rng.next_u64(), rng.next_u64());
     format!(
         "{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
         high >> 32,
@@ -121,7 +121,7 @@ fn uid(cluster: &Cluster, of: Of, index: usize) -> String {
 
 /// Of pods that are equally old the one with the smaller identifier comes first: within a job, let them be in order.
 fn pod_uid(cluster: &Cluster, job: &Job, number: usize) -> String {
-    let of_job = uid(cluster, Of::Pod, job.number);
+    let of_job = uid(cluster, UidKind::Pod, job.number);
     format!("{}-{number:012x}", &of_job[..of_job.len() - 13])
 }
 
@@ -166,7 +166,7 @@ fn node(cluster: &Cluster, index: usize) -> Value {
     let images = [1, 2, 3, 4, 5].map(image);
     let mut object = json!({
         "apiVersion": "v1", KIND: "Node",
-        "metadata": metadata(&name, &uid(cluster, Of::Node, index), QUEUES_SECONDS),
+        "metadata": metadata(&name, &uid(cluster, UidKind::Node, index), QUEUES_SECONDS),
         "spec": {"podCIDR": format!("10.{high}.{low}.0/24"), "providerID": format!("perf://{name}")},
         "status": {
             "capacity": capacity,
@@ -214,7 +214,7 @@ fn queue(cluster: &Cluster, name: &str, parent: Option<&str>, siblings: usize, i
     let rest = json!({"quota": -1, "overQuotaWeight": 1, "limit": -1});
     let mut object = json!({
         "apiVersion": "scheduling.run.ai/v2", KIND: "Queue",
-        "metadata": metadata(name, &uid(cluster, Of::Queue, index), QUEUES_SECONDS),
+        "metadata": metadata(name, &uid(cluster, UidKind::Queue, index), QUEUES_SECONDS),
         "spec": {
             "displayName": name,
             "resources": {
@@ -231,9 +231,9 @@ fn queue(cluster: &Cluster, name: &str, parent: Option<&str>, siblings: usize, i
 }
 
 fn owner(cluster: &Cluster, job: &Job) -> Value {
-    let (version, kind) = if job.draft.pods > 1 { ("kubeflow.org/v1", "PyTorchJob") } else { ("batch/v1", "Job") };
+    let (version, kind) = if job.spec.pods > 1 { ("kubeflow.org/v1", "PyTorchJob") } else { ("batch/v1", "Job") };
     json!([{
-        "apiVersion": version, KIND: kind, "name": job_name(job), "uid": uid(cluster, Of::Owner, job.number),
+        "apiVersion": version, KIND: kind, "name": job_name(job), "uid": uid(cluster, UidKind::Owner, job.number),
         "controller": true,
     }])
 }
@@ -243,22 +243,23 @@ fn created(job: &Job) -> i64 {
 }
 
 fn pod_group(cluster: &Cluster, job: &Job) -> Value {
-    let mut metadata = metadata(&pod_group_name(cluster, job), &uid(cluster, Of::PodGroup, job.number), created(job));
+    let mut metadata =
+        metadata(&pod_group_name(cluster, job), &uid(cluster, UidKind::PodGroup, job.number), created(job));
     let queue = queue_name(job.queue);
-    let owner_uid = uid(cluster, Of::Owner, job.number);
+    let owner_uid = uid(cluster, UidKind::Owner, job.number);
     metadata["namespace"] = namespace(job).into();
     metadata["labels"] = json!({ label::QUEUE: queue });
     metadata["annotations"] =
         json!({ annotation::TOP_OWNER_METADATA: format!("name: {}\nuid: {owner_uid}\n", job_name(job)) });
-    if job.draft.nodes.is_some() {
+    if job.spec.nodes.is_some() {
         metadata["annotations"][annotation::LAST_START_TIMESTAMP] = time(created(job) + 30).into();
     }
     metadata["ownerReferences"] = owner(cluster, job);
     let mut spec = json!({
-        "minMember": job.draft.min, "queue": queue, "priorityClassName": priority_name(job.draft.priority),
+        "minMember": job.spec.min, "queue": queue, "priorityClassName": priority_name(job.spec.priority),
         "markUnschedulable": true,
     });
-    if let Some(together) = job.draft.together {
+    if let Some(together) = job.spec.together {
         spec["topologyConstraint"] = json!({
             "topology": TOPOLOGY,
             "requiredTopologyLevel": level_label(together.required),
@@ -272,7 +273,7 @@ fn pod_group(cluster: &Cluster, job: &Job) -> Value {
 }
 
 fn pod(cluster: &Cluster, job: &Job, number: usize) -> Value {
-    let (draft, name, queue) = (&job.draft, job_name(job), queue_name(job.queue));
+    let (job_spec, name, queue) = (&job.spec, job_name(job), queue_name(job.queue));
     let mut metadata = metadata(&format!("{name}-{number}"), &pod_uid(cluster, job, number), created(job));
     metadata["namespace"] = namespace(job).into();
     metadata["labels"] = json!({
@@ -282,16 +283,16 @@ fn pod(cluster: &Cluster, job: &Job, number: usize) -> Value {
     metadata["annotations"] = json!({ annotation::POD_GROUP_NAME: pod_group_name(cluster, job) });
     metadata["ownerReferences"] = owner(cluster, job);
 
-    if draft.ask.gpus == Gpus::Half {
+    if job_spec.ask.gpus == Gpus::Half {
         metadata["annotations"][annotation::GPU_FRACTION] = "0.5".into();
     }
-    let mut spec = pod_spec(draft.priority, &name, number);
-    spec["containers"][0]["resources"] = pod_resources(draft.ask);
+    let mut spec = pod_spec(job_spec.priority, &name, number);
+    spec["containers"][0]["resources"] = pod_resources(job_spec.ask);
     let mut status = json!({"phase": "Pending", "qosClass": "Burstable"});
-    if let Some(nodes) = &draft.nodes {
+    if let Some(nodes) = &job_spec.nodes {
         spec["nodeName"] = node_name(nodes[number]).into();
         status = running(&time(created(job)));
-        if matches!(draft.ask.gpus, Gpus::Whole(_)) {
+        if matches!(job_spec.ask.gpus, Gpus::Whole(_)) {
             metadata["annotations"][annotation::RECEIVED_RESOURCE_TYPE] = "Regular".into();
         }
     }
@@ -362,7 +363,7 @@ fn running(since: &str) -> Value {
 fn priority_class(cluster: &Cluster, name: &str, value: i32) -> Value {
     json!({
         "apiVersion": "scheduling.k8s.io/v1", KIND: "PriorityClass",
-        "metadata": metadata(name, &uid(cluster, Of::PriorityClass, value as usize), QUEUES_SECONDS),
+        "metadata": metadata(name, &uid(cluster, UidKind::PriorityClass, value as usize), QUEUES_SECONDS),
         "value": value, "globalDefault": false, "preemptionPolicy": "PreemptLowerPriority",
     })
 }
@@ -371,7 +372,7 @@ fn topology(cluster: &Cluster) -> Value {
     let levels = Level::ALL.map(|level| json!({"nodeLabel": level_label(level)}));
     json!({
         "apiVersion": "kai.scheduler/v1alpha1", KIND: "Topology",
-        "metadata": metadata(TOPOLOGY, &uid(cluster, Of::Topology, 0), FIRST_JOB_SECONDS),
+        "metadata": metadata(TOPOLOGY, &uid(cluster, UidKind::Topology, 0), FIRST_JOB_SECONDS),
         "spec": {"levels": levels},
     })
 }

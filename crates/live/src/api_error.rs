@@ -2,6 +2,8 @@
 
 use kube::Error;
 
+use crate::deadline::DeadlineExceeded;
+
 /// The HTTP status of a rejected request; nothing if there was no answer.
 pub(crate) fn status_code(error: &Error) -> Option<u16> {
     match error {
@@ -14,7 +16,9 @@ pub(crate) fn status_code(error: &Error) -> Option<u16> {
 pub(crate) fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Api(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
-        Error::HyperError(_) | Error::Service(_) | Error::ReadEvents(_) => true,
+        // A call that took as long as it may is better spent on deciding anew.
+        Error::Service(cause) => !cause.is::<DeadlineExceeded>(),
+        Error::HyperError(_) | Error::ReadEvents(_) => true,
         _ => false,
     }
 }
@@ -36,7 +40,7 @@ pub(crate) fn not_found_as_none<T>(result: Result<T, Error>) -> Result<Option<T>
     }
 }
 
-/// Whether it was written; false if somebody else wrote the object first.
+/// Whether it was written; false if another client wrote the object first.
 pub(crate) fn conflict_as_false<T>(result: Result<T, Error>) -> Result<bool, Error> {
     match result {
         Err(error) if status_code(&error) == Some(409) => Ok(false),

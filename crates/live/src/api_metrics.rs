@@ -1,7 +1,6 @@
 //! How kai uses the API server: requests, retries, queues, watches and leadership, for all components of a process.
 //!
 //! Requests are counted in the client, below everything else, so that none is missed.
-#![allow(clippy::disallowed_types, reason = "how long a request waits is measured")]
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;

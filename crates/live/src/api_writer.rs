@@ -9,7 +9,8 @@ use kube::{Client, Error};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::api_metrics::ApiMetrics;
+use crate::api_metrics::{ApiMetrics, Queued};
+use crate::deadline::{CALL_DEADLINE, within};
 use crate::rate_limit::RateLimiter;
 use crate::retry::{Retry, retry};
 use crate::write_priority::{Deferral, InFlightGuard, PriorityGate, WritePriority};
@@ -20,6 +21,7 @@ pub(crate) struct ApiLimits {
     rate: RateLimiter,
     gate: Arc<PriorityGate>,
     metrics: ApiMetrics,
+    deadline: Duration,
 }
 
 #[derive(Clone)]
@@ -52,7 +54,12 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ApiLimits {
     pub(crate) fn new(qps: f64, burst: u32, gate: Arc<PriorityGate>, metrics: ApiMetrics) -> Self {
-        Self { rate: RateLimiter::new(qps, burst), gate, metrics }
+        Self { rate: RateLimiter::new(qps, burst), gate, metrics, deadline: CALL_DEADLINE }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 }
 
@@ -89,22 +96,27 @@ impl ApiWriter {
     where
         W: Future<Output = ()> + Send + 'static,
     {
-        self.start(work, self.limits.gate.track(self.priority));
+        let queued = self.limits.metrics.queued(self.priority);
+        self.start(work, self.limits.gate.track(self.priority), Some(queued));
     }
 
-    /// The same for reads, which hold back nothing.
+    /// The same for reads, which hold back nothing, and are not counted among the writes that wait.
     pub(crate) fn spawn_read<W>(&self, work: impl FnOnce() -> W + Send + 'static)
     where
         W: Future<Output = ()> + Send + 'static,
     {
-        self.start(work, None);
+        self.start(work, None, None);
     }
 
-    fn start<W>(&self, work: impl FnOnce() -> W + Send + 'static, in_flight: Option<InFlightGuard>)
-    where
+    fn start<W>(
+        &self,
+        work: impl FnOnce() -> W + Send + 'static,
+        in_flight: Option<InFlightGuard>,
+        queued: Option<Queued>,
+    ) where
         W: Future<Output = ()> + Send + 'static,
     {
-        let (slots, queued) = (Arc::clone(&self.slots), self.limits.metrics.queued(self.priority));
+        let slots = Arc::clone(&self.slots);
         self.tasks.spawn(async move {
             let _slot = slots.acquire_owned().await;
             drop(queued);
@@ -143,88 +155,19 @@ impl ApiWriter {
         retry(|| self.call_once(call()), on_retry).await
     }
 
-    /// Calls without retries.
+    /// Calls without retries, and with a deadline: a connection that hangs must give back its slot.
     pub(crate) async fn call_once<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let _lane = self.limits.gate.admit(self.priority, self.deferral).await;
         let wait = self.limits.rate.acquire(self.deferral).await;
         if !wait.is_zero() {
             self.limits.metrics.rate_limited(wait);
         }
-        call.await
+        within(self.limits.deadline, call).await
     }
 
     /// Evicts a pod, without retries: 429 is how a `PodDisruptionBudget` forbids it, and the answer stays the same.
     pub(crate) async fn evict(&self, pods: &Api<Pod>, name: &str, delete: DeleteParams) -> Result<(), Error> {
         let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
         self.call_once(pods.evict(name, &params)).await.map(|_| ())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use axum::Router;
-    use axum::http::{StatusCode, Uri};
-    use kai_api::BindRequest;
-    use serde_json::json;
-
-    use super::*;
-    use crate::Health;
-    use crate::api_error::status_code;
-    use crate::test_server::connect_to;
-
-    /// An API server whose pod disruption budgets forbid all evictions, and the paths that were requested.
-    async fn forbidding() -> (ApiWriter, Health, Arc<Mutex<Vec<String>>>) {
-        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
-        let record = Arc::clone(&requested);
-        let answer = move |uri: Uri| {
-            let record = Arc::clone(&record);
-            async move {
-                record.lock().unwrap().push(uri.path().to_owned());
-                if uri.path().ends_with("/eviction") {
-                    let status = json!({"kind": "Status", "status": "Failure", "reason": "TooManyRequests", "code": 429,
-                        "message": "Cannot evict pod as it would violate the pod's disruption budget."});
-                    (StatusCode::TOO_MANY_REQUESTS, status.to_string())
-                } else {
-                    let metadata = json!({"namespace": "lab", "name": "p"});
-                    let spec = json!({"podName": "p", "selectedNode": "n"});
-                    (StatusCode::CREATED, json!({"metadata": metadata, "spec": spec}).to_string())
-                }
-            }
-        };
-        let health = Health::new("kai");
-        let client = connect_to(Router::new().fallback(answer), &health).await;
-        let limits = ApiLimits::new(0.0, 1, Arc::default(), health.api_metrics().clone());
-        (ApiWriter::new(client, Arc::new(limits), 2), health, requested)
-    }
-
-    #[tokio::test]
-    async fn a_forbidden_eviction_is_requested_once_and_does_not_hold_up_binds() {
-        let (writer, health, requested) = forbidding().await;
-        for number in 0..2 {
-            let evicting = writer.clone();
-            writer.spawn(move || async move {
-                let pods: Api<Pod> = Api::namespaced(evicting.client.clone(), "lab");
-                let done = evicting.evict(&pods, &format!("victim-{number}"), DeleteParams::default()).await;
-                assert_eq!(done.err().and_then(|error| status_code(&error)), Some(429));
-            });
-        }
-        let requests: Api<BindRequest> = Api::namespaced(writer.client.clone(), "lab");
-        let request =
-            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"podName": "p", "selectedNode": "n"}}));
-        let request: BindRequest = request.unwrap();
-        let (binding, (bound, done)) = (writer.clone(), tokio::sync::oneshot::channel());
-        writer.spawn(move || async move {
-            let _ = bound.send(binding.call(|| requests.create(&POST, &request)).await.is_ok());
-        });
-        let soon = Duration::from_secs(1);
-        assert!(tokio::time::timeout(soon, done).await.expect("evictions give back their slots").unwrap());
-        writer.drain().await;
-        let requested = requested.lock().unwrap().clone();
-        let evictions = requested.iter().filter(|path| path.ends_with("/eviction")).count();
-        assert_eq!((evictions, requested.len()), (2, 3), "{requested:?}");
-        let metrics = health.metrics();
-        assert!(metrics.contains(r#"kai_api_requests_total{verb="create",code="429"} 2"#), "{metrics}");
     }
 }

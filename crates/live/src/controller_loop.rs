@@ -5,10 +5,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kai_control::Kind;
 use kai_control::controller::{
-    Admitted, Clock, Controller, Driver, NewEvent, Output, QueuedWrites, Skipped, WatchUpdate, WorkItem, WorkResult,
-    WritePriority,
+    Admitted, Clock, Controller, Driver, LeftOut, NewEvent, OutputHandler, QueuedWrites, Skipped, WatchUpdate,
+    WorkItem, WorkResult, WritePriority,
 };
 use kai_control::grouper::PlannedWrite;
 use kai_control::kinds::Presence;
@@ -19,13 +18,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api_calls::Executor;
+use crate::api_calls::{CallFields, Executor};
 use crate::api_writer::ApiWriter;
-use crate::draft_channel::{DraftReceiver, DraftSender};
-use crate::events::{self, EventRecorder, reference};
+use crate::events::EventRecorder;
 use crate::health::ReadinessHandle;
+use crate::planned_channel::{PlannedReceiver, PlannedSender};
 use crate::watch::{SharedWatches, forward_updates};
-use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, clock, kinds, leader_election};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, api_resource, clock, leader_election};
 
 /// What the components of a process share, and the limits of this one.
 #[derive(Clone)]
@@ -47,16 +46,24 @@ pub(crate) struct ControllerLoop<C> {
     name: &'static str,
     driver: Driver<C>,
     context: Context,
+    outputs: LiveOutputs,
+    results: mpsc::UnboundedReceiver<WorkResult>,
+    readiness: ReadinessHandle,
+    /// From the grouper of this process, if it has one.
+    planned_from: Option<PlannedReceiver>,
+    began: Instant,
+}
+
+/// Makes the calls of a controller, in tasks of their own.
+struct LiveOutputs {
     writers: Writers,
     queued: Arc<Mutex<QueuedWrites>>,
     executor: Executor,
     events: EventRecorder,
-    readiness: ReadinessHandle,
     /// To the scheduler of this process, if it has one.
-    drafts_to: Option<DraftSender>,
-    /// From the grouper of this process, if it has one.
-    drafts_from: Option<DraftReceiver>,
-    began: Instant,
+    planned_to: Option<PlannedSender>,
+    /// Unbounded: there are no more results than items in flight.
+    finish: mpsc::UnboundedSender<WorkResult>,
 }
 
 /// A writer for each priority.
@@ -87,35 +94,45 @@ impl Writers {
     }
 }
 
+/// What the loop waits for.
+enum Input {
+    Timer,
+    Result(WorkResult),
+    Planned(PlannedWrite),
+    Update(usize, WatchUpdate),
+}
+
 impl<C: Controller> ControllerLoop<C> {
     /// `name` is the component's; events are published in the name of `reporter`.
     pub(crate) fn new(name: &'static str, reporter: &str, controller: C, writers: Writers, context: Context) -> Self {
         let events = EventRecorder::new(&writers.action, reporter);
+        let (finish, results) = mpsc::unbounded_channel();
+        let executor = Executor::new(events.clone());
+        let outputs = LiveOutputs { writers, queued: Arc::default(), executor, events, planned_to: None, finish };
         Self {
             name,
             driver: Driver::new(controller),
-            executor: Executor::new(writers.status.clone(), events.clone()),
             readiness: context.health.add_component(name),
             context,
-            writers,
-            queued: Arc::default(),
-            events,
-            drafts_to: None,
-            drafts_from: None,
+            outputs,
+            results,
+            planned_from: None,
             began: Instant::now(),
         }
     }
 
-    pub(crate) fn map_executor(self, form: impl FnOnce(Executor) -> Executor) -> Self {
-        Self { executor: form(self.executor), ..self }
+    pub(crate) fn map_executor(mut self, form: impl FnOnce(Executor) -> Executor) -> Self {
+        self.outputs.executor = form(self.outputs.executor);
+        self
     }
 
-    pub(crate) fn with_drafts_to(self, drafts_to: Option<DraftSender>) -> Self {
-        Self { drafts_to, ..self }
+    pub(crate) fn with_planned_to(mut self, planned_to: Option<PlannedSender>) -> Self {
+        self.outputs.planned_to = planned_to;
+        self
     }
 
-    pub(crate) fn with_drafts_from(self, drafts_from: Option<DraftReceiver>) -> Self {
-        Self { drafts_from, ..self }
+    pub(crate) fn with_planned_from(self, planned_from: Option<PlannedReceiver>) -> Self {
+        Self { planned_from, ..self }
     }
 
     /// Runs until stopped: at once, or as the leader.
@@ -136,41 +153,46 @@ impl<C: Controller> ControllerLoop<C> {
             () = stop.cancelled() => return,
             () = self.start_watches(&mut watching, &out) => {}
         }
-        // Unbounded: there are no more results than items in flight.
-        let (finish, mut results) = mpsc::unbounded_channel();
-        if let Some(drafts) = &self.drafts_from {
-            drafts.start();
+        if let Some(planned) = &self.planned_from {
+            planned.start();
         }
         loop {
             let due = self.next_poll();
             // In this order: a flood of updates must not keep the controller from its work.
-            tokio::select! {
+            let input = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = sleep_until(due) => {}
-                Some(result) = results.recv() => self.on_result(result),
-                draft = next_draft(&mut self.drafts_from) => self.driver.controller.on_planned(draft),
-                Some((watch, update)) = updates.recv() => self.on_update(watch, &update),
-            }
+                () = sleep_until(due) => Input::Timer,
+                Some(result) = self.results.recv() => Input::Result(result),
+                planned = next_planned(&mut self.planned_from) => Input::Planned(planned),
+                Some((watch, update)) = updates.recv() => Input::Update(watch, update),
+            };
             let _busy = self.readiness.busy();
+            match input {
+                Input::Timer => {}
+                Input::Result(result) => self.on_result(result),
+                Input::Planned(planned) => self.driver.controller.on_planned(planned),
+                Input::Update(watch, update) => self.on_update(watch, &update),
+            }
             // All that is there already, so that nothing is decided that is done.
-            while let Ok(result) = results.try_recv() {
+            while let Ok(result) = self.results.try_recv() {
                 self.on_result(result);
             }
             while let Ok((watch, update)) = updates.try_recv() {
                 self.on_update(watch, &update);
             }
-            self.poll(&finish);
+            self.poll();
         }
         drop(watching);
-        self.writers.action.drain().await;
+        self.outputs.writers.action.drain().await;
     }
 
     /// Watches everything that the controller wants to and the cluster has.
     async fn start_watches(&mut self, watching: &mut JoinSet<()>, out: &mpsc::Sender<(usize, WatchUpdate)>) {
         for (watch, spec) in self.driver.watches().to_vec().into_iter().enumerate() {
             let optional = spec.kind.row().presence == Presence::Optional;
-            if optional && !kinds::is_served(&self.context.client, &kinds::resource(spec.kind)).await {
+            let resource = api_resource::resource(spec.kind);
+            if optional && !api_resource::is_served(&self.context.client, &resource).await {
                 tracing::info!(component = self.name, kind = spec.kind.name(), "kind is not served, not watching it");
                 self.driver.without(watch);
                 continue;
@@ -193,8 +215,8 @@ impl<C: Controller> ControllerLoop<C> {
 
     fn on_update(&mut self, watch: usize, update: &WatchUpdate) {
         // First: what is planned is announced before a watch can show it.
-        while let Some(draft) = self.drafts_from.as_mut().and_then(DraftReceiver::try_next) {
-            self.driver.controller.on_planned(draft);
+        while let Some(planned) = self.planned_from.as_mut().and_then(PlannedReceiver::try_next) {
+            self.driver.controller.on_planned(planned);
         }
         let skipped = self.driver.on_update(watch, update, self.now());
         skipped.iter().for_each(log_skipped);
@@ -209,32 +231,34 @@ impl<C: Controller> ControllerLoop<C> {
         self.driver.controller.on_result(result, now);
     }
 
-    fn poll(&mut self, finish: &mpsc::UnboundedSender<WorkResult>) {
-        let has_receiver = self.drafts_to.as_ref().is_some_and(DraftSender::has_receiver);
-        self.driver.controller.announce_planned(has_receiver);
+    fn poll(&mut self) {
         let now = self.now();
-        let Output { planned, events, skipped, work } = self.driver.poll(now);
-        // Before it is written: what a watch shows of it comes later.
-        for draft in planned {
-            if let Some(drafts) = &self.drafts_to {
-                drafts.send(draft);
-            }
-        }
-        skipped.iter().for_each(log_skipped);
-        for event in events {
-            self.events.publish(new_event(event));
-        }
-        for item in work {
-            self.start(item, finish);
+        self.driver.poll(now, &mut self.outputs);
+    }
+}
+
+impl OutputHandler for LiveOutputs {
+    fn has_receiver(&self) -> bool {
+        self.planned_to.as_ref().is_some_and(PlannedSender::has_receiver)
+    }
+
+    fn plan(&mut self, planned: PlannedWrite) {
+        if let Some(receiver) = &self.planned_to {
+            receiver.send(planned);
         }
     }
 
-    fn start(&mut self, item: WorkItem, finish: &mpsc::UnboundedSender<WorkResult>) {
+    fn skip(&mut self, skipped: &Skipped) {
+        log_skipped(skipped);
+    }
+
+    fn publish(&mut self, event: NewEvent) {
+        self.events.publish(event);
+    }
+
+    fn admit(&mut self, item: WorkItem) -> Vec<WorkResult> {
         let (admitted, superseded) = lock(&self.queued).admit(item);
-        for result in superseded {
-            self.on_result(result);
-        }
-        let (executor, writers, finish) = (self.executor.clone(), self.writers.clone(), finish.clone());
+        let (executor, writers, finish) = (self.executor.clone(), self.writers.clone(), self.finish.clone());
         match admitted {
             Admitted::Start(item) if item.is_read() => {
                 let writer = self.writers.action.clone();
@@ -259,6 +283,7 @@ impl<C: Controller> ControllerLoop<C> {
             }
             Admitted::Replaced => {}
         }
+        superseded
     }
 }
 
@@ -281,10 +306,11 @@ fn perform(
             }
             let reply = executor.call(&writer, call).await;
             if let Err(error) = &reply {
+                let CallFields { step, object, node } = CallFields::of(call);
                 if priority == WritePriority::Action {
-                    tracing::warn!(%call, %error, "API call failed, will be decided again");
+                    tracing::warn!(step, object, node, %error, "API call failed, will be decided again");
                 } else {
-                    tracing::debug!(%call, %error, "status write failed, will be decided again");
+                    tracing::debug!(step, object, node, %error, "status write failed, will be decided again");
                 }
             }
             result.record(reply);
@@ -305,21 +331,118 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-async fn next_draft(drafts: &mut Option<DraftReceiver>) -> PlannedWrite {
-    match drafts {
-        Some(drafts) => drafts.next().await,
+async fn next_planned(planned: &mut Option<PlannedReceiver>) -> PlannedWrite {
+    match planned {
+        Some(planned) => planned.next().await,
         None => pending().await,
     }
 }
 
 fn log_skipped(skipped: &Skipped) {
-    let Skipped { kind, key, problem, hint } = skipped;
-    tracing::warn!(kind = kind.name(), %key, problem, hint, "object skipped");
+    let Skipped { left_out, kind, key, problem, hint } = skipped;
+    let kind = kind.name();
+    match left_out {
+        LeftOut::Object => tracing::warn!(kind, %key, problem, hint, "object skipped"),
+        LeftOut::Totals => tracing::warn!(kind, %key, problem, hint, "object left out of status totals"),
+        LeftOut::Setting => tracing::warn!(kind, %key, problem, hint, "ignored a setting of the workload"),
+        LeftOut::Grouping => tracing::warn!(kind, %key, problem, hint, "cannot determine pod group, will retry"),
+    }
 }
 
-fn new_event(event: NewEvent) -> events::NewEvent {
-    let NewEvent { regarding, warning, reason, message, annotations } = event;
-    let row = Kind::row(regarding.kind);
-    let regarding = reference(row.api_version, row.name, &regarding.key, &regarding.uid);
-    events::NewEvent { regarding, warning, reason, message, annotations }
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc as blocking;
+
+    use axum::Router;
+    use axum::http::StatusCode;
+    use kai_control::controller::{Controller, Output, WatchSpec};
+    use kai_control::{Key, Kind};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::health::STUCK_AFTER;
+    use crate::planned_channel::planned_channel;
+    use crate::test_server::connect_to;
+
+    /// Blocks in one of its methods until the test lets it go on.
+    struct Stuck {
+        in_poll: bool,
+        entered: blocking::Sender<()>,
+        go_on: blocking::Receiver<()>,
+    }
+
+    impl Stuck {
+        fn block(&self) {
+            self.entered.send(()).unwrap();
+            // The test may have ended.
+            let _ = self.go_on.recv();
+        }
+    }
+
+    impl Controller for Stuck {
+        fn watches(&self) -> Vec<WatchSpec> {
+            Vec::new()
+        }
+
+        fn on_apply(&mut self, _: Kind, _: &Arc<Value>, _: Clock) -> Vec<Skipped> {
+            Vec::new()
+        }
+
+        fn on_delete(&mut self, _: Kind, _: &Key, _: Clock) {}
+
+        fn poll(&mut self, _: Clock) -> Output {
+            if self.in_poll {
+                self.block();
+            }
+            Output::default()
+        }
+
+        fn on_result(&mut self, _: WorkResult, _: Clock) {}
+
+        fn next_poll(&self, now: Clock) -> Option<Timestamp> {
+            self.in_poll.then_some(now.steady)
+        }
+
+        fn on_planned(&mut self, _: PlannedWrite) {
+            self.block();
+        }
+
+        fn size(&self) -> usize {
+            0
+        }
+    }
+
+    /// What `/healthz` answers five minutes after the controller got stuck.
+    async fn health_while_stuck(in_poll: bool) -> StatusCode {
+        let health = Health::new("kai");
+        let client = connect_to(Router::new(), &health).await;
+        let metrics = health.api_metrics().clone();
+        let stop = CancellationToken::new();
+        let context = Context {
+            client: client.clone(),
+            watches: SharedWatches::new(client, metrics.clone(), false),
+            limits: Arc::new(ApiLimits::new(0.0, 1, Arc::default(), metrics)),
+            health: health.clone(),
+            stop: stop.clone(),
+        };
+        let ((entered, wait), (release, go_on)) = (blocking::channel(), blocking::channel());
+        let (sender, receiver) = planned_channel();
+        let writers = Writers::new(&context, 1);
+        let controller = Stuck { in_poll, entered, go_on };
+        let running = ControllerLoop::new("binder", "binder", controller, writers, context);
+        let running = tokio::spawn(running.with_planned_from(Some(receiver)).run(None));
+        sender.send(PlannedWrite::CancelAll);
+        tokio::task::spawn_blocking(move || wait.recv().unwrap()).await.unwrap();
+        let (code, _) = health.liveness(Instant::now() + STUCK_AFTER);
+        stop.cancel();
+        drop(release);
+        drop(running);
+        code
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_controller_that_is_stuck_is_not_healthy() {
+        assert_eq!(health_while_stuck(true).await, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(health_while_stuck(false).await, StatusCode::INTERNAL_SERVER_ERROR);
+    }
 }

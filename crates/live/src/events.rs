@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kai_control::Key;
+use kai_control::controller::{NewEvent, Regarding};
 use kube::api::{Api, ObjectMeta, Patch};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -21,16 +21,6 @@ pub(crate) struct EventRecorder {
     component: String,
     queue_slots: Arc<Semaphore>,
     correlator: Arc<Mutex<EventCorrelator>>,
-}
-
-/// What to publish on which object.
-#[derive(Clone, Debug)]
-pub(crate) struct NewEvent {
-    pub(crate) regarding: ObjectReference,
-    pub(crate) warning: bool,
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-    pub(crate) annotations: BTreeMap<String, String>,
 }
 
 /// Events that wait to be written. Further ones are dropped: they must not hold up binds.
@@ -68,6 +58,7 @@ impl EventRecorder {
 
     fn event(&self, event: NewEvent, name: String, now: Timestamp) -> Event {
         let NewEvent { regarding, warning, reason, message, annotations } = event;
+        let regarding = reference(&regarding);
         // Objects without a namespace have their events in the default one.
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         Event {
@@ -142,11 +133,12 @@ const CACHE_CAPACITY: usize = 10_000;
 impl EventCorrelator {
     /// Counts the event; returns what to write, if anything.
     fn correlate(&mut self, event: &NewEvent, now: Timestamp) -> Option<Occurrence> {
-        let name = event.regarding.name.as_deref().unwrap_or_default();
+        let Regarding { key, uid, .. } = &event.regarding;
+        let name = key.name.as_str();
         let mut message = DefaultHasher::new();
         event.message.hash(&mut message);
         let subject = EventKey {
-            regarding: event.regarding.uid.clone().unwrap_or_else(|| name.to_owned()),
+            regarding: if uid.is_empty() { name.to_owned() } else { uid.clone() },
             reason: event.reason,
             message: message.finish(),
         };
@@ -186,11 +178,12 @@ fn shortened(mut message: String) -> String {
 }
 
 /// Points at an object.
-pub(crate) fn reference(api_version: &str, kind: &str, key: &Key, uid: &str) -> ObjectReference {
+fn reference(Regarding { kind, key, uid }: &Regarding) -> ObjectReference {
+    let row = kind.row();
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     ObjectReference {
-        api_version: text(api_version),
-        kind: text(kind),
+        api_version: text(row.api_version),
+        kind: text(row.name),
         namespace: text(&key.namespace),
         name: text(&key.name),
         uid: text(uid),
@@ -200,6 +193,10 @@ pub(crate) fn reference(api_version: &str, kind: &str, key: &Key, uid: &str) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use kai_control::{Key, Kind};
+
     use super::*;
 
     #[test]
@@ -212,7 +209,7 @@ mod tests {
     #[test]
     fn repeated_events_are_counted_and_not_written_every_time() {
         let event = |message: &str| NewEvent {
-            regarding: reference("v1", "Pod", &Key::new("lab", "p"), "u"),
+            regarding: Regarding { kind: Kind::Pod, key: Key::new("lab", "p"), uid: "u".to_owned() },
             warning: true,
             reason: "BindingError",
             message: message.to_owned(),

@@ -1,10 +1,9 @@
 //! Health of the process for probes and dashboards: `/healthz`, `/readyz`, `/metrics`.
-#![allow(clippy::disallowed_types, reason = "a stuck component is found by the time that it takes")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -13,6 +12,7 @@ use axum::routing::get;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::FatalError;
@@ -63,7 +63,7 @@ pub(crate) struct BusyGuard(Health, &'static str);
 
 /// A cycle takes seconds at most on the largest clusters. A component that is busy for so long is stuck, and a restart is
 /// better than to wait.
-const STUCK_AFTER: Duration = Duration::from_mins(5);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_mins(5);
 
 impl Health {
     /// Metrics get this prefix.
@@ -113,6 +113,9 @@ impl Health {
 
     pub(crate) fn readiness(&self) -> (StatusCode, String) {
         let components = self.components();
+        if components.is_empty() {
+            return (StatusCode::SERVICE_UNAVAILABLE, "not ready: no component has started yet".to_owned());
+        }
         let of = |readiness: Readiness| {
             let found = components.iter().filter(|(_, health)| health.readiness == readiness).map(|(name, _)| *name);
             Some(found.collect::<Vec<_>>().join(", ")).filter(|names| !names.is_empty())
@@ -131,7 +134,7 @@ impl Health {
         (StatusCode::OK, text)
     }
 
-    fn liveness(&self, now: Instant) -> (StatusCode, String) {
+    pub(crate) fn liveness(&self, now: Instant) -> (StatusCode, String) {
         let components = self.components();
         let stuck = components.iter().find_map(|(name, health)| {
             let busy = now.saturating_duration_since(health.busy_since?);
@@ -230,6 +233,11 @@ mod tests {
         is(&health, READY, "ready (new leader, waiting for the first lists of binder)");
         binder.ready();
         is(&health, READY, "ok");
+    }
+
+    #[test]
+    fn a_process_whose_components_have_not_started_is_not_ready() {
+        is(&Health::new("kai"), NOT_READY, "not ready: no component has started yet");
     }
 
     #[test]

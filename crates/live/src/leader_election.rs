@@ -1,6 +1,5 @@
 //! Leader election among replicas by a Lease object, as client-go does it: only the own clock counts, and a lease is taken
-//! over when its holder has not renewed it for as long as it promised.
-#![allow(clippy::disallowed_types, reason = "a lease is about time")]
+//! over when its holder has not renewed it for its duration.
 
 use std::time::Duration;
 
@@ -26,6 +25,9 @@ pub struct LeaderElectionOptions {
     pub renew_deadline: Duration,
     pub retry_period: Duration,
 }
+
+/// Less than the grace period of a pod, with the calls in flight before.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs this while the lease is held; at once if there is no leader election.
 pub(crate) async fn run_as_leader(
@@ -77,7 +79,7 @@ struct LeaderElector {
 enum Attempt {
     Held,
     HeldBy(String),
-    /// Somebody wrote it at the same time.
+    /// Another replica wrote it at the same time.
     Conflict,
 }
 
@@ -91,11 +93,14 @@ impl LeaderElector {
         let LeaderElectionOptions { name: lease, identity, .. } = self.options.clone();
         tracing::info!(lease, identity, "attempting to acquire leader lease");
         loop {
-            match self.try_acquire_or_renew(Instant::now()).await {
-                Ok(Attempt::Held) => break,
-                Ok(Attempt::HeldBy(_)) => on_standby(),
-                Ok(Attempt::Conflict) => {}
-                Err(error) => tracing::warn!(lease, %error, "cannot acquire leader lease, retrying"),
+            // Without an end, a connection that hangs would keep this replica from taking over.
+            let deadline = self.options.renew_deadline;
+            match tokio::time::timeout(deadline, self.try_acquire_or_renew(Instant::now())).await {
+                Ok(Ok(Attempt::Held)) => break,
+                Ok(Ok(Attempt::HeldBy(_))) => on_standby(),
+                Ok(Ok(Attempt::Conflict)) => {}
+                Ok(Err(error)) => tracing::warn!(lease, %error, "cannot acquire leader lease, retrying"),
+                Err(_) => tracing::warn!(lease, "leader lease request timed out, retrying"),
             }
             tokio::time::sleep(self.options.retry_period).await;
         }
@@ -125,8 +130,15 @@ impl LeaderElector {
         }
     }
 
-    /// Lets another replica lead at once.
+    /// Lets another replica lead at once. If that takes too long, the lease expires by itself.
     async fn release(&self) {
+        let lease = &self.options.name;
+        if tokio::time::timeout(self.options.renew_deadline.min(RELEASE_TIMEOUT), self.clear_holder()).await.is_err() {
+            tracing::warn!(lease, "leader lease release timed out, the lease will expire");
+        }
+    }
+
+    async fn clear_holder(&self) {
         let Ok(Some(mut lease)) = self.api.get_opt(&self.options.name).await else { return };
         let spec = lease.spec.get_or_insert_default();
         if spec.holder_identity.as_ref() == Some(&self.options.identity) {
@@ -156,7 +168,7 @@ impl LeaderElector {
         conflict_as_false(self.api.replace(&name, &PostParams::default(), &lease).await).map(attempt)
     }
 
-    /// Whether its holder has not renewed it for as long as it promised, by the own clock.
+    /// Whether its holder has not renewed it for its duration, by the own clock.
     fn is_expired(&mut self, spec: &LeaseSpec, now: Instant) -> bool {
         let observed = match &self.last_observed_renewal {
             Some((renewal, at)) if *renewal == spec.renew_time => *at,
@@ -205,6 +217,7 @@ mod tests {
         lease: Option<Value>,
         version: u64,
         unreachable: bool,
+        hangs: bool,
     }
 
     impl Server {
@@ -241,11 +254,16 @@ mod tests {
             Some(self.0.lock().unwrap().lease.as_ref()?["spec"]["holderIdentity"].as_str()?.to_owned())
         }
 
+        /// Requests get no answer at all: a connection that is half open.
+        fn set_hanging(&self, hangs: bool) {
+            self.0.lock().unwrap().hangs = hangs;
+        }
+
         fn set_unreachable(&self) {
             self.0.lock().unwrap().unreachable = true;
         }
 
-        /// Another replica takes the lease, whoever holds it.
+        /// Another replica takes the lease from its holder.
         fn take_over(&self, identity: &str) {
             let mut stored = self.0.lock().unwrap();
             stored.version += 1;
@@ -258,6 +276,9 @@ mod tests {
         /// A replica that leads until stopped.
         async fn replica(&self, identity: &str) -> Replica {
             async fn answer(State(server): State<Server>, method: Method, body: String) -> (StatusCode, String) {
+                if server.0.lock().unwrap().hangs {
+                    std::future::pending::<()>().await;
+                }
                 server.answer(&method, serde_json::from_str(&body).ok())
             }
             let routes = Router::new().fallback(answer).with_state(self.clone());
@@ -354,5 +375,27 @@ mod tests {
         server.set_unreachable();
         let expected = "could not renew leader lease kai-scheduler within 0.5 s";
         assert_eq!(one.ended().await, expected);
+    }
+
+    #[tokio::test]
+    async fn a_request_without_an_answer_does_not_keep_a_replica_from_taking_over() {
+        let server = Server::default();
+        server.set_hanging(true);
+        let one = server.replica("one").await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!one.leads());
+        server.set_hanging(false);
+        eventually("one leads", || one.leads()).await;
+    }
+
+    #[tokio::test]
+    async fn a_request_without_an_answer_does_not_keep_a_leader_from_ending() {
+        let server = Server::default();
+        let one = server.replica("one").await;
+        eventually("one leads", || one.leads()).await;
+        server.set_hanging(true);
+        one.stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(5), one.ended).await;
+        ended.expect("the release has an end").unwrap().unwrap();
     }
 }

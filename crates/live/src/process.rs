@@ -4,17 +4,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use kai_control::component::Component as Named;
+use kai_control::registry::{POD_GROUPER, QUEUE_CONTROLLER, SCHEDULER};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller_loop::Context;
-use crate::draft_channel::{DraftReceiver, DraftSender, draft_channel};
+use crate::controllers::{self, ControllerOptions};
+use crate::planned_channel::{PlannedReceiver, PlannedSender, planned_channel};
 use crate::watch::SharedWatches;
 use crate::write_priority::PriorityGate;
 use crate::{
-    AdmissionOptions, ApiLimits, BinderOptions, FatalError, GrouperOptions, Health, NodeScaleOptions, SchedulerOptions,
-    StatusOptions, admission, binder, client, grouper, node_scale, scheduler, status,
+    AdmissionOptions, ApiLimits, FatalError, Health, QueueStatusOptions, SchedulerOptions, admission, client,
+    scheduler, status_controllers,
 };
 
 /// What a process does and with what.
@@ -34,16 +37,29 @@ pub struct Process {
 
 #[derive(Clone, Debug)]
 pub enum Component {
+    /// A controller of the registry as it is.
+    Controller(Box<ControllerOptions>),
+    /// With usage, metrics and `/get-snapshot`.
     Scheduler(Box<SchedulerOptions>),
-    Binder(Box<BinderOptions>),
-    Grouper(Box<GrouperOptions>),
-    /// Status of pod groups.
-    PodGroupStatus(Box<StatusOptions>),
-    /// Status of queues.
-    QueueStatus(Box<StatusOptions>),
+    /// With metrics of queues.
+    QueueStatus(Box<QueueStatusOptions>),
+    /// With a webhook server and its certificate.
     Admission(Box<AdmissionOptions>),
-    /// Scaling pods for cluster autoscalers.
-    NodeScale(Box<NodeScaleOptions>),
+}
+
+impl Component {
+    fn named(&self) -> &'static Named {
+        match self {
+            Self::Controller(options) => options.registered.component,
+            Self::Scheduler(_) => SCHEDULER.component,
+            Self::QueueStatus(_) => QUEUE_CONTROLLER.component,
+            Self::Admission(_) => &kai_control::admission::COMPONENT,
+        }
+    }
+
+    fn is_grouper(&self) -> bool {
+        self.named().name == POD_GROUPER.component.name
+    }
 }
 
 impl Process {
@@ -61,7 +77,11 @@ impl Process {
         let watches = SharedWatches::new(client.clone(), metrics.clone(), self.components.len() > 1);
         let gate = Arc::new(PriorityGate::default());
         let mut running = JoinSet::new();
-        let (mut draft_sender, mut draft_receiver) = draft_channel_for(&self.components).unzip();
+        let (mut planned_to, mut planned_from) = planned_channel_for(&self.components).unzip();
+        // All of them before the first one starts: a process is ready when the last one is.
+        for component in &self.components {
+            health.add_component(component.named().name);
+        }
         for component in self.components {
             let limits = Arc::new(ApiLimits::new(self.qps, self.burst, Arc::clone(&gate), metrics.clone()));
             let context = Context {
@@ -71,19 +91,12 @@ impl Process {
                 health: health.clone(),
                 stop: stop.clone(),
             };
+            let planned_to = if component.is_grouper() { planned_to.take() } else { None };
             match component {
-                Component::Scheduler(options) => {
-                    running.spawn(scheduler::run(*options, draft_receiver.take(), context))
-                }
-                Component::Binder(options) => running.spawn(binder::run(*options, context)),
-                Component::Grouper(options) => running.spawn(grouper::run(*options, draft_sender.take(), context)),
-                Component::PodGroupStatus(options) => running.spawn(status::run_pod_group_status(*options, context)),
-                Component::QueueStatus(options) => running.spawn(status::run_queue_status(*options, context)),
-                Component::Admission(options) => {
-                    let Context { client, watches, limits, health, stop } = context;
-                    running.spawn(admission::run(client, watches, *options, limits, health, stop))
-                }
-                Component::NodeScale(options) => running.spawn(node_scale::run(*options, context)),
+                Component::Controller(options) => running.spawn(controllers::run(*options, planned_to, context)),
+                Component::Scheduler(options) => running.spawn(scheduler::run(*options, planned_from.take(), context)),
+                Component::QueueStatus(options) => running.spawn(status_controllers::run(*options, context)),
+                Component::Admission(options) => running.spawn(admission::run(*options, context)),
             };
         }
         if let Some(address) = self.listen {
@@ -102,13 +115,13 @@ impl Process {
 }
 
 /// For a grouper and the one scheduler of all pods that it groups, if both run here.
-fn draft_channel_for(components: &[Component]) -> Option<(DraftSender, DraftReceiver)> {
+fn planned_channel_for(components: &[Component]) -> Option<(PlannedSender, PlannedReceiver)> {
     let schedules_all = |component: &Component| match component {
         Component::Scheduler(options) => options.settings.node_pool_value.is_none(),
         _ => false,
     };
-    let has_grouper = components.iter().any(|component| matches!(component, Component::Grouper(_)));
-    (has_grouper && components.iter().any(schedules_all)).then(draft_channel)
+    let has_grouper = components.iter().any(Component::is_grouper);
+    (has_grouper && components.iter().any(schedules_all)).then(planned_channel)
 }
 
 fn panicked(error: &JoinError) -> Result<(), FatalError> {

@@ -1,10 +1,11 @@
 //! Rate limit of API requests: `--qps` on average, `--burst` of them at once after a quiet time.
 //!
 //! A token bucket, kept as the time at which the next token is due (the generic cell rate algorithm).
-#![allow(clippy::disallowed_types, reason = "rates are about time")]
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::write_priority::Deferral;
 

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use crate::api_error::status_code;
 use crate::api_metrics::ApiMetrics;
+use crate::deadline::with_deadline;
 use crate::retry::{Retry, retry};
 use crate::stripped_object::{ConfigMapData, StrippedObject};
-use crate::{FatalError, client, kinds};
+use crate::{FatalError, api_resource, client};
 
 /// Objects per call, so that no answer is too large.
 const PAGE_SIZE: u32 = 500;
@@ -52,10 +53,11 @@ pub(crate) async fn list_all(
     client: &Client,
     on_progress: impl Fn(SnapshotProgress<'_>),
 ) -> Result<ClusterSnapshot, FatalError> {
-    let version = client.apiserver_version().await.map_err(|error| FatalError::Client(Box::new(error)))?;
+    let version =
+        with_deadline(client.apiserver_version()).await.map_err(|error| FatalError::Client(Box::new(error)))?;
     let mut snapshot =
         ClusterSnapshot { objects: Vec::new(), server_version: serde_json::to_value(version).unwrap_or_default() };
-    for resource in Kind::ALL.iter().map(|kind| kinds::resource(*kind)) {
+    for resource in Kind::CYCLE_INPUTS.iter().map(|kind| api_resource::resource(*kind)) {
         let before = snapshot.objects.len();
         let kind = &resource.plural;
         let failed = |source| FatalError::List { kind: resource.kind.clone(), source: Box::new(source) };
@@ -77,7 +79,7 @@ async fn list(
         let on_retry = |Retry { delay, error, .. }: &Retry<'_>| {
             on_progress(SnapshotProgress::Retrying { kind: &resource.plural, delay: *delay, error });
         };
-        let listed = match retry(|| api.list(&page), on_retry).await {
+        let listed = match retry(|| with_deadline(api.list(&page)), on_retry).await {
             // This cluster does not know the kind.
             Err(error) if status_code(&error) == Some(404) => return Ok(()),
             listed => listed?,

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use kai_control::Kind;
 use kube::api::{ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -26,7 +27,7 @@ pub(crate) enum ConfigMapData {
 impl StrippedObject {
     /// The object with its kind, which lists leave out.
     pub(crate) fn into_value(mut self, resource: &ApiResource, contents: ConfigMapData) -> Value {
-        if resource.kind == "ConfigMap" && contents == ConfigMapData::Drop {
+        if resource.kind == Kind::ConfigMap.name() && contents == ConfigMapData::Drop {
             self.fields.retain(|field, _| field == "metadata");
         }
         self.fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());

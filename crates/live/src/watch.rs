@@ -17,7 +17,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::mpsc;
 
 use crate::api_metrics::ApiMetrics;
-use crate::kinds::resource;
+use crate::api_resource::resource;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
 use fan_out::{Subscriber, fan_out};
 

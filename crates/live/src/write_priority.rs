@@ -2,13 +2,13 @@
 //!
 //! All components of a process use the same API server, so they share one gate: lower priorities wait while higher ones
 //! are in flight, for a limited time.
-#![allow(clippy::disallowed_types, reason = "how long a write is deferred is about time")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use kai_control::controller::WritePriority;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 /// Whether a write may be held back for those of higher priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value, json};
 
 use crate::FORMAT_VERSION;
-use crate::lists::{kind_of, since_v17};
+use crate::lists::{kind_of, v0_17_marker_list};
 use crate::parameters;
 use crate::unpack::{ReadError, unpack};
 
@@ -23,7 +23,7 @@ pub struct Recording {
     /// Past usage of queues.
     pub usage: Usage,
     /// Objects that were left out, and why.
-    pub complaints: Vec<String>,
+    pub errors: Vec<String>,
     /// When the cycle ran, if the file says so.
     pub now: Option<Timestamp>,
     config: Value,
@@ -55,11 +55,11 @@ impl Recording {
         Ok(Self {
             objects: lists.objects,
             usage: Usage { queues: usage.collect() },
-            complaints: lists.complaints,
+            errors: lists.errors,
             now: now.map(|instant| Timestamp(instant.as_microsecond())),
             config: file.config,
             parameters: file.parameters,
-            before_v0_17: cycle.format_version.is_none() && !lists.names.iter().any(|name| name == since_v17()),
+            before_v0_17: cycle.format_version.is_none() && !lists.names.iter().any(|name| name == v0_17_marker_list()),
         })
     }
 
@@ -149,7 +149,7 @@ struct Lists {
     /// Those that are there, empty or not.
     names: Vec<String>,
     objects: Vec<Object>,
-    complaints: Vec<String>,
+    errors: Vec<String>,
 }
 
 impl<'de> Deserialize<'de> for Lists {
@@ -213,7 +213,7 @@ impl<'de> Visitor<'de> for Items<'_> {
             match Object::parse_as(self.kind, &object) {
                 Ok(object) => self.lists.objects.push(object),
                 // One object that cannot be used is no reason to leave out the others.
-                Err(wrong) => self.lists.complaints.push(format!("{} {}: {wrong}", self.kind.name(), name_of(&object))),
+                Err(wrong) => self.lists.errors.push(format!("{} {}: {wrong}", self.kind.name(), name_of(&object))),
             }
         }
         Ok(())
@@ -275,7 +275,7 @@ mod tests {
         ]}}));
         assert_eq!(recording.objects.len(), 1);
         assert_eq!(
-            recording.complaints,
+            recording.errors,
             [
                 "Pod a: spec.nodeName: expected text, found the number 7",
                 "Pod without a name: metadata.name: the object has no name",

@@ -81,7 +81,7 @@ fn from_zip(bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
         return Err(ReadError::NoEntry(if more > 0 { format!("{found} and {more} more") } else { found }));
     };
     let entry = archive.by_index(index).map_err(damaged)?;
-    // The size that the archive promises is only a guess: whoever made it may have lied.
+    // The archive states a size, which may be wrong or hostile: it only decides what is reserved at first.
     let expected = usize::try_from(entry.size()).unwrap_or(usize::MAX).min(bytes.len().saturating_mul(64));
     read_all(entry, expected)
 }

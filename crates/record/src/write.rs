@@ -1,4 +1,4 @@
-//! From objects to a file that both we and KAI can read.
+//! From objects to a file that both `kai` and NVIDIA KAI can read.
 
 use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
@@ -32,7 +32,7 @@ pub struct RecordingHeader {
 /// nodes, queues, pod groups …), so that none has to wait in memory.
 pub fn write(
     out: impl Write + Seek,
-    head: &RecordingHeader,
+    header: &RecordingHeader,
     objects: impl IntoIterator<Item = Value>,
 ) -> io::Result<()> {
     let mut archive = ZipWriter::new(out);
@@ -44,20 +44,23 @@ pub fn write(
         .large_file(true);
     archive.start_file(ENTRY, options)?;
     let mut packed = io::BufWriter::with_capacity(1 << 16, &mut archive);
-    json_to(&mut packed, head, objects)?;
+    json_to(&mut packed, header, objects)?;
     packed.flush()?;
     drop(packed);
     archive.finish()?.flush()
 }
 
-fn json_to(out: &mut impl Write, head: &RecordingHeader, objects: impl IntoIterator<Item = Value>) -> io::Result<()> {
-    write!(out, "{{\"config\":{},\"schedulerParams\":{},\"rawObjects\":{{", head.config, head.parameters)?;
+fn json_to(out: &mut impl Write, header: &RecordingHeader, objects: impl IntoIterator<Item = Value>) -> io::Result<()> {
+    write!(out, "{{\"config\":{},\"schedulerParams\":{},\"rawObjects\":{{", header.config, header.parameters)?;
     // The list that is open, and whether it has an item.
     let mut open: Option<(usize, bool)> = None;
     for object in objects {
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let kind = text("kind");
         let list = Kind::of(text("apiVersion"), kind).ok_or_else(|| misuse(&format!("there is no list of {kind}")))?;
+        if !Kind::CYCLE_INPUTS.contains(&list) {
+            return Err(misuse(&format!("no cycle depends on a {kind}")));
+        }
         let list = list as usize;
         if open.is_some_and(|(current, _)| list < current) {
             return Err(misuse(&format!("{kind} comes too late")));
@@ -69,9 +72,9 @@ fn json_to(out: &mut impl Write, head: &RecordingHeader, objects: impl IntoItera
         serde_json::to_writer(&mut *out, &object)?;
         open = Some((list, true));
     }
-    advance(out, &mut open, Kind::ALL.len() - 1)?;
-    let cycle = json!({"formatVersion": FORMAT_VERSION, "now": instant(head.now)?, "usage": usage(&head.usage)});
-    write!(out, "]}},\"discovery\":{},\"cycle\":{cycle}}}", head.discovery)
+    advance(out, &mut open, Kind::CYCLE_INPUTS.len() - 1)?;
+    let cycle = json!({"formatVersion": FORMAT_VERSION, "now": instant(header.now)?, "usage": usage(&header.usage)});
+    write!(out, "]}},\"discovery\":{},\"cycle\":{cycle}}}", header.discovery)
 }
 
 /// Closes and opens lists until `list` is the open one.
@@ -81,7 +84,7 @@ fn advance(out: &mut impl Write, open: &mut Option<(usize, bool)>, list: usize) 
         Some((current, _)) => current + 1,
         None => 0,
     };
-    for (index, kind) in Kind::ALL.iter().enumerate().take(list + 1).skip(first) {
+    for (index, kind) in Kind::CYCLE_INPUTS.iter().enumerate().take(list + 1).skip(first) {
         write!(out, "{}\"{}\":[", if index == 0 { "" } else { "]," }, kind.row().snapshot_list)?;
     }
     *open = Some((list, false));
@@ -111,14 +114,14 @@ mod tests {
 
     fn archive(objects: Vec<Value>) -> io::Result<Vec<u8>> {
         let mut bytes = Cursor::new(Vec::new());
-        let head = RecordingHeader {
+        let header = RecordingHeader {
             config: json!({"actions": "allocate"}),
             parameters: json!({}),
             discovery: json!({}),
             now: Timestamp(1_768_478_400_000_001),
             usage: Usage { queues: [("a".to_owned(), [1, 2, 3])].into() },
         };
-        write(&mut bytes, &head, objects)?;
+        write(&mut bytes, &header, objects)?;
         Ok(bytes.into_inner())
     }
 

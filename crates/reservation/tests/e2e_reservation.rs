@@ -10,7 +10,7 @@ use test_cluster::{Cluster, Options, Progress};
 
 #[test]
 #[ignore = "starts a real cluster"]
-fn e2e_a_reservation_tells_its_gpu_and_idles() {
+fn e2e_a_reservation_reports_its_gpu_and_idles() {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
     let options = Options { name: "e2e-reservation".to_owned(), base, nodes: 1, gpus: 1, operators: Vec::new() };
     let cluster =
@@ -47,7 +47,7 @@ fn e2e_a_reservation_tells_its_gpu_and_idles() {
 }
 
 #[test]
-fn a_pod_that_does_not_say_who_it_is_is_refused() {
+fn a_pod_without_its_name_in_the_environment_is_refused() {
     let refused = program().output().unwrap();
     assert!(!refused.status.success());
     assert_eq!(

@@ -1,6 +1,5 @@
 //! What pods ask for and hold, in numbers and in words.
 
-use kai_api::keys::node_label;
 use kai_control::objects::{GpuSharing, Node, Phase, Pod, Request};
 use kai_control::{Key, World};
 use kai_engine::units::{GPU, ResourceQuantities, compat};
@@ -10,17 +9,14 @@ pub(crate) fn holds_node(pod: &Pod) -> bool {
     pod.node.is_some() && matches!(pod.phase, Phase::Pending | Phase::Running)
 }
 
-/// Whether the pod counts for its queue and its gang: it holds resources and nobody has deleted it.
+/// Whether the pod counts for its queue and its gang: it holds resources and is not being deleted.
 pub(crate) fn is_allocated(pod: &Pod) -> bool {
     holds_node(pod) && pod.deletion.is_none()
 }
 
-/// MiB of each GPU of a node: its label, which some tools write in bytes.
+/// MiB of each GPU of a node.
 pub(crate) fn device_memory(node: &Node) -> i64 {
-    const BYTES_FROM: i64 = 1 << 20;
-    let label = node.labels.get(node_label::GPU_MEMORY).and_then(|text| text.parse::<i64>().ok());
-    let mib = label.map(|amount| if amount >= BYTES_FROM { amount / BYTES_FROM } else { amount });
-    mib.map_or(compat::DEVICE_MEMORY_DEFAULT, compat::floor_device_memory)
+    node.device_memory().unwrap_or(compat::DEVICE_MEMORY_DEFAULT)
 }
 
 /// Millionths of a GPU that the pod holds on the node, as its queue is charged.

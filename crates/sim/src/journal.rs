@@ -79,12 +79,12 @@ pub(crate) struct Journal {
     start: Timestamp,
     entries: Vec<Entry>,
     /// The last entry about a subject, for events that every cycle repeats.
-    standing: BTreeMap<(Event, Id), String>,
+    last_entries: BTreeMap<(Event, Id), String>,
 }
 
 impl Journal {
     pub(crate) fn new(start: Timestamp) -> Self {
-        Self { start, entries: Vec::new(), standing: BTreeMap::new() }
+        Self { start, entries: Vec::new(), last_entries: BTreeMap::new() }
     }
 
     pub(crate) fn start(&self) -> Timestamp {
@@ -100,7 +100,7 @@ impl Journal {
             && matches!(event, Event::Bind | Event::Evict | Event::Move | Event::Lost | Event::Delete)
         {
             // The pod is not pipelined any more.
-            self.standing.remove(&(Event::Pipelined, subject.clone()));
+            self.last_entries.remove(&(Event::Pipelined, subject.clone()));
         }
         self.entries.push(Entry {
             at: now.since(self.start),
@@ -124,17 +124,17 @@ impl Journal {
     ) {
         if self.has_changed(event, subject, dedup_key) {
             self.add(now, event, subject, node, why);
-            self.standing.insert((event, subject.clone()), dedup_key.to_owned());
+            self.last_entries.insert((event, subject.clone()), dedup_key.to_owned());
         }
     }
 
     /// Whether this differs from the last entry.
     pub(crate) fn has_changed(&self, event: Event, subject: &Id, dedup_key: &str) -> bool {
-        self.standing.get(&(event, subject.clone())).is_none_or(|said| said != dedup_key)
+        self.last_entries.get(&(event, subject.clone())).is_none_or(|last| last != dedup_key)
     }
 
     /// Forgets what holds about a kind of event, except for those who were named again.
     pub(crate) fn retain(&mut self, event: Event, named: &BTreeSet<Id>) {
-        self.standing.retain(|(kind, subject), _| *kind != event || named.contains(subject));
+        self.last_entries.retain(|(kind, subject), _| *kind != event || named.contains(subject));
     }
 }

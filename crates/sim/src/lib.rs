@@ -16,6 +16,8 @@ mod checkers;
 mod cluster;
 pub mod input_error;
 mod journal;
+mod json;
+mod kinds;
 pub mod manifest;
 mod operators;
 pub mod report;

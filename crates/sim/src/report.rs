@@ -364,7 +364,7 @@ fn pending(cluster: &Cluster, cycle: &CycleResult, settings: &Settings) -> Vec<P
             reasons: Vec::new(),
             codes: Vec::new(),
         });
-        // Replicas of a Deployment are jobs of their own; what holds for several is said once.
+        // Replicas of a Deployment are jobs of their own; what holds for several is one entry.
         for (reason, code) in reasons.into_iter().zip(codes) {
             if !row.codes.contains(&code) {
                 row.reasons.push(reason);
@@ -394,7 +394,10 @@ impl<'a> Answers<'a> {
 
     fn about(&self, cluster: &Cluster, group: &Key) -> (Vec<String>, Vec<&'static str>) {
         if let Some(node) = self.pipelined.get(group) {
-            return (vec![format!("gets its place on {node} as soon as others have left it")], vec!["Pipelined"]);
+            return (
+                vec![format!("pipelined: starts on {node} when terminating pods release the resources")],
+                vec!["Pipelined"],
+            );
         }
         match self.pending.get(group) {
             Some(pending) => {
@@ -402,7 +405,7 @@ impl<'a> Answers<'a> {
                 let explanations = pending.explain(JobNames::by(&names));
                 explanations.into_iter().map(|explanation| (explanation.message, explanation.reason)).unzip()
             }
-            None => (vec!["the next scheduling cycle looks at it".to_owned()], vec!["NotConsideredYet"]),
+            None => (vec!["not considered yet; the next scheduling cycle will".to_owned()], vec!["NotConsideredYet"]),
         }
     }
 }

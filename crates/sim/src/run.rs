@@ -1,9 +1,8 @@
 //! The loop: time jumps from event to event, and the scheduler runs a cycle once a second while anything changes.
 
-use kai_control::World;
 use kai_control::key::GroupKey;
 use kai_control::scheduler::record::{ActionRecord, CycleRecord};
-use kai_control::scheduler::{CycleProgress, CycleResult, Effect, Settings, cycle_with_progress};
+use kai_control::scheduler::{CycleProgress, CycleResult, Effect, SCHEDULE_PERIOD, Settings, cycle_with_progress};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -46,9 +45,6 @@ pub enum SimulationError {
     #[error(transparent)]
     Violation(#[from] Violation),
 }
-
-/// Time between two cycles, as on a cluster by default.
-pub(crate) const PERIOD: Span = Span::seconds(1);
 
 /// A run without an end in sight stops here: a day shows whatever repeats.
 const UNTIL_MAX: Span = Span::seconds(24 * 3600);
@@ -138,11 +134,11 @@ impl Run {
             Due::Cycle => {
                 let workload_of = |job: &GroupKey| self.cluster.workload_of(job);
                 let seen = ClusterView { world: self.cluster.world(), workload_of: &workload_of, at };
-                self.history.see(&seen, &self.last.effects)?;
+                self.history.observe(&seen, &self.last.effects)?;
             }
             // Consequences of the scheduler's own actions.
             Due::PodUp { .. } | Due::PodGone { .. } => {}
-            Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.history.forget(),
+            Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.history.reset(),
         }
         self.cluster.run_controllers();
         self.plan_next_cycle();
@@ -156,7 +152,7 @@ impl Run {
             usage.advance_to(at, self.cluster.world(), &self.settings);
             if usage.next_fetch() != before {
                 // New usage data is a change like any other.
-                self.history.forget();
+                self.history.reset();
             }
         }
         self.cluster.now = at;
@@ -179,63 +175,26 @@ impl Run {
         self.cluster.perform(&cycle)
     }
 
-    /// The next cycle is due when something has changed since the last, when that one acted, or when a time limit passes.
-    /// Otherwise it would decide the same, so it is skipped.
+    /// The next cycle is due when something has changed since the last, when that one acted, or when time alone may change a
+    /// decision. Otherwise it would decide the same, so it is skipped.
     fn plan_next_cycle(&mut self) {
         let now = self.cluster.now;
-        let earliest = self.last_cycle.map_or(self.start, |last| last.plus(PERIOD));
-        let soon = next_tick(self.start, PERIOD, now.max(earliest));
+        let earliest = self.last_cycle.map_or(self.start, |last| last.plus(SCHEDULE_PERIOD));
+        let soon = next_tick(self.start, SCHEDULE_PERIOD, now.max(earliest));
         let acted = self.last_cycle == Some(now)
             && self.last.effects.iter().any(|effect| {
                 !matches!(effect, Effect::SetGroupTimestamps { .. } | Effect::MarkPod { .. } | Effect::Nominate { .. })
             });
         if self.cluster.store.version() != self.seen || acted {
             self.cluster.events.add_cycle(soon);
-        } else if let Some(at) = next_deadline(self.cluster.world(), &self.settings, now) {
-            self.cluster.events.add_cycle(next_tick(self.start, PERIOD, at.max(soon)));
+        } else if let Some(at) = self.last.next_change_at {
+            self.cluster.events.add_cycle(next_tick(self.start, SCHEDULE_PERIOD, at.max(soon)));
         }
         // While workloads are pending, new usage data may change the decision.
         if let Some(usage) = self.usage.as_ref().filter(|_| !self.last.pending.is_empty()) {
-            self.cluster.events.add_cycle(next_tick(self.start, PERIOD, usage.next_fetch().max(soon)));
+            self.cluster.events.add_cycle(next_tick(self.start, SCHEDULE_PERIOD, usage.next_fetch().max(soon)));
         }
     }
-}
-
-/// The next time at which a rule about time changes its answer: a grace period, a delay or a minimum runtime ends.
-pub(crate) fn next_deadline(world: &World, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
-    let mut runtimes: Vec<Span> = Vec::new();
-    if let Some(rule) = &settings.policy.min_runtime {
-        runtimes.extend([rule.preempt_default, rule.reclaim_default]);
-    }
-    for queue in world.queues.values() {
-        runtimes.extend(queue.preempt_min_runtime);
-        runtimes.extend(queue.reclaim_min_runtime);
-    }
-    runtimes.retain(|runtime| runtime.0 > 0);
-    runtimes.sort();
-    runtimes.dedup();
-    let mut earliest: Option<Timestamp> = None;
-    let mut consider = |at: Timestamp| {
-        if at > now && earliest.is_none_or(|known| at < known) {
-            earliest = Some(at);
-        }
-    };
-    for group in world.pod_groups.values() {
-        let grace = group.staleness_grace.unwrap_or(settings.policy.staleness_grace);
-        if let (Some(since), Some(grace)) = (group.stale_since, grace) {
-            consider(since.plus(grace));
-        }
-        if group.preemption_delay.0 > 0 {
-            consider(group.last_eviction.unwrap_or(group.created).max(group.created).plus(group.preemption_delay));
-        }
-        if let Some(started) = group.last_start {
-            for runtime in &runtimes {
-                consider(started.plus(*runtime));
-            }
-        }
-    }
-    // Rules speak of "more than", and a cycle on the very moment may still see "not more".
-    earliest.map(|at| at.plus(Span(1)))
 }
 
 /// Virtual time zero: a fixed day, or later if the manifests remember a later one, so that nothing in a cluster is
@@ -251,7 +210,7 @@ pub(crate) fn start_time(plan: &Plan) -> Timestamp {
     Timestamp(latest * 1_000_000)
 }
 
-/// What an installation brings along: four priority classes, and a queue where nobody describes any.
+/// What an installation brings along: four priority classes, and a queue where there is none.
 pub(crate) fn with_built_ins(plan: &Plan) -> Vec<Item> {
     const CLASSES: [(&str, i32); 4] = [("train", 50), ("build-preemptible", 75), ("build", 100), ("inference", 125)];
     const PARENT: &str = "default-parent-queue";

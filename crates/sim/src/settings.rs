@@ -18,7 +18,7 @@ pub(crate) struct Settings {
 pub(crate) fn read(plan: &Plan) -> Result<Settings, InputError> {
     let (location, root) = (&plan.scenario.location, &plan.scenario.scheduler_path);
     let written = plan.scenario.scheduler.clone().unwrap_or_else(|| Value::Object(Map::new()));
-    // A scheduler passes over unknown keys with a line in its log; here nobody reads logs.
+    // A scheduler passes over unknown keys with a line in its log; here there is no log.
     Fields::open(&written, location, root, &Configured::KEYS)?;
     let Configured { settings: scheduler, warnings } = Configured::read(&written).map_err(|malformed| {
         InputError::new(location.field(format!("{root}.{}", malformed.field)), malformed.problem, malformed.hint)

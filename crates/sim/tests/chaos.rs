@@ -2,7 +2,7 @@
 //! leaders, clocks that jump, nodes that fail. Whatever goes wrong, nothing is over-committed, and once nothing goes
 //! wrong any more, everything is as it should be.
 //!
-//! `KAI_SEED=17 cargo test -p kai-sim --test chaos -- --nocapture` replays one seed, prints its manifests and tells
+//! `KAI_SEED=17 cargo test -p kai-sim --test chaos -- --nocapture` replays one seed, prints its manifests and
 //! everything that happens; `KAI_SEEDS=5000` tries more of them.
 #![allow(clippy::print_stderr, reason = "a failing seed shows its manifests")]
 
@@ -73,7 +73,19 @@ fn random_stories_end_well_whatever_goes_wrong() {
     let failed: Vec<u64> = failed.into_iter().map(|(seed, _)| seed).collect();
     assert_eq!(failed, Vec::<u64>::new(), "these seeds failed");
     // A fault that never happens proves nothing.
-    for event in ["bind", "clock", "crash", "draft", "evict", "finish", "lost", "scale", "unanswered"] {
+    let events = [
+        "bind",
+        "clock",
+        "crash",
+        "evict",
+        "finish",
+        "kind not served",
+        "lost",
+        "planned write",
+        "scale",
+        "unanswered",
+    ];
+    for event in events {
         assert!(seeds < SEEDS || seen.contains_key(event), "no story has a {event}");
     }
 }

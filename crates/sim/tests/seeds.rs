@@ -56,7 +56,7 @@ fn random_stories_break_nothing() {
 }
 
 #[test]
-fn a_seed_always_tells_the_same_story() {
+fn a_seed_always_gives_the_same_story() {
     for seed in 0..20 {
         let report = || {
             let sources = [Source { name: "seed.yaml".to_owned(), text: generate(seed, SLOTS) }];

@@ -10,15 +10,30 @@ use crate::object::Object;
 use crate::workload::Workload;
 use crate::{preemptibility, priority, queue, top_owner_annotation, topology};
 
+impl Workload<'_> {
+    /// The base rule on the object, asking the whole owner chain.
+    pub(crate) fn base_on_chain(&self) -> GroupSpec {
+        if self.owners.is_empty() {
+            return self.base();
+        }
+        group(self, self.object, &self.owners, priority::TRAIN)
+    }
+
+    /// The base rule on the object, without its owners.
+    pub(crate) fn base(&self) -> GroupSpec {
+        self.base_on(self.object, priority::TRAIN)
+    }
+
+    /// The base rule on another object, or with another default class.
+    pub(crate) fn base_on(&self, object: Object<'_>, class: &str) -> GroupSpec {
+        group(self, object, &[object], class)
+    }
+}
+
 /// One group for `object`, minimum one pod.
 ///
 /// `lineage` are the objects asked for priority, preemptibility and durations, nearest first.
-pub(crate) fn group(
-    workload: &Workload<'_>,
-    object: Object<'_>,
-    lineage: &[Object<'_>],
-    default_class: &str,
-) -> GroupSpec {
+fn group(workload: &Workload<'_>, object: Object<'_>, lineage: &[Object<'_>], default_class: &str) -> GroupSpec {
     let Workload { pod, settings, .. } = workload;
     let mut ignored_values = Vec::new();
     GroupSpec {

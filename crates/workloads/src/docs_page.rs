@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::table::{Row, TABLE, readable};
+use crate::kinds::{Row, TABLE, readable};
 
 const OPENING: &str = "\
 # Workload kinds
@@ -20,8 +20,8 @@ first to go.
 | queue | label `kai.scheduler/queue` of the owner, then of the pod; else label `project`, with the pod's `kai.scheduler/node-pool`; \
 else `default-queue`. Decided once: later, edit `spec.queue` of the PodGroup |
 | priority | label `priorityClassName` of the owner, then of the pod, then the pod's `spec.priorityClassName`; else the \
-defaults per kind of the administrator; else the class in the table. Ray also: label `ray.io/priority-class-name` |
-| preemptibility | label `kai.scheduler/preemptibility` of the owner, then of the pod; else by priority |
+defaults of its kind, from the config map that `--default-priorities-configmap-name` and `-namespace` name; else the class in the table. Ray also: label `ray.io/priority-class-name` |
+| preemptibility | label `kai.scheduler/preemptibility` of the owner, then of the pod; else the defaults of its kind; else by priority |
 | topology | annotations `kai.scheduler/topology`, `kai.scheduler/topology-required-placement` and \
 `kai.scheduler/topology-preferred-placement` of the owner |
 | Kubernetes' own gangs | a pod with `spec.workloadRef` or `spec.schedulingGroup` is grouped as that Workload or PodGroup of \
@@ -47,6 +47,9 @@ fn page() -> String {
     for row in TABLE {
         let _ = writeln!(page, "{}", line(row));
     }
+    page.push_str(
+        "| that a Karta of `run.ai` describes | | as the Karta says | as the Karta says | per component | train | |\n",
+    );
     page.push_str("| any other | | per owner | 1 | – | train | |\n");
     page.push_str(READING);
     let readable: Vec<_> = readable().into_iter().collect();

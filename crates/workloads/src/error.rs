@@ -3,9 +3,9 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::object::ObjectRef;
+use crate::object_ref::ObjectRef;
 
-/// The pod gets no group until somebody corrects `field` of `object`, or the object it names appears.
+/// The pod gets no group until `field` of `object` is corrected, or the object it names appears.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{object}: {field} {fault}")]
 pub struct GroupError {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kai_api::Duration;
 
-use crate::object::{Object, ObjectRef};
-use crate::preemptibility::Preemptibility;
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSpec {
@@ -37,6 +37,33 @@ pub struct SubGroupSpec {
     pub topology: Option<TopologyConstraint>,
     /// Names of the pods this call places here; other pods of the leaf are not listed.
     pub pods: Vec<String>,
+}
+
+/// Whether running pods of the group may be evicted for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preemptibility {
+    Preemptible,
+    NonPreemptible,
+}
+
+impl Preemptibility {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Preemptible => "preemptible",
+            Self::NonPreemptible => "non-preemptible",
+        }
+    }
+
+    /// `Some(None)` is the empty value: decide by priority. `None` is not a value at all.
+    #[allow(clippy::option_option)]
+    pub(crate) fn parse(text: &str) -> Option<Option<Self>> {
+        match text {
+            "" => Some(None),
+            "preemptible" => Some(Some(Self::Preemptible)),
+            "non-preemptible" => Some(Some(Self::NonPreemptible)),
+            _ => None,
+        }
+    }
 }
 
 /// How much must start together. A level counts either pods or children, never both.

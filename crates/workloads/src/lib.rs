@@ -37,13 +37,14 @@ mod jq;
 pub mod kinds;
 mod native;
 mod object;
+mod object_ref;
 pub mod owners;
 mod preemptibility;
 mod priority;
 mod queue;
 mod related;
+mod row;
 mod settings;
-pub mod table;
 #[cfg(test)]
 mod testing;
 mod top_owner_annotation;
@@ -56,11 +57,11 @@ use serde_json::Value;
 pub use crate::base::default_group_name;
 pub use crate::declared::DeclaredKinds;
 pub use crate::error::{Fault, GroupError};
-pub use crate::group::{GroupSpec, IgnoredValue, Minimum, OwnerRef, SubGroupSpec, TopologyConstraint};
-pub use crate::object::{Object, ObjectRef, Part};
+pub use crate::group::{GroupSpec, IgnoredValue, Minimum, OwnerRef, Preemptibility, SubGroupSpec, TopologyConstraint};
+pub use crate::object::{FieldRef, Object};
+pub use crate::object_ref::ObjectRef;
 pub use crate::owners::Owners;
-pub use crate::preemptibility::Preemptibility;
-pub use crate::related::{ClusterReader, ObjectStore, RelatedPod, StoredGroup};
+pub use crate::related::{ClusterReader, ObjectStore, RelatedPod, StoredGroup, is_karta_of};
 pub use crate::settings::{KindDefault, KindDefaults, Settings};
 pub use crate::workload::Workload;
 
@@ -82,13 +83,13 @@ impl Grouping {
     }
 }
 
-/// Why a pod is none of our business.
+/// Why a pod is skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkipReason {
     OtherScheduler,
     /// This object, the pod or one of its owners, carries the opt-out annotation.
     OptedOut(ObjectRef),
-    /// A bare pod that already names its group: its user made the group, or we did earlier.
+    /// A bare pod that already names its group, made by its user, or earlier by the podgrouper.
     AlreadyLinked,
 }
 
@@ -110,12 +111,12 @@ pub fn group(
     let top = chain.last().copied().unwrap_or(pod);
     let workload = Workload::new(top, chain, pod, related, settings);
     let native = native::group(&workload)?;
-    let mut spec = native.map_or_else(|| table::apply(&workload), Ok)?;
+    let mut spec = native.map_or_else(|| kinds::apply(&workload), Ok)?;
     inherit_node_pool(&mut spec, pod, settings);
     Ok(Grouping::Grouped(Box::new(spec)))
 }
 
-/// What can be told from the pod alone, before anybody looks for its owners.
+/// Decided from the pod alone, before its owners are fetched.
 pub fn skip_reason(pod: &Value, settings: &Settings) -> Option<SkipReason> {
     let object = Object::new(pod);
     if pod["spec"]["schedulerName"].as_str() != Some(&settings.scheduler_name) {

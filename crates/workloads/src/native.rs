@@ -6,11 +6,12 @@
 //! ```
 //!
 //! An API server that does not know these kinds drops the fields, so a pod that has one belongs to such an object. Queue
-//! and priority come from the top owner, as ever; the object says who starts together.
+//! and priority come from the top owner, as ever; the object has the minimum.
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, OwnerRef};
-use crate::object::{Object, ObjectRef, Part};
+use crate::object::{FieldRef, Object};
+use crate::object_ref::ObjectRef;
 use crate::workload::Workload;
 
 const WORKLOAD: (&str, &str) = ("scheduling.k8s.io/v1alpha1", "Workload");
@@ -19,7 +20,7 @@ const POD_GROUP: (&str, &str) = ("scheduling.k8s.io/v1alpha2", "PodGroup");
 /// The group of a pod that names one of these objects; `None` if it names none.
 pub(crate) fn group(workload: &Workload<'_>) -> Result<Option<GroupSpec>, GroupError> {
     let pod = workload.pod.root();
-    if let Some(reference) = pod.part("spec.workloadRef")? {
+    if let Some(reference) = pod.field("spec.workloadRef")? {
         return in_workload(workload, &reference).map(Some);
     }
     let Some(name) = pod.text("spec.schedulingGroup.podGroupName")? else { return Ok(None) };
@@ -29,7 +30,7 @@ pub(crate) fn group(workload: &Workload<'_>) -> Result<Option<GroupSpec>, GroupE
 }
 
 /// Each group of a Workload, and each replica of one, is a gang of its own.
-fn in_workload(workload: &Workload<'_>, reference: &Part<'_>) -> Result<GroupSpec, GroupError> {
+fn in_workload(workload: &Workload<'_>, reference: &FieldRef<'_>) -> Result<GroupSpec, GroupError> {
     let name = reference.text_required("name")?;
     let group = reference.text_required("podGroup")?;
     let replica = reference.text("podGroupReplicaKey")?.map(|key| format!("-{key}")).unwrap_or_default();
@@ -55,9 +56,9 @@ fn read<'a>(
 }
 
 /// Pods that start together; one by one without a gang.
-fn minimum(part: &Part<'_>, policy: &str) -> Result<i32, GroupError> {
-    let Some(gang) = part.part(&format!("{policy}.gang"))? else { return Ok(1) };
-    let count = gang.part_required("minCount")?;
+fn minimum(part: &FieldRef<'_>, policy: &str) -> Result<i32, GroupError> {
+    let Some(gang) = part.field(&format!("{policy}.gang"))? else { return Ok(1) };
+    let count = gang.field_required("minCount")?;
     match count.as_int()? {
         least if least > 0 => Ok(least),
         _ => Err(count.malformed("a number of pods from 1 up")),
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_object_that_a_pod_names_says_who_starts_together() {
+    fn the_object_that_a_pod_names_has_the_minimum() {
         let answer =
             |name: &str, minimum: &str, owner: &str| Ok((name.to_owned(), minimum.to_owned(), owner.to_owned()));
         let reference = |group: &str| json!({"workloadRef": {"name": "train", "podGroup": group}});
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        for (spec, complaint) in [
+        for (spec, error) in [
             (
                 json!({"workloadRef": {"name": "train", "podGroup": "none"}}),
                 "Pod lab/p: spec.workloadRef.podGroup must be a group of Workload train, but is \"none\"",
@@ -126,7 +127,7 @@ mod tests {
                 "Pod lab/p: spec.schedulingGroup.podGroupName refers to PodGroup lab/other, which does not exist",
             ),
         ] {
-            assert_eq!(grouped(&spec), Err(complaint.to_owned()));
+            assert_eq!(grouped(&spec), Err(error.to_owned()));
         }
     }
 }

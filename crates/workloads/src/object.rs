@@ -1,44 +1,12 @@
 //! Reading Kubernetes objects held as JSON.
 //!
 //! Metadata is read leniently: what is not a string is not there. Everything a rule counts on is read
-//! through [`Part`], whose errors name the object and the path of the field.
-
-use std::fmt;
+//! through [`FieldRef`], whose errors name the object and the path of the field.
 
 use serde_json::Value;
 
 use crate::error::{Fault, GroupError, quoted, shown};
-
-/// Where an object lives. Cluster-scoped objects have an empty namespace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ObjectRef {
-    pub api_version: String,
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
-}
-
-impl ObjectRef {
-    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        Self {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for ObjectRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.kind.is_empty() { "object" } else { &self.kind };
-        write!(f, "{kind} ")?;
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(&self.name)
-    }
-}
+use crate::object_ref::ObjectRef;
 
 /// A borrowed object together with the kind it was read as.
 #[derive(Debug, Clone, Copy)]
@@ -97,8 +65,8 @@ impl<'a> Object<'a> {
     }
 
     /// The object as the root of typed reading.
-    pub fn root(&self) -> Part<'a> {
-        Part { object: *self, path: String::new(), value: self.value }
+    pub fn root(&self) -> FieldRef<'a> {
+        FieldRef { object: *self, path: String::new(), value: self.value }
     }
 
     pub fn reference(&self) -> ObjectRef {
@@ -144,15 +112,15 @@ impl<'a> Object<'a> {
 
 /// A value inside an object, with its path.
 #[derive(Debug, Clone)]
-pub struct Part<'a> {
+pub struct FieldRef<'a> {
     object: Object<'a>,
     path: String,
     pub value: &'a Value,
 }
 
-impl<'a> Part<'a> {
+impl<'a> FieldRef<'a> {
     /// Follows a dotted path. Absent and null fields are `None`; a scalar in the way is an error.
-    pub fn part(&self, path: &str) -> Result<Option<Part<'a>>, GroupError> {
+    pub fn field(&self, path: &str) -> Result<Option<FieldRef<'a>>, GroupError> {
         let mut here = self.clone();
         for key in path.split('.') {
             let map = here.value.as_object().ok_or_else(|| here.malformed("an object"))?;
@@ -164,43 +132,43 @@ impl<'a> Part<'a> {
         Ok(Some(here))
     }
 
-    pub fn part_required(&self, path: &str) -> Result<Part<'a>, GroupError> {
-        self.part(path)?.ok_or_else(|| self.missing(path))
+    pub fn field_required(&self, path: &str) -> Result<FieldRef<'a>, GroupError> {
+        self.field(path)?.ok_or_else(|| self.missing(path))
     }
 
     pub fn int(&self, path: &str) -> Result<Option<i32>, GroupError> {
-        self.part(path)?.map(|part| part.as_int()).transpose()
+        self.field(path)?.map(|part| part.as_int()).transpose()
     }
 
     pub fn int_required(&self, path: &str) -> Result<i32, GroupError> {
-        self.part_required(path)?.as_int()
+        self.field_required(path)?.as_int()
     }
 
     pub fn text(&self, path: &str) -> Result<Option<&'a str>, GroupError> {
-        self.part(path)?.map(|part| part.as_text()).transpose()
+        self.field(path)?.map(|part| part.as_text()).transpose()
     }
 
     pub fn text_required(&self, path: &str) -> Result<&'a str, GroupError> {
-        self.part_required(path)?.as_text()
+        self.field_required(path)?.as_text()
     }
 
     /// A boolean; absent is false.
     pub fn flag(&self, path: &str) -> Result<bool, GroupError> {
-        let Some(part) = self.part(path)? else { return Ok(false) };
+        let Some(part) = self.field(path)? else { return Ok(false) };
         part.value.as_bool().ok_or_else(|| part.malformed("true or false"))
     }
 
     /// A list; absent is empty.
-    pub fn list(&self, path: &str) -> Result<Vec<Part<'a>>, GroupError> {
-        self.part(path)?.map_or_else(|| Ok(Vec::new()), |part| part.as_list())
+    pub fn list(&self, path: &str) -> Result<Vec<FieldRef<'a>>, GroupError> {
+        self.field(path)?.map_or_else(|| Ok(Vec::new()), |part| part.as_list())
     }
 
-    pub fn list_required(&self, path: &str) -> Result<Vec<Part<'a>>, GroupError> {
-        self.part_required(path)?.as_list()
+    pub fn list_required(&self, path: &str) -> Result<Vec<FieldRef<'a>>, GroupError> {
+        self.field_required(path)?.as_list()
     }
 
     /// The fields of an object, in order of their names.
-    pub fn fields(&self) -> Result<Vec<(&'a str, Part<'a>)>, GroupError> {
+    pub fn fields(&self) -> Result<Vec<(&'a str, FieldRef<'a>)>, GroupError> {
         let map = self.value.as_object().ok_or_else(|| self.malformed("an object"))?;
         let mut fields: Vec<_> = map.iter().map(|(key, value)| (key.as_str(), self.child(key, value))).collect();
         fields.sort_by_key(|(key, _)| *key);
@@ -237,13 +205,13 @@ impl<'a> Part<'a> {
         self.object.malformed(self.join(&format!("annotation {key}")), expected, found)
     }
 
-    fn as_list(&self) -> Result<Vec<Part<'a>>, GroupError> {
+    fn as_list(&self) -> Result<Vec<FieldRef<'a>>, GroupError> {
         let list = self.value.as_array().ok_or_else(|| self.malformed("a list"))?;
         Ok(list.iter().enumerate().map(|(i, value)| self.child(&i.to_string(), value)).collect())
     }
 
-    fn child(&self, key: &str, value: &'a Value) -> Part<'a> {
-        Part { object: self.object, path: self.join(key), value }
+    fn child(&self, key: &str, value: &'a Value) -> FieldRef<'a> {
+        FieldRef { object: self.object, path: self.join(key), value }
     }
 
     fn join(&self, path: &str) -> String {

@@ -1,12 +1,13 @@
 //! From a pod up its owner references to the object that stands for the whole workload.
 //!
-//! Reading is the caller's business; what it may not read shapes the result, as it must: a pod of a
-//! kind nobody may look at is grouped as if the last readable object were the top.
+//! The caller reads. What it may not read shapes the result, as in NVIDIA KAI: a pod below an object of a kind that the
+//! podgrouper may not read is grouped as if the last readable object were the top.
 
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::object::{Object, ObjectRef};
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 
 /// Owners of a pod, nearest first; the last one, the top owner, in full. Empty for a bare pod.
 #[derive(Debug, Clone, Default)]
@@ -41,10 +42,10 @@ pub struct OwnerQuery {
 #[derive(Debug, Clone, Copy)]
 pub enum Lookup<'a> {
     Found(&'a Value),
-    /// The API server does not let us read this kind: the walk ends below it.
+    /// The API server does not allow to read this kind: the walk ends below it.
     Forbidden,
     Missing,
-    /// Nobody asked the API server yet.
+    /// The API server has not been asked yet.
     NotFetched,
 }
 

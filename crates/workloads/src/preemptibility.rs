@@ -2,35 +2,9 @@
 
 use kai_api::keys::label;
 
-use crate::group::IgnoredValue;
+use crate::group::{IgnoredValue, Preemptibility};
 use crate::object::Object;
 use crate::settings::Settings;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preemptibility {
-    Preemptible,
-    NonPreemptible,
-}
-
-impl Preemptibility {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Preemptible => "preemptible",
-            Self::NonPreemptible => "non-preemptible",
-        }
-    }
-
-    /// `Some(None)` is the empty value: decide by priority. `None` is not a value at all.
-    #[allow(clippy::option_option)]
-    pub(crate) fn parse(text: &str) -> Option<Option<Self>> {
-        match text {
-            "" => Some(None),
-            "preemptible" => Some(Some(Self::Preemptible)),
-            "non-preemptible" => Some(Some(Self::NonPreemptible)),
-            _ => None,
-        }
-    }
-}
 
 /// Labels of the owners, then of the pod, then the defaults of the owners' kinds.
 pub(crate) fn of(

@@ -13,7 +13,7 @@ pub(crate) const BUILD: &str = classes::BUILD.0;
 /// Asks the owners, nearest first, each together with the pod; then the defaults of their kinds; then
 /// the rule's own default, which need not exist.
 ///
-/// Since the nearest owner is tried together with the pod, the pod's own wish beats a label further up.
+/// Since the nearest owner is tried together with the pod, the class that the pod requests beats a label further up.
 pub(crate) fn of(
     workload: &Workload<'_>,
     lineage: &[Object<'_>],
@@ -21,7 +21,7 @@ pub(crate) fn of(
     ignored_values: &mut Vec<IgnoredValue>,
 ) -> String {
     for owner in lineage {
-        let Some((object, class)) = wish(*owner, workload.pod) else { continue };
+        let Some((object, class)) = requested_class(*owner, workload.pod) else { continue };
         if workload.related.has_priority_class(class) {
             return class.to_owned();
         }
@@ -35,8 +35,8 @@ pub(crate) fn of(
     known.map_or(fallback, String::as_str).to_owned()
 }
 
-/// What the owner asks for, or else the pod: an owner's label hides the pod's, even empty or unknown.
-fn wish<'a>(owner: Object<'a>, pod: Object<'a>) -> Option<(Object<'a>, &'a str)> {
+/// The class that the owner requests, or else the pod: an owner's label hides the pod's, even empty or unknown.
+fn requested_class<'a>(owner: Object<'a>, pod: Object<'a>) -> Option<(Object<'a>, &'a str)> {
     let label = |object: Object<'a>| Some((object, object.label(label::PRIORITY_CLASS_NAME)?));
     let spec = || Some((pod, pod.value["spec"]["priorityClassName"].as_str()?));
     label(owner).or_else(|| label(pod)).or_else(spec)

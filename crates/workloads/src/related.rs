@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use kai_api::keys::{annotation, label};
 use serde_json::Value;
 
-use crate::object::{Object, ObjectRef};
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 
 pub trait ClusterReader {
     /// One object of a kind the row declares, in full.
@@ -24,10 +25,17 @@ pub trait ClusterReader {
     /// Pod groups whose name starts so.
     fn pod_groups(&self, namespace: &str, name_prefix: &str) -> Vec<StoredGroup>;
 
-    /// Kartas that carry the labels of this kind.
-    fn kartas(&self, _api_version: &str, _kind: &str) -> Vec<&Value> {
-        Vec::new()
-    }
+    /// Kartas of this kind, see [`is_karta_of`].
+    fn kartas(&self, api_version: &str, kind: &str) -> Vec<&Value>;
+}
+
+/// Whether a Karta carries the labels of this kind.
+pub fn is_karta_of(karta: &Value, api_version: &str, kind: &str) -> bool {
+    let karta = Object::new(karta);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    karta.label(label::KARTA_GROUP).unwrap_or_default() == group
+        && karta.label(label::KARTA_VERSION) == Some(version)
+        && karta.label(label::KARTA_KIND) == Some(kind)
 }
 
 /// What a rule wants to know of another pod.
@@ -122,13 +130,8 @@ impl ClusterReader for ObjectStore {
     }
 
     fn kartas(&self, api_version: &str, kind: &str) -> Vec<&Value> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.of_kind(KARTA_API, "Karta")
-            .filter(|karta| karta.label(label::KARTA_GROUP).unwrap_or_default() == group)
-            .filter(|karta| karta.label(label::KARTA_VERSION) == Some(version))
-            .filter(|karta| karta.label(label::KARTA_KIND) == Some(kind))
-            .map(|karta| karta.value)
-            .collect()
+        let all = self.of_kind(KARTA_API, "Karta").map(|karta| karta.value);
+        all.filter(|karta| is_karta_of(karta, api_version, kind)).collect()
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::declared::DeclaredKinds;
 use crate::error::{Fault, GroupError};
 use crate::object::Object;
+use crate::object_ref::ObjectRef;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -21,6 +22,8 @@ pub struct Settings {
     pub knative_gang_schedule: bool,
     /// Ask Kartas about kinds the table does not know.
     pub karta_fallback: bool,
+    /// The config map from which `kind_defaults` are read.
+    pub kind_defaults_config_map: Option<ObjectRef>,
     pub kind_defaults: KindDefaults,
     /// Kinds that users have declared.
     pub declared: DeclaredKinds,
@@ -35,6 +38,7 @@ impl Default for Settings {
             search_legacy_pod_groups: true,
             knative_gang_schedule: true,
             karta_fallback: true,
+            kind_defaults_config_map: None,
             kind_defaults: KindDefaults::default(),
             declared: DeclaredKinds::default(),
         }

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
+use crate::kinds;
 use crate::object::Object;
 use crate::related::{ClusterReader, ObjectStore};
 use crate::settings::Settings;
-use crate::table;
 use crate::workload::Workload;
 
 /// Groups through the table, in an empty cluster.
@@ -31,10 +31,10 @@ pub(crate) fn try_group_with(
     let chain: Vec<_> = owners.iter().map(Object::new).collect();
     let pod = Object::new(pod);
     let top = chain.last().copied().unwrap_or(pod);
-    table::apply(&Workload::new(top, chain, pod, related, settings))
+    kinds::apply(&Workload::new(top, chain, pod, related, settings))
 }
 
-/// Minimums and membership at a glance: `*` is the whole group, `3` counts pods, `2!` counts children.
+/// Minimums and membership in short: `*` is the whole group, `3` counts pods, `2!` counts children.
 pub(crate) fn outline(spec: &GroupSpec) -> String {
     let minimum = |minimum: Minimum| match minimum {
         Minimum::Members(pods) => pods.to_string(),

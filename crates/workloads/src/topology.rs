@@ -3,7 +3,7 @@
 use kai_api::keys::annotation;
 
 use crate::group::TopologyConstraint;
-use crate::object::{Object, Part};
+use crate::object::{FieldRef, Object};
 
 impl TopologyConstraint {
     /// Empty strings count as absent; nothing at all is no constraint.
@@ -34,7 +34,7 @@ pub(crate) fn of_object(object: Object<'_>) -> Option<TopologyConstraint> {
 }
 
 /// Of a pod or job template, possibly incomplete.
-pub(crate) fn of_template(template: &Part<'_>) -> Option<TopologyConstraint> {
+pub(crate) fn of_template(template: &FieldRef<'_>) -> Option<TopologyConstraint> {
     TopologyConstraint::new(
         template.annotation(annotation::TOPOLOGY),
         template.annotation(annotation::TOPOLOGY_REQUIRED),
@@ -45,7 +45,7 @@ pub(crate) fn of_template(template: &Part<'_>) -> Option<TopologyConstraint> {
 /// Of one segment of workers: the pod's annotations, then its template's; the name also from the owner.
 pub(crate) fn of_segment(
     pod: Object<'_>,
-    template: Option<&Part<'_>>,
+    template: Option<&FieldRef<'_>>,
     owner: Object<'_>,
 ) -> Option<TopologyConstraint> {
     let filled = |text: &&str| !text.is_empty();

@@ -2,7 +2,7 @@
 //!
 //! Objects are made of the fields the rules look for, with values that may be anything.
 
-use kai_workloads::table::{Row, TABLE};
+use kai_workloads::kinds::{Row, TABLE};
 use kai_workloads::{
     ClusterReader, GroupSpec, Grouping, Minimum, Object, ObjectRef, Owners, RelatedPod, Settings, StoredGroup,
     Workload, group,

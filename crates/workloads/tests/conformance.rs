@@ -27,7 +27,7 @@ fn recorded_cases() {
     assert!(!cases.is_empty());
     let failures: Vec<String> = cases
         .iter()
-        .filter_map(|case| Some(format!("{}: {}", case["id"], podgrouper::check_case(case).err()?)))
+        .filter_map(|case| Some(format!("{}: {}", case["id"], podgrouper::check_case(case, &mut String::new()).err()?)))
         .collect();
     assert!(failures.is_empty(), "{} of {} differ\n{}", failures.len(), cases.len(), failures.join("\n"));
 }

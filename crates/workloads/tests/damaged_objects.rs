@@ -8,124 +8,116 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-/// Owner, pod and the object the rule asks for, of each kind with a shape of its own.
-fn samples() -> Vec<[Value; 3]> {
-    let constraint = json!({"kai.scheduler/topology": "dc", "kai.scheduler/topology-required-placement": "rack",
-        "kai.scheduler/segment-topology-required-placement": "rack", "kai.scheduler/segment-size": "2"});
-    let template = json!({"metadata": {"annotations": constraint}, "spec": {"parallelism": 4}});
-    let owner = |api_version: &str, kind: &str, spec: Value| {
-        json!({"apiVersion": api_version, "kind": kind, "spec": spec, "status": {"rayClusterName": "related"},
-            "metadata": {"name": "top", "namespace": "lab", "uid": "u", "annotations": constraint}})
-    };
-    let pod = |labels: Value| {
-        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"schedulerName": "kai-scheduler"},
-            "metadata": {"name": "p", "namespace": "lab", "uid": "v", "labels": labels, "annotations": {},
-                "ownerReferences": [{"kind": "X", "name": "top", "uid": "u"}]}})
-    };
-    let related = |api_version: &str, kind: &str, spec: Value| {
-        json!({"apiVersion": api_version, "kind": kind, "spec": spec,
-            "metadata": {"name": "related", "namespace": "lab", "uid": "w", "annotations": constraint}})
-    };
-    let workers = json!({"headGroupSpec": {"template": template}, "workerGroupSpecs": [
-        {"groupName": "gpu", "replicas": 3, "minReplicas": 1, "numOfHosts": 2, "template": template},
+/// Owner, pod and the object the rule asks for.
+type Sample = [Value; 3];
+
+/// Of each kind with a shape of its own.
+fn samples() -> Vec<Sample> {
+    [kubeflow_jobs(), sets(), clusters_and_services(), graphs()].concat()
+}
+
+fn constraint() -> Value {
+    json!({"kai.scheduler/topology": "dc", "kai.scheduler/topology-required-placement": "rack",
+        "kai.scheduler/segment-topology-required-placement": "rack", "kai.scheduler/segment-size": "2"})
+}
+
+fn template() -> Value {
+    json!({"metadata": {"annotations": constraint()}, "spec": {"parallelism": 4}})
+}
+
+fn owner(api_version: &str, kind: &str, spec: &Value) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "spec": spec, "status": {"rayClusterName": "related"},
+        "metadata": {"name": "top", "namespace": "lab", "uid": "u", "annotations": constraint()}})
+}
+
+fn pod(labels: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "spec": {"schedulerName": "kai-scheduler"},
+        "metadata": {"name": "p", "namespace": "lab", "uid": "v", "labels": labels, "annotations": {},
+            "ownerReferences": [{"kind": "X", "name": "top", "uid": "u"}]}})
+}
+
+fn related(api_version: &str, kind: &str, spec: &Value) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "spec": spec,
+        "metadata": {"name": "related", "namespace": "lab", "uid": "w", "annotations": constraint()}})
+}
+
+fn kubeflow_jobs() -> Vec<Sample> {
+    let pytorch = json!({"elasticPolicy": {"minReplicas": 3},
+        "pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 6, "template": template()}}});
+    let worker = json!({"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "3"});
+    let mpi = json!({"launcherCreationPolicy": "WaitForWorkersReady",
+        "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 6}}});
+    vec![
+        [owner("kubeflow.org/v1", "PyTorchJob", &pytorch), pod(&worker), Value::Null],
+        [owner("kubeflow.org/v1", "MPIJob", &mpi), pod(&json!({})), Value::Null],
+    ]
+}
+
+fn sets() -> Vec<Sample> {
+    let jobs = json!({"startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+        "replicatedJobs": [{"name": "a", "replicas": 2, "template": template()}, {"name": "b", "dependsOn": []}]});
+    let of_job = json!({"jobset.sigs.k8s.io/replicatedjob-name": "a", "jobset.sigs.k8s.io/job-index": "1"});
+    let leader = json!({"startupPolicy": "LeaderReady",
+        "leaderWorkerTemplate": {"size": 5, "workerTemplate": template(),
+            "subGroupPolicy": {"subGroupSize": 2, "subGroupPolicyType": "LeaderWorker"}}});
+    let worker =
+        json!({"leaderworkerset.sigs.k8s.io/worker-index": "3", "leaderworkerset.sigs.k8s.io/group-index": "1"});
+    vec![
+        [owner("jobset.x-k8s.io/v1alpha2", "JobSet", &jobs), pod(&of_job), Value::Null],
+        [owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", &leader), pod(&worker), Value::Null],
+    ]
+}
+
+fn clusters_and_services() -> Vec<Sample> {
+    let workers = json!({"headGroupSpec": {"template": template()}, "workerGroupSpecs": [
+        {"groupName": "gpu", "replicas": 3, "minReplicas": 1, "numOfHosts": 2, "template": template()},
         {"replicas": 2}, {"groupName": "spare", "replicas": 0}]});
+    let gang = json!({
+        "topologyConstraint": {"packConstraint": {"required": "zone"}},
+        "topologyConstraintGroupConfigs": [{"name": "all", "podGroupNames": ["a"]}],
+        "podgroups": [{"name": "a", "minReplicas": 2, "podReferences": [{"namespace": "lab", "name": "p"}]}]});
+    let none = json!({});
+    vec![
+        [owner("ray.io/v1", "RayCluster", &workers), pod(&json!({"ray.io/group": "gpu"})), Value::Null],
+        [owner("ray.io/v1", "RayJob", &none), pod(&none), related("ray.io/v1", "RayCluster", &workers)],
+        [
+            owner("grove.io/v1alpha1", "PodCliqueSet", &none),
+            pod(&json!({"grove.io/podgang": "related"})),
+            related("scheduler.grove.io/v1alpha1", "PodGang", &gang),
+        ],
+        [
+            owner("serving.knative.dev/v1", "Service", &none),
+            pod(&json!({"serving.knative.dev/revision": "related"})),
+            related("serving.knative.dev/v1", "Revision", &none),
+        ],
+    ]
+}
+
+/// Of a kind that a Karta describes.
+fn graphs() -> Vec<Sample> {
     let component = |name: &str, instances: &str| {
         json!({"name": name, "ownerRef": "root", "specDefinition": {"podTemplateSpecPath": ".spec.a.template"},
             "instanceIdPath": instances, "scaleDefinition": {"replicasPath": ".spec.list[].replicas"},
             "podSelector": {"componentTypeSelector": {"keyPath": ".metadata.labels.role", "value": name},
                 "componentInstanceSelector": {"idPath": ".metadata.labels.id"}}})
     };
-    let karta = |gang: Value| {
-        let mut karta = related(
-            "run.ai/v1alpha1",
-            "Karta",
-            json!({
+    let sample = |gang: Value| {
+        let instances = json!({"list": [{"name": "i", "replicas": 2}, {"name": "j", "replicas": 3}]});
+        let description = json!({
             "structureDefinition": {
                 "rootComponent": {"name": "root", "kind": {"group": "x.io", "version": "v1", "kind": "Graph"}},
                 "childComponents": [component("a", ""), component("b", ".spec.list[].name")]},
-            "optimizationInstructions": {"gangScheduling": gang}}),
-        );
+            "optimizationInstructions": {"gangScheduling": gang}});
+        let mut karta = related("run.ai/v1alpha1", "Karta", &description);
         karta["metadata"]["labels"] = json!({"run.ai/karta-group": "x.io", "run.ai/karta-version": "v1",
             "run.ai/karta-kind": "Graph"});
-        karta
+        [owner("x.io/v1", "Graph", &instances), pod(&json!({"role": "b", "id": "j"})), karta]
     };
-    let graph =
-        owner("x.io/v1", "Graph", json!({"list": [{"name": "i", "replicas": 2}, {"name": "j", "replicas": 3}]}));
     vec![
-        [
-            owner(
-                "kubeflow.org/v1",
-                "PyTorchJob",
-                json!({"elasticPolicy": {"minReplicas": 3},
-                "pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 6, "template": template}}}),
-            ),
-            pod(json!({"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "3"})),
-            Value::Null,
-        ],
-        [
-            owner(
-                "kubeflow.org/v1",
-                "MPIJob",
-                json!({"launcherCreationPolicy": "WaitForWorkersReady",
-                "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 6}}}),
-            ),
-            pod(json!({})),
-            Value::Null,
-        ],
-        [
-            owner(
-                "jobset.x-k8s.io/v1alpha2",
-                "JobSet",
-                json!({"startupPolicy": {"startupPolicyOrder": "AnyOrder"},
-                "replicatedJobs": [{"name": "a", "replicas": 2, "template": template}, {"name": "b", "dependsOn": []}]}),
-            ),
-            pod(json!({"jobset.sigs.k8s.io/replicatedjob-name": "a", "jobset.sigs.k8s.io/job-index": "1"})),
-            Value::Null,
-        ],
-        [
-            owner(
-                "leaderworkerset.x-k8s.io/v1",
-                "LeaderWorkerSet",
-                json!({"startupPolicy": "LeaderReady",
-                "leaderWorkerTemplate": {"size": 5, "workerTemplate": template,
-                    "subGroupPolicy": {"subGroupSize": 2, "subGroupPolicyType": "LeaderWorker"}}}),
-            ),
-            pod(
-                json!({"leaderworkerset.sigs.k8s.io/worker-index": "3", "leaderworkerset.sigs.k8s.io/group-index": "1"}),
-            ),
-            Value::Null,
-        ],
-        [owner("ray.io/v1", "RayCluster", workers.clone()), pod(json!({"ray.io/group": "gpu"})), Value::Null],
-        [owner("ray.io/v1", "RayJob", json!({})), pod(json!({})), related("ray.io/v1", "RayCluster", workers)],
-        [
-            owner("grove.io/v1alpha1", "PodCliqueSet", json!({})),
-            pod(json!({"grove.io/podgang": "related"})),
-            related(
-                "scheduler.grove.io/v1alpha1",
-                "PodGang",
-                json!({
-                "topologyConstraint": {"packConstraint": {"required": "zone"}},
-                "topologyConstraintGroupConfigs": [{"name": "all", "podGroupNames": ["a"]}],
-                "podgroups": [{"name": "a", "minReplicas": 2, "podReferences": [{"namespace": "lab", "name": "p"}]}]}),
-            ),
-        ],
-        [
-            owner("serving.knative.dev/v1", "Service", json!({})),
-            pod(json!({"serving.knative.dev/revision": "related"})),
-            related("serving.knative.dev/v1", "Revision", json!({})),
-        ],
-        [
-            graph.clone(),
-            pod(json!({"role": "b", "id": "j"})),
-            karta(json!({"podGroup": {"name": "all", "subGroups": [{"componentName": "a"}, {"componentName": "b",
-                "topology": {"topologyName": "dc", "requiredTopologyLevel": "rack"}}]}})),
-        ],
-        [
-            graph,
-            pod(json!({"role": "b", "id": "j"})),
-            karta(json!({"podGroups": [{"name": "one", "members": [{"componentName": "b",
-                "groupByKeyPaths": [".metadata.labels.id"], "filters": [".metadata.labels.role == \"b\""]}]}]})),
-        ],
+        sample(json!({"podGroup": {"name": "all", "subGroups": [{"componentName": "a"}, {"componentName": "b",
+            "topology": {"topologyName": "dc", "requiredTopologyLevel": "rack"}}]}})),
+        sample(json!({"podGroups": [{"name": "one", "members": [{"componentName": "b",
+            "groupByKeyPaths": [".metadata.labels.id"], "filters": [".metadata.labels.role == \"b\""]}]}]})),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! What users of a real API server wait for: pods until they are bound, gangs until they are told why they are not, and
+//! What users of a real API server wait for: pods until they are bound, gangs until their conditions name the reason, and
 //! jobs until room is made for them. Beside it, what that API server can do at best.
 #![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
 
@@ -60,7 +60,7 @@ pub(crate) struct Round {
 pub(crate) struct Full {
     /// From the first that is created until all run and their requests are known to be carried out.
     pub(crate) rest: Duration,
-    /// Until every pod of a gang for which there is no room is told so.
+    /// Until every pod of a gang for which there is no room is marked unschedulable.
     pub(crate) unschedulable: Duration,
     /// Until a pod is bound for which another queue must give up a GPU.
     pub(crate) reclaim: Duration,
@@ -116,7 +116,7 @@ impl Bench<'_> {
         let calls = (0..self.pods).map(|number| bind(&api, &params, "baseline", number));
         stream::iter(calls).buffer_unordered(WORKERS).try_collect::<()>().await?;
         let bound = self.a_second(started.elapsed());
-        progress.say(format!("{bound:.0} baseline binds a second"));
+        progress.report(format!("{bound:.0} baseline binds a second"));
         Ok(bound)
     }
 
@@ -125,9 +125,9 @@ impl Bench<'_> {
         cluster.kubectl().apply(&queues(self.pods))?;
         create(&api, self.pods, "late", "kai-scheduler", "first").await?;
         let started = Instant::now();
-        let _parts = Components::start(self.kai, &cluster.state().kubeconfig, self.separate_processes)?;
+        let _components = Components::start(self.kai, &cluster.state().kubeconfig, self.separate_processes)?;
         let bound = self.a_second(await_bound(&api, self.pods).await? - started);
-        progress.say(format!("{bound:.0} pods a second that waited for kai to start were bound"));
+        progress.report(format!("{bound:.0} pods a second that waited for kai to start were bound"));
         Ok(bound)
     }
 
@@ -150,7 +150,7 @@ impl Bench<'_> {
         stream::iter(calls).buffer_unordered(2 * WORKERS).try_collect::<()>().await?;
         let baseline = self.a_second(started.elapsed());
         let cost = Cost::read(&cluster.kubectl(), &processes)?.since(&before);
-        progress.say(format!("{baseline:.0} pods a second created and bound, baseline"));
+        progress.report(format!("{baseline:.0} pods a second created and bound, baseline"));
         Ok((baseline, cost))
     }
 
@@ -169,10 +169,10 @@ impl Bench<'_> {
         let before = Cost::read(&cluster.kubectl(), &processes)?;
         let started = Instant::now();
         create(&api, self.pods, "with-kai", "kai-scheduler", "first").await?;
-        progress.say(format!("{} pods created in {:.1?}", self.pods, started.elapsed()));
+        progress.report(format!("{} pods created in {:.1?}", self.pods, started.elapsed()));
         let with_kai = self.a_second(await_bound(&api, self.pods).await? - started);
         let cost = Cost::read(&cluster.kubectl(), &processes)?.since(&before);
-        progress.say(format!("{with_kai:.0} pods a second created and bound by kai"));
+        progress.report(format!("{with_kai:.0} pods a second created and bound by kai"));
         let full = if to_the_end { Some(full(&api, progress, started, &components).await?) } else { None };
         Ok((with_kai, cost, full))
     }
@@ -194,20 +194,20 @@ pub(crate) fn on_a_new_cluster<T>(
 async fn full(api: &Api<Pod>, progress: &Progress, created: Instant, components: &Components) -> Result<Full, Failed> {
     await_rest(api).await?;
     let rest = created.elapsed();
-    progress.say(format!("all run, and everything is said about them, after {rest:.1?}"));
+    progress.report(format!("all run and all status is written after {rest:.1?}"));
 
     let started = Instant::now();
     gang(api, 10).await?;
-    let told = |pods: &[Pod]| pods.len() == 10 && pods.iter().all(is_explained);
-    await_pods(api, "bench=gang", "the gang is told why it waits", told).await?;
+    let explained = |pods: &[Pod]| pods.len() == 10 && pods.iter().all(is_explained);
+    await_pods(api, "bench=gang", "the gang is marked unschedulable", explained).await?;
     let unschedulable = started.elapsed();
-    progress.say(format!("a gang of 10 was told after {unschedulable:.1?}"));
+    progress.report(format!("a gang of 10 was marked unschedulable after {unschedulable:.1?}"));
 
     let started = Instant::now();
     create(api, 1, "claim", "kai-scheduler", "second").await?;
     await_pods(api, "bench=claim", "room is made for the claim", |pods| pods.iter().any(is_bound)).await?;
     let reclaim = started.elapsed();
-    progress.say(format!("one GPU was reclaimed after {reclaim:.1?}"));
+    progress.report(format!("one GPU was reclaimed after {reclaim:.1?}"));
     Ok(Full { rest, unschedulable, reclaim, memory: components.memory() })
 }
 

@@ -1,7 +1,7 @@
 //! Many `RayCluster`s created at once: until each has the right pod group, and each gang is bound or marked unschedulable.
 //!
-//! `KubeRay` makes the pods of one cluster; those of the others are made after them, and the operator is told that
-//! somebody else manages them, since it would be the slowest of all by far.
+//! `KubeRay` makes the pods of one cluster; those of the others are made after them, and they name
+//! another manager to the operator, which would be the slowest of all by far.
 #![allow(clippy::disallowed_types, reason = "waiting is measured by the clock on the wall")]
 
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ async fn baseline(
     bench.baseline(&template_pods, clusters, room).await?;
     settled.await??;
     let baseline = started.elapsed();
-    progress.say(format!(
+    progress.report(format!(
         "{clusters} RayClusters created and their pods bound or marked unschedulable, baseline, in {baseline:.1?}"
     ));
     Ok((template_pods, baseline, Cost::read(&cluster.kubectl(), &processes)?.since(&before)))
@@ -125,7 +125,7 @@ async fn by_kai(
     let create = async {
         bench.create_clusters(template_pods, clusters).await?;
         let created = started.elapsed();
-        progress.say(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
+        progress.report(format!("{clusters} RayClusters with their pods created in {created:.1?}"));
         Ok::<_, Failed>(created)
     };
     let settle = async {
@@ -140,11 +140,11 @@ async fn by_kai(
         }
     };
     let (created, gangs) = tokio::try_join!(create, settle)?;
-    progress.say(format!("all bound or marked unschedulable after {:.1?}", started.elapsed()));
+    progress.report(format!("all bound or marked unschedulable after {:.1?}", started.elapsed()));
     bench.await_groups(clusters).await?;
     let with_kai = started.elapsed();
     let cost = Cost::read(&cluster.kubectl(), &processes)?.since(&before);
-    progress.say(format!("all pod groups are as they should be after {with_kai:.1?}"));
+    progress.report(format!("all pod groups are as they should be after {with_kai:.1?}"));
     let bound = gangs.values().filter(|gang| gang.bound == PODS).count();
     Ok((created, with_kai, bound, cost))
 }
@@ -154,12 +154,12 @@ async fn by_kai(
 struct Gang {
     pods: usize,
     bound: usize,
-    told: usize,
+    explained: usize,
 }
 
 impl Gang {
     fn is_settled(&self) -> bool {
-        self.pods == PODS && (self.bound == PODS || self.told == PODS)
+        self.pods == PODS && (self.bound == PODS || self.explained == PODS)
     }
 }
 
@@ -171,7 +171,7 @@ enum PodState {
     Explained,
 }
 
-/// As much of a pod as is looked at, since thousands are.
+/// As much of a pod as is polled at, since thousands are.
 #[derive(Clone, Debug, Deserialize)]
 struct PodSummary {
     metadata: ObjectMeta,
@@ -215,7 +215,7 @@ fn gangs<'p>(pods: impl Iterator<Item = &'p (String, PodState)>) -> BTreeMap<Str
         let gang = gangs.entry(cluster.clone()).or_default();
         gang.pods += 1;
         gang.bound += usize::from(*state == PodState::Bound);
-        gang.told += usize::from(*state == PodState::Explained);
+        gang.explained += usize::from(*state == PodState::Explained);
     }
     gangs
 }
@@ -252,12 +252,12 @@ impl Bench {
     async fn baseline(&self, template_pods: &[Pod], clusters: usize, room: usize) -> Result<(), Failed> {
         let calls = (0..clusters).map(|number| async move {
             let name = format!("ray-{number}");
-            let pods = self.create_cluster(template_pods, &name, "nobody").await?;
+            let pods = self.create_cluster(template_pods, &name, "none").await?;
             for (at, pod) in pods.iter().enumerate() {
                 if number < room {
                     self.bind(pod, (number * WORKER_PODS + at.min(WORKER_PODS - 1)) / GPUS as usize).await?;
                 } else {
-                    self.tell(pod).await?;
+                    self.mark_unschedulable(pod).await?;
                 }
             }
             Ok::<(), kube::Error>(())
@@ -272,7 +272,7 @@ impl Bench {
         unless_conflict(retry_connection_errors(bind).await)
     }
 
-    async fn tell(&self, pod: &str) -> Result<(), kube::Error> {
+    async fn mark_unschedulable(&self, pod: &str) -> Result<(), kube::Error> {
         let condition =
             json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
         let (params, patch) =
@@ -317,7 +317,7 @@ impl Bench {
         unless_conflict(retry_connection_errors(|| self.pods.create(&CREATE, pod)).await)
     }
 
-    /// Follows the pods until every gang is bound or told why it waits. From the first pod on, since to ask for all of them
+    /// Follows the pods until every gang is bound or marked unschedulable. From the first pod on, since to ask for all of them
     /// in the end would take longer than what is measured; and beside everything else, since the API server ends watches
     /// that are not read fast enough.
     fn settled(&self, clusters: usize) -> JoinHandle<Result<BTreeMap<String, Gang>, Failed>> {
@@ -326,7 +326,7 @@ impl Bench {
     }
 
     async fn follow(&self, clusters: usize) -> Result<BTreeMap<String, Gang>, Failed> {
-        let (started, mut looked) = (Instant::now(), Instant::now());
+        let (started, mut polled) = (Instant::now(), Instant::now());
         let mut pods: BTreeMap<String, (String, PodState)> = BTreeMap::new();
         let mut version = None;
         while started.elapsed() < TIMEOUT {
@@ -352,10 +352,10 @@ impl Bench {
                     Ok(Ok(None) | Err(_)) => break,
                     Ok(_) | Err(_) => {}
                 }
-                if looked.elapsed() < POLL_INTERVAL {
+                if polled.elapsed() < POLL_INTERVAL {
                     continue;
                 }
-                looked = Instant::now();
+                polled = Instant::now();
                 let gangs = gangs(pods.values());
                 if gangs.len() == clusters && gangs.values().all(Gang::is_settled) {
                     return Ok(gangs);

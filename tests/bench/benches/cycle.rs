@@ -8,7 +8,6 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, SamplingMode, criterion_group, criterion_main};
 use kai_engine::Policy;
 use kai_generate::SCENARIOS;
-use kai_process_stats as meter;
 
 /// CPU time of this process, so that results do not depend on who else uses the machine.
 struct CpuTime;
@@ -20,11 +19,11 @@ impl Measurement for CpuTime {
     type Value = Duration;
 
     fn start(&self) -> Duration {
-        meter::cpu_time()
+        kai_process_stats::cpu_time()
     }
 
     fn end(&self, start: Duration) -> Duration {
-        meter::cpu_since(start)
+        kai_process_stats::cpu_since(start)
     }
 
     fn add(&self, left: &Duration, right: &Duration) -> Duration {

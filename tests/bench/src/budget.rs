@@ -7,12 +7,12 @@ pub const POD_BYTES: u64 = 1024;
 /// Bytes for a node.
 pub const NODE_BYTES: u64 = 2048;
 
-/// From here on KAI is slow enough for people to wait, and we want to be faster still.
+/// From here on NVIDIA KAI is so slow that users notice, and the factor that is asked for is larger.
 const SLOW_MS: f64 = 10_000.0;
 
-/// CPU milliseconds that one cycle may take; `None` where nobody asked.
+/// CPU milliseconds that one cycle may take; `None` where there is no budget.
 ///
-/// A fixed time for the morning rush, else a part of what KAI v0.13 needs (of v0.17 where only that was measured).
+/// A fixed time for many new jobs at once, else a part of what NVIDIA KAI v0.13 needs (of v0.17 where only that was measured).
 pub fn cpu_ms(scenario: &str, nodes: usize, kai: Option<&Reference>) -> Option<f64> {
     match (scenario, nodes) {
         ("mixed", 1000) => return Some(100.0),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_tell_growth() {
+    fn exponents_follow_growth() {
         assert!((exponent((100, 5.0), (200, 20.0)) - 2.0).abs() < 1e-9);
         assert!((1.1..1.2).contains(&growth(500, 1000)));
     }

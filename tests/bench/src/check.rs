@@ -57,7 +57,7 @@ impl<'s> After<'s> {
     }
 
     fn assert_nodes_hold(&self) {
-        let width = self.snapshot.columns.len();
+        let width = self.snapshot.resources.len();
         let mut used = vec![0; self.snapshot.nodes.allocatable.len()];
         let mut shared: BTreeMap<(NodeId, DeviceRef), i64> = BTreeMap::new();
         for task in (0..self.snapshot.tasks.len()).map(TaskId::at) {

@@ -15,8 +15,8 @@ pub struct Count {
     pub bound: usize,
     /// Evicted, whether or not they get another place.
     pub evicted: usize,
-    /// Promised a place; evicted ones that move are among them.
-    pub promised: usize,
+    /// Assigned to resources that are being released; evicted ones that move are among them.
+    pub pipelined: usize,
     /// Waited and still do.
     pub waiting: usize,
 }
@@ -33,7 +33,7 @@ impl Count {
                     placed.insert(*task);
                 }
                 Decision::Pipeline { task, .. } => {
-                    count.promised += 1;
+                    count.pipelined += 1;
                     placed.insert(*task);
                 }
                 Decision::Evict { .. } => count.evicted += 1,
@@ -46,9 +46,9 @@ impl Count {
     }
 }
 
-/// `bound/evicted/promised`.
+/// `bound/evicted/pipelined`.
 impl fmt::Display for Count {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}/{}", self.bound, self.evicted, self.promised)
+        write!(out, "{}/{}/{}", self.bound, self.evicted, self.pipelined)
     }
 }

@@ -1,7 +1,7 @@
-//! What KAI needs for the same work: one full cycle, CPU time in milliseconds, best run, on a machine of two cores.
+//! What NVIDIA KAI needs for the same work: one full cycle, CPU time in milliseconds, best run, on a machine of two cores.
 //!
 //! Measured with KAI's own code (v0.13 and v0.17, Go 1.26) on snapshots made by the same rules. Only their number
-//! and kind can be compared with ours: KAI is not deterministic, two of its runs differ in places and victims.
+//! and kind can be compared with those of `kai`: NVIDIA KAI is not deterministic, two of its runs differ in places and victims.
 
 /// CPU time in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ pub struct Reference {
     pub v17: Option<Cost>,
 }
 
-/// Decisions of KAI at 1,000 nodes: bound, evicted, promised.
+/// Decisions of KAI at 1,000 nodes: bound, evicted, pipelined.
 #[derive(Clone, Copy, Debug)]
 pub struct Decisions {
     /// Name of the scenario.

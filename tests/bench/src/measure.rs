@@ -7,14 +7,13 @@ use std::{env, io};
 
 use kai_engine::Policy;
 use kai_generate::{Scenario, Size};
-use kai_process_stats as meter;
 use serde::{Deserialize, Serialize};
 
 use crate::check::After;
 use crate::count::Count;
 use crate::snapshot::{self, NOW};
 
-/// A cycle that takes longer is ended. KAI needs up to five minutes, so that far less is still news.
+/// A cycle that takes longer is ended. KAI needs up to five minutes, so the limit is far below that and far above any expected cycle.
 pub const CYCLE_MAX: Duration = Duration::from_mins(1);
 
 /// Exit code of a process whose cycle was ended.
@@ -58,23 +57,23 @@ pub enum Outcome {
 /// Measures in this process, and ends it if a cycle takes too long.
 pub fn here(scenario: &Scenario, size: Size, runs_min: u32) -> Sample {
     // Later cycles take no longer than the first, and come only if that was far from the limit.
-    meter::limit_cpu(CYCLE_MAX, TOO_LONG);
+    kai_process_stats::limit_cpu(CYCLE_MAX, TOO_LONG);
     let bytes = |reading: Option<u64>| reading.unwrap_or(0);
-    let empty = bytes(meter::rss_bytes());
+    let empty = bytes(kai_process_stats::rss_bytes());
     let snapshot = snapshot::of_scenario(scenario, size);
     let policy = Policy::default();
-    let filled = bytes(meter::rss_bytes());
-    meter::reset_peak_rss();
+    let filled = bytes(kai_process_stats::rss_bytes());
+    kai_process_stats::reset_peak_rss();
 
     let mut times: Vec<Duration> = Vec::new();
     let cycle = |times: &mut Vec<Duration>| {
-        let before = meter::cpu_time();
+        let before = kai_process_stats::cpu_time();
         let outcome = kai_engine::cycle(&snapshot, &policy, NOW);
-        times.push(meter::cpu_since(before));
+        times.push(kai_process_stats::cpu_since(before));
         outcome
     };
     let outcome = cycle(&mut times);
-    let peak = bytes(meter::peak_rss_bytes());
+    let peak = bytes(kai_process_stats::peak_rss_bytes());
     After::new(&snapshot, &outcome).assert_possible();
     while (times.len() as u32) < runs_min.max(RUNS_MIN)
         || (times.iter().sum::<Duration>() < RUNS_TIME && (times.len() as u32) < RUNS_MAX)

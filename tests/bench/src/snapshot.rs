@@ -11,7 +11,7 @@ use kai_engine::units::compat::{floor_device_memory, share_of_gpu};
 use kai_engine::units::{Ceiling, GPU, ONE, Timestamp};
 use kai_generate::cluster::{
     BUILD, FIRST_JOB_SECONDS, GPUS_PER_NODE, Gpus, Job, JobSpec, Level, NOW_SECONDS, PodRequest, QUEUES_SECONDS,
-    Together,
+    TopologyPlacement,
 };
 use kai_generate::{Cluster, Scenario, Size};
 
@@ -49,14 +49,14 @@ pub fn of_cluster(cluster: &Cluster) -> Snapshot {
 }
 
 /// Numbers of the constraints that jobs have.
-fn constraints(cluster: &Cluster, builder: &mut Builder) -> BTreeMap<Together, u32> {
+fn constraints(cluster: &Cluster, builder: &mut Builder) -> BTreeMap<TopologyPlacement, u32> {
     let mut constraints = BTreeMap::new();
     if !cluster.has_topology() {
         return constraints;
     }
     let domains = |level: Level| (0..cluster.size.nodes).map(|node| Some((node / level.nodes()) as u32)).collect();
     let topology = builder.topology(Topology { levels: Level::ALL.map(domains).to_vec() });
-    for together in cluster.jobs().iter().filter_map(|job| job.draft.together) {
+    for together in cluster.jobs().iter().filter_map(|job| job.spec.together) {
         constraints.entry(together).or_insert_with(|| {
             builder.constraint(Constraint {
                 topology: Some(topology),
@@ -73,46 +73,46 @@ fn constraints(cluster: &Cluster, builder: &mut Builder) -> BTreeMap<Together, u
 struct Likeness {
     pods: usize,
     priority: i32,
-    together: Option<Together>,
+    together: Option<TopologyPlacement>,
 }
 
 struct Rows {
     builder: Builder,
     classes: [NodeFilterId; 3],
-    constraints: BTreeMap<Together, u32>,
+    constraints: BTreeMap<TopologyPlacement, u32>,
     alike: BTreeMap<Likeness, u32>,
 }
 
 impl Rows {
     fn job(&mut self, queue: QueueId, job: &Job) -> JobRow {
-        let Job { number, draft, .. } = job;
-        let shape = self.builder.shape(shape(draft.ask));
-        let class = self.classes[match draft.ask.gpus {
+        let Job { number, spec, .. } = job;
+        let shape = self.builder.shape(shape(spec.ask));
+        let class = self.classes[match spec.ask.gpus {
             Gpus::None => 0,
             Gpus::Half => 1,
             Gpus::Whole(_) => 2,
         }];
-        let tasks: Vec<TaskRow> = match &draft.nodes {
-            None => vec![TaskRow::pending(shape, class); draft.pods],
+        let tasks: Vec<TaskRow> = match &spec.nodes {
+            None => vec![TaskRow::pending(shape, class); spec.pods],
             Some(nodes) => nodes.iter().map(|node| TaskRow::running(shape, class, NodeId::at(*node))).collect(),
         };
-        let runs = draft.nodes.is_some();
-        let constraint = draft.together.map(|together| self.constraints[&together]);
-        let leaf = PodSetRow { min: draft.min as u32, constraint: None, tasks };
-        let root = GroupRow { need: None, constraint, members: vec![MemberRow::PodSet(leaf)] };
+        let runs = spec.nodes.is_some();
+        let constraint = spec.together.map(|together| self.constraints[&together]);
+        let leaf = PodSetRow { min: spec.min as u32, constraint: None, tasks };
+        let root = GroupRow { min_members: None, constraint, members: vec![MemberRow::PodSet(leaf)] };
         let created = FIRST_JOB_SECONDS + *number as i64;
         JobRow {
-            priority: draft.priority,
-            preemptible: draft.priority < BUILD,
+            priority: spec.priority,
+            preemptible: spec.priority < BUILD,
             last_start: runs.then(|| seconds(created + 30)),
             // A job without waiting pods has nothing in which to be alike.
-            signature: if runs { 0 } else { self.signature(draft) },
+            signature: if runs { 0 } else { self.signature(spec) },
             ..JobRow::new(queue, seconds(created), root)
         }
     }
 
-    fn signature(&mut self, draft: &JobSpec) -> u32 {
-        let likeness = Likeness { pods: draft.pods, priority: draft.priority, together: draft.together };
+    fn signature(&mut self, spec: &JobSpec) -> u32 {
+        let likeness = Likeness { pods: spec.pods, priority: spec.priority, together: spec.together };
         let next = self.alike.len() as u32 + 1;
         *self.alike.entry(likeness).or_insert(next)
     }

@@ -8,7 +8,6 @@ use kai_control::scheduler::{CycleProgress, CycleResult, Effect, Scheduler, Sett
 use kai_control::{Object, World};
 use kai_engine::units::{Span, Timestamp};
 use kai_generate::{Cluster, objects};
-use kai_process_stats as meter;
 
 use crate::snapshot::NOW;
 
@@ -66,12 +65,12 @@ impl Story {
                 self.one_ends_and_one_arrives();
             }
             self.now = self.now.plus(Span::seconds(1));
-            let mut times = [meter::cpu_time(); 4];
+            let mut times = [kai_process_stats::cpu_time(); 4];
             last = self.scheduler.cycle_with_progress(&mut self.world, &Usage::default(), self.now, |moment| {
                 let end = if moment == CycleProgress::SessionOpened { 1 } else { 2 };
-                times[end] = meter::cpu_time();
+                times[end] = kai_process_stats::cpu_time();
             });
-            times[3] = meter::cpu_time();
+            times[3] = kai_process_stats::cpu_time();
             let took: [Duration; 3] = std::array::from_fn(|part| times[part + 1].saturating_sub(times[part]));
             if took.iter().sum::<Duration>() < best.iter().fold(Duration::ZERO, |sum, part| sum.saturating_add(*part)) {
                 best = took;

@@ -16,12 +16,12 @@ pub struct Row {
 }
 
 const TIME: &str = "\
-| scenario | nodes | pods | CPU ms | worst | budget ms | KAI v0.13 | KAI v0.17 | v0.13 ÷ ours | growth |
+| scenario | nodes | pods | CPU ms | worst | budget ms | NVIDIA KAI v0.13 | v0.17 | v0.13 ÷ `kai` | growth |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
 const RESULT: &str = "\
-| scenario | nodes | bound/evicted/promised | waiting | KAI v0.13 | KAI v0.17 | peak MB | KAI's | B a pod | of budget |
+| scenario | nodes | bound/evicted/pipelined | waiting | NVIDIA KAI v0.13 | v0.17 | peak MB | NVIDIA KAI's | B a pod | of budget |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
@@ -145,7 +145,7 @@ mod tests {
     use crate::count::Count;
 
     fn row(nodes: usize, best_ms: f64) -> Row {
-        let count = Count { bound: 0, evicted: 50, promised: 100, waiting: 0 };
+        let count = Count { bound: 0, evicted: 50, pipelined: 100, waiting: 0 };
         let sample = Sample {
             pods: nodes + nodes / 20,
             count,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_it_costs_and_what_it_may() {
+    fn a_row_has_cost_budget_and_decisions() {
         let text = markdown(&[row(500, 5.0), row(1000, 25.0), Row { outcome: Outcome::TooLong, ..row(5000, 0.0) }]);
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("| c")).collect();
         assert_eq!(

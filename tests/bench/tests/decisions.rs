@@ -27,7 +27,7 @@ fn what_is_decided_can_be_carried_out() {
 }
 
 #[test]
-fn an_empty_cluster_takes_everybody() {
+fn an_empty_cluster_takes_all_pods() {
     assert_eq!(count("allocate", 100), Count { bound: 1000, ..Count::default() });
     assert_eq!(count("mixed", 200), Count { bound: 2000, ..Count::default() });
     assert_eq!(count("topology", 100), Count { bound: 384, ..Count::default() });
@@ -44,26 +44,26 @@ fn a_fair_and_full_cluster_is_left_alone() {
 #[test]
 fn consolidation_moves_one_pod_for_each_place() {
     let (snapshot, outcome) = run("consolidation", 100);
-    assert_eq!(Count::of(&snapshot, &outcome), Count { evicted: 5, promised: 10, ..Count::default() });
+    assert_eq!(Count::of(&snapshot, &outcome), Count { evicted: 5, pipelined: 10, ..Count::default() });
     assert_eq!(After::new(&snapshot, &outcome).losers(), 0);
 }
 
-/// KAI v0.17 places nobody here; v0.13 places all with 5.7 moves each.
+/// NVIDIA KAI v0.17 places no job here; v0.13 places all with 5.7 moves each.
 #[test]
-fn hard_consolidation_places_everybody_and_loses_nobody() {
+fn hard_consolidation_places_all_jobs_and_every_moved_pod() {
     let (snapshot, outcome) = run("consolidation_hard", 100);
     let count = Count::of(&snapshot, &outcome);
     assert_eq!((count.bound, count.waiting), (0, 0));
-    assert_eq!(count.promised, count.evicted + 5);
+    assert_eq!(count.pipelined, count.evicted + 5);
     assert!(count.evicted <= 5 * 7, "{} moves for 5 places", count.evicted);
     assert_eq!(After::new(&snapshot, &outcome).losers(), 0);
 }
 
-/// Every queue may take one-GPU pods from itself; nobody may take more, since all queues are at their share.
+/// Every queue may take one-GPU pods from itself; no queue may reclaim, since all are at their share.
 #[test]
 fn preemption_evicts_one_for_one() {
     let count = count("preempt_even", 100);
-    assert_eq!((count.bound, count.evicted, count.promised), (0, 15, 15));
+    assert_eq!((count.bound, count.evicted, count.pipelined), (0, 15, 15));
 }
 
 /// Single pods of 8 GPUs all get a place; no more GPUs are taken than are asked for, rounded up to whole gangs.
@@ -71,12 +71,12 @@ fn preemption_evicts_one_for_one() {
 fn reclaim_serves_queues_below_their_share() {
     let count = count("reclaim_g1", 100);
     assert_eq!(count.waiting, 0);
-    assert!(count.promised >= 4);
+    assert!(count.pipelined >= 4);
 }
 
-/// Gangs of 8 nodes get theirs from gangs of their own department, without one eviction too many. Who comes first in the
-/// order of victims is of another department, and may not lose that much.
+/// Gangs of 8 nodes get theirs from gangs of their own department, without one eviction too many. The first victims
+/// in order are of another department, and may not lose that much.
 #[test]
 fn reclaim_turns_to_queues_close_by() {
-    assert_eq!(count("reclaim", 100), Count { evicted: 32, promised: 32, ..Count::default() });
+    assert_eq!(count("reclaim", 100), Count { evicted: 32, pipelined: 32, ..Count::default() });
 }

@@ -25,7 +25,7 @@ fn decided_from_objects(cluster: &mut Cluster) -> Vec<String> {
         .iter()
         .filter_map(|effect| match effect {
             Effect::Bind { pod, node, .. } => Some(format!("bind {pod} {node}")),
-            Effect::Pipeline { pod, node, .. } => Some(format!("promise {pod} {node}")),
+            Effect::Pipeline { pod, node, .. } => Some(format!("pipeline {pod} {node}")),
             Effect::Evict { pod, .. } => Some(format!("evict {pod}")),
             _ => None,
         })
@@ -38,7 +38,7 @@ fn decided_from_numbers(cluster: &Cluster) -> Vec<String> {
     let mut jobs: BTreeMap<(usize, usize), &Job> = BTreeMap::new();
     jobs.extend(cluster.jobs().iter().map(|job| ((job.queue, job.number), job)));
     let pods: Vec<String> =
-        jobs.values().flat_map(|job| (0..job.draft.pods).map(|number| pod_name(job, number))).collect();
+        jobs.values().flat_map(|job| (0..job.spec.pods).map(|number| pod_name(job, number))).collect();
     outcome
         .decisions
         .iter()
@@ -47,7 +47,7 @@ fn decided_from_numbers(cluster: &Cluster) -> Vec<String> {
                 format!("bind {} {}", pods[task.index()], node_name(assignment.node.index()))
             }
             Decision::Pipeline { task, assignment } => {
-                format!("promise {} {}", pods[task.index()], node_name(assignment.node.index()))
+                format!("pipeline {} {}", pods[task.index()], node_name(assignment.node.index()))
             }
             Decision::Evict { task, .. } => format!("evict {}", pods[task.index()]),
         })

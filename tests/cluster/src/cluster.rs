@@ -1,4 +1,4 @@
-//! One cluster, from its keys to its nodes.
+//! One cluster, from its credentials to its nodes.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Cluster {
     pub(crate) dir: PathBuf,
-    pub(crate) keys: Credentials,
+    pub(crate) credentials: Credentials,
     state: State,
     processes: Vec<Process>,
     reaper: Option<OrphanReaper>,
@@ -42,7 +42,7 @@ pub struct Cluster {
 
 #[derive(Debug, PartialEq, Eq)]
 enum OnDrop {
-    /// Ends, but its logs stay: it is not complete, or somebody wants to read them.
+    /// Ends, but its logs stay: it is not complete, or a user wants to read them.
     KeepLogs,
     /// Ends without a trace.
     Remove,
@@ -63,7 +63,7 @@ impl Cluster {
         let operators = operators.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         check_name(name)?;
         fs::create_dir_all(base).map_err(Error::io("create", base))?;
-        // Programs run elsewhere, and are told this path.
+        // Programs run elsewhere, and get this path as an argument.
         let base = base.canonicalize().map_err(Error::io("find", base))?;
         let lock = lock(&base, name)?;
         let dir = base.join(name);
@@ -78,10 +78,10 @@ impl Cluster {
             gpus: *gpus,
             processes: Vec::new(),
         };
-        let keys = Credentials::create(&dir.join("keys"))?;
+        let credentials = Credentials::create(&dir.join("keys"))?;
         let reaper = Some(OrphanReaper::start(&dir)?);
         let mut cluster =
-            Self { dir, keys, state, processes: Vec::new(), reaper, _lock: lock, on_drop: OnDrop::KeepLogs };
+            Self { dir, credentials, state, processes: Vec::new(), reaper, _lock: lock, on_drop: OnDrop::KeepLogs };
         cluster.bring_up(&programs, &operators, progress)?;
         cluster.on_drop = OnDrop::Remove;
         Ok(cluster)
@@ -95,12 +95,12 @@ impl Cluster {
         &self.state
     }
 
-    /// Lets a service account in: straight, or through somebody at this address who stands before the API server.
+    /// Lets a service account in: directly, or through a proxy of the API server at this address.
     pub fn kubeconfig_of(&self, namespace: &str, account: &str, through: Option<&str>) -> Result<PathBuf, Error> {
         let token = self.kubectl().run(&format!("create token {account} --namespace {namespace}"))?;
         let path = self.dir.join(format!("kubeconfig-{account}"));
         let State { name, server, .. } = &self.state;
-        self.keys.write_kubeconfig(&path, name, through.unwrap_or(server), token.trim())?;
+        self.credentials.write_kubeconfig(&path, name, through.unwrap_or(server), token.trim())?;
         Ok(path)
     }
 
@@ -137,15 +137,19 @@ impl Cluster {
     }
 
     fn bring_up(&mut self, programs: &Programs, operators: &[Installation], progress: &Progress) -> Result<(), Error> {
-        let keys = self.keys.clone();
-        let context =
-            LaunchContext { dir: &self.dir.clone(), kubeconfig: &self.state.kubeconfig.clone(), programs, keys: &keys };
-        progress.say("keys made");
+        let credentials = self.credentials.clone();
+        let context = LaunchContext {
+            dir: &self.dir.clone(),
+            kubeconfig: &self.state.kubeconfig.clone(),
+            programs,
+            credentials: &credentials,
+        };
+        progress.report("credentials made");
 
         let etcd = self.on_free_ports(|cluster| cluster.start_etcd(&context))?;
-        progress.say(format_args!("etcd listens on port {etcd}"));
+        progress.report(format_args!("etcd listens on port {etcd}"));
         self.on_free_ports(|cluster| cluster.start_api_server(&context, etcd))?;
-        progress.say(format_args!("kube-apiserver is ready at {}", self.state.server));
+        progress.report(format_args!("kube-apiserver is ready at {}", self.state.server));
         let kubectl = self.kubectl();
         self.on_free_ports(|cluster| cluster.start_controllers(&context))?;
         create(&kubectl, &manifests::crds())?;
@@ -155,11 +159,11 @@ impl Cluster {
         create(&kubectl, &manifests::priority_classes())?;
         create(&kubectl, manifests::RUNTIME_CLASS)?;
         kubectl.run("wait --for=condition=Established crd --all --timeout=60s")?;
-        progress.say("custom resources and priority classes are known");
+        progress.report("custom resources and priority classes are served");
         self.wait("kube-controller-manager", "its first service account", |kubectl| {
             kubectl.run("get serviceaccount default").is_ok()
         })?;
-        progress.say("kube-controller-manager works");
+        progress.report("kube-controller-manager works");
 
         let (nodes, gpus) = (self.state.nodes, self.state.gpus);
         if nodes > 0 {
@@ -167,10 +171,10 @@ impl Cluster {
         }
         self.spawn("kwok", control_plane::kwok(&context)?)?;
         self.wait("kwok", "all nodes to be ready", |kubectl| ready_nodes(kubectl).is_ok_and(|ready| ready == nodes))?;
-        progress.say(format_args!("{nodes} nodes with {gpus} GPUs each are ready"));
+        progress.report(format_args!("{nodes} nodes with {gpus} GPUs each are ready"));
         for operator in operators {
             self.on_free_ports(|cluster| cluster.start_operator(&context, operator))?;
-            progress.say(format_args!("{} works", operator.operator.name()));
+            progress.report(format_args!("{} works", operator.operator.name()));
         }
         self.state.write(&self.dir)
     }
@@ -186,7 +190,7 @@ impl Cluster {
         let [port] = ports::free()?;
         self.state.server = format!("https://127.0.0.1:{port}");
         let State { name, server, .. } = &self.state;
-        context.keys.write_kubeconfig(context.kubeconfig, name, server, &context.keys.token)?;
+        context.credentials.write_kubeconfig(context.kubeconfig, name, server, &context.credentials.token)?;
         self.spawn("kube-apiserver", control_plane::api_server(context, port, etcd))?;
         self.wait("kube-apiserver", "the API server to be ready", |kubectl| {
             control_plane::answers(port) && kubectl.run("get --raw=/readyz").is_ok()
@@ -207,8 +211,8 @@ impl Cluster {
             control_plane::answers(probes) && (!installation.has_webhooks() || control_plane::answers(webhooks))
         })?;
         if installation.has_webhooks() {
-            let told = installation.webhooks(webhooks, &context.keys.authority)?;
-            create(&self.kubectl(), &manifests::list(&told))?;
+            let configurations = installation.webhooks(webhooks, &context.credentials.authority)?;
+            create(&self.kubectl(), &manifests::list(&configurations))?;
         }
         Ok(())
     }
@@ -237,7 +241,7 @@ impl Cluster {
             reaper.add(record.pid)?;
         }
         self.state.processes.push(record);
-        // At once, for whoever has to clean up after us.
+        // At once: if this process ends, the next one must find what to clean up.
         self.state.write(&self.dir)
     }
 
@@ -280,7 +284,7 @@ impl Drop for Cluster {
         self.processes.iter_mut().rev().for_each(Process::end);
         self.reaper = None;
         if self.on_drop == OnDrop::Remove && !thread::panicking() {
-            // A folder that stays is in nobody's way; the next cluster of this name clears it.
+            // A folder that stays does no harm; the next cluster of this name clears it.
             let _ = fs::remove_dir_all(&self.dir);
         }
     }

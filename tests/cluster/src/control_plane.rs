@@ -14,7 +14,7 @@ pub(crate) struct LaunchContext<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) kubeconfig: &'a Path,
     pub(crate) programs: &'a Programs,
-    pub(crate) keys: &'a Credentials,
+    pub(crate) credentials: &'a Credentials,
 }
 
 /// Whether a program accepts connections.
@@ -34,26 +34,26 @@ pub(crate) fn etcd(context: &LaunchContext<'_>, client: u16, peer: u16) -> Comma
         flags.text(flag, &peer);
     }
     flags.text("initial-cluster", &format!("default={peer}"));
-    // Nobody will want this data back after a power failure, and waiting for disks is most of what etcd does.
+    // This data need not survive a power failure, and waiting for disks is most of what etcd does.
     flags.text("unsafe-no-fsync", "true");
     flags.text("log-level", "warn");
     flags.0
 }
 
 pub(crate) fn api_server(context: &LaunchContext<'_>, port: u16, etcd: u16) -> Command {
-    let keys = context.keys;
+    let credentials = context.credentials;
     let mut flags = Flags::of(&context.programs.api_server);
     flags.text("etcd-servers", &format!("http://127.0.0.1:{etcd}"));
     flags.text("bind-address", "127.0.0.1");
     flags.text("advertise-address", "127.0.0.1");
     flags.text("secure-port", &port.to_string());
     flags.path("cert-dir", context.dir.join("apiserver"));
-    flags.path("tls-cert-file", &keys.server_certificate);
-    flags.path("tls-private-key-file", &keys.server_key);
-    flags.path("token-auth-file", &keys.tokens);
+    flags.path("tls-cert-file", &credentials.server_certificate);
+    flags.path("tls-private-key-file", &credentials.server_key);
+    flags.path("token-auth-file", &credentials.tokens);
     flags.text("service-account-issuer", "https://kubernetes.default.svc");
-    flags.path("service-account-key-file", &keys.service_account_public);
-    flags.path("service-account-signing-key-file", &keys.service_account_key);
+    flags.path("service-account-key-file", &credentials.service_account_public);
+    flags.path("service-account-signing-key-file", &credentials.service_account_key);
     flags.text("service-cluster-ip-range", "10.0.0.0/16");
     flags.text("authorization-mode", "RBAC");
     flags.text("allow-privileged", "true");
@@ -71,8 +71,8 @@ pub(crate) fn controllers(context: &LaunchContext<'_>, port: u16) -> Command {
     flags.text("bind-address", "127.0.0.1");
     flags.text("secure-port", &port.to_string());
     flags.path("cert-dir", context.dir.join("controllers"));
-    flags.path("service-account-private-key-file", &context.keys.service_account_key);
-    flags.path("root-ca-file", &context.keys.authority);
+    flags.path("service-account-private-key-file", &context.credentials.service_account_key);
+    flags.path("root-ca-file", &context.credentials.authority);
     flags.text("use-service-account-credentials", "false");
     flags.text("allocate-node-cidrs", "false");
     // Jobs with thousands of pods should wait for our scheduler, not for their controller.

@@ -80,7 +80,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Lets `kubectl`, and everything else, in as whoever has this token.
+    /// Lets `kubectl`, and everything else, in as the user of this token.
     pub(crate) fn write_kubeconfig(&self, path: &Path, cluster: &str, server: &str, token: &str) -> Result<(), Error> {
         let config = json!({
             "apiVersion": "v1",

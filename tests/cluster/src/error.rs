@@ -13,7 +13,7 @@ pub enum Error {
     NoCache,
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    #[error("keys: {0}")]
+    #[error("credentials: {0}")]
     Keys(#[from] rcgen::Error),
     #[error("no randomness for the admin token: {0}")]
     Random(getrandom::Error),
@@ -46,7 +46,7 @@ impl Error {
         move |source| Self::Io { what, source }
     }
 
-    /// Somebody else took a port between our choosing and our using it.
+    /// Another process took a port after it was chosen and before it was used.
     pub(crate) fn is_port_taken(&self) -> bool {
         matches!(self, Self::Died { tail, .. } if tail.contains("address already in use"))
     }

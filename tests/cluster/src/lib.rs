@@ -4,7 +4,7 @@
 //!   programs   etcd, kube-apiserver, kube-controller-manager, kubectl, kwok: built once, kept by version
 //!      │
 //!      ▼
-//!   Cluster::start   keys → etcd → API server → controllers → kinds of ours → nodes → kubelets played by kwok
+//!   Cluster::start   credentials → etcd → API server → controllers → custom resources → nodes → kubelets played by kwok
 //!      │             → operators that were asked for: KubeRay, Kubeflow's, JobSet, LeaderWorkerSet
 //!      │
 //!      ├── start_upstream_kai, start_program: what is under test
@@ -13,7 +13,7 @@
 //!      └── detach: lives on; what runs is written in its folder, for `status` and `down`
 //! ```
 //!
-//! No container, no image, no root, nothing that listens beyond 127.0.0.1. Whoever starts a cluster may die at any
+//! No container, no image, no root, nothing that listens beyond 127.0.0.1. The process that starts a cluster may die at any
 //! moment: a guard process then ends what was started.
 
 mod cluster;

@@ -33,12 +33,12 @@ enum Command {
         #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
         operators: Vec<Operator>,
     },
-    /// End a cluster and forget it
+    /// Stop a cluster and remove its files
     Down {
         #[command(flatten)]
         which: Which,
     },
-    /// Show which clusters there are and how they do
+    /// List clusters and their health
     Status {
         /// Only this one
         #[arg(long)]
@@ -110,7 +110,7 @@ fn run(command: Command) -> Result<(), Error> {
                 operator.build(&programs, &progress)?;
             }
             MonitoringPrograms::find_or_build(&progress)?;
-            println!("all programs are there");
+            println!("all programs are built");
         }
     }
     Ok(())

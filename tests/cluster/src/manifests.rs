@@ -10,7 +10,7 @@ pub(crate) fn crds() -> String {
     kai_api::crds_yaml()
 }
 
-/// As NVIDIA's operator makes it: pods that share a GPU are told to use it, and refused if it does not exist.
+/// As NVIDIA's operator makes it: pods that share a GPU name it, and are rejected if it does not exist.
 pub(crate) const RUNTIME_CLASS: &str =
     "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}";
 

@@ -1,4 +1,4 @@
-//! Operators whose pods we schedule: what each wants to find in a cluster, and how it is started.
+//! Operators whose pods kai schedules: what each wants to find in a cluster, and how it is started.
 //!
 //! They run as the administrator. Their webhooks are called where they listen, on loopback, with the certificate of
 //! the API server, which is good for that address.
@@ -82,7 +82,7 @@ impl Installation {
         !self.webhooks.is_empty()
     }
 
-    /// What the API server is told about its webhooks.
+    /// The configurations of its webhooks.
     pub(crate) fn webhooks(&self, port: u16, authority: &Path) -> Result<Vec<Value>, Error> {
         let authority = ByteString(fs::read(authority).map_err(Error::io("read", authority))?);
         let mut configurations = self.webhooks.clone();
@@ -119,7 +119,7 @@ impl Installation {
     /// JobSet and LeaderWorkerSet are brothers, and are configured alike.
     fn configure(&self, context: &LaunchContext<'_>, version: &str, ports: Ports) -> Result<PathBuf, Error> {
         let dir = context.dir.join(self.operator.name());
-        context.keys.copy_server_cert(&dir)?;
+        context.credentials.copy_server_cert(&dir)?;
         let configuration = json!({
             "apiVersion": version,
             "kind": "Configuration",
@@ -195,9 +195,9 @@ webhooks: []
         };
         let authority = std::env::temp_dir().join(format!("test-cluster-{}-authority", std::process::id()));
         fs::write(&authority, "pem").unwrap();
-        let told = installation.webhooks(7, &authority).unwrap();
+        let configurations = installation.webhooks(7, &authority).unwrap();
         assert_eq!(
-            told[0]["webhooks"][0]["clientConfig"],
+            configurations[0]["webhooks"][0]["clientConfig"],
             json!({"url": "https://127.0.0.1:7/mutate", "caBundle": "cGVt"})
         );
         fs::remove_file(&authority).unwrap();

@@ -38,7 +38,7 @@ impl Record {
         same.then(|| ProcessStats { memory_bytes: process.memory(), seconds: process.run_time() })
     }
 
-    /// Ends it, if it is still the one we started. What it had to save is thrown away anyway, so it is not asked.
+    /// Ends it, if it is still the one that was started. What it had to save is thrown away anyway, so it is not asked.
     pub(crate) fn end(&self) {
         if self.stats().is_none() {
             return;
@@ -77,7 +77,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a program with its output in `<dir>/<name>.log`, in a group of its own: the terminal's Ctrl-C is for
-    /// whoever started the cluster.
+    /// the process that started the cluster.
     pub(crate) fn spawn(name: &'static str, dir: &Path, mut command: Command) -> Result<Self, Error> {
         let log = dir.join(format!("{name}.log"));
         let file = File::create(&log).map_err(Error::io("create", &log))?;

@@ -38,7 +38,7 @@ pub(crate) struct UpstreamPrograms {
     pub(crate) podgrouper: PathBuf,
     pub(crate) queue_controller: PathBuf,
     pub(crate) scheduler: PathBuf,
-    /// A main of ours, with what cannot be told to listen on loopback only.
+    /// A main of this repository, with what has no flag to listen on loopback only.
     pub(crate) rest: PathBuf,
 }
 
@@ -58,7 +58,7 @@ struct Component {
     /// Build tags, separated by commas.
     tags: &'static str,
     /// Variables to set, so that programs know their version.
-    stamps: &'static [(&'static str, &'static str)],
+    ldflags: &'static [(&'static str, &'static str)],
     programs: &'static [Program],
     /// Folder of the module from which kustomize makes what the program wants to find in a cluster.
     manifests: Option<&'static str>,
@@ -76,7 +76,7 @@ const ETCD: Component = Component {
     module: "go.etcd.io/etcd/server/v3",
     version: "3.6.6",
     tags: "",
-    stamps: &[],
+    ldflags: &[],
     programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", asset: true }],
     manifests: None,
 };
@@ -86,7 +86,7 @@ const KUBERNETES: Component = Component {
     module: "k8s.io/kubernetes",
     version: "1.34.3",
     tags: "",
-    stamps: &[
+    ldflags: &[
         ("k8s.io/component-base/version.gitVersion", "v1.34.3"),
         ("k8s.io/component-base/version.gitMajor", "1"),
         ("k8s.io/component-base/version.gitMinor", "34"),
@@ -110,7 +110,7 @@ const KWOK: Component = Component {
     version: "0.7.0",
     tags: "",
     // It knows its version from its source.
-    stamps: &[],
+    ldflags: &[],
     programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", asset: false }],
     manifests: None,
 };
@@ -120,7 +120,7 @@ const KUBERAY: Component = Component {
     module: "github.com/ray-project/kuberay/ray-operator",
     version: "1.5.1",
     tags: "",
-    stamps: &[],
+    ldflags: &[],
     programs: &[Program {
         name: "kuberay-operator",
         package: "github.com/ray-project/kuberay/ray-operator",
@@ -134,7 +134,7 @@ const TRAINING: Component = Component {
     module: "github.com/kubeflow/training-operator",
     version: "1.9.3",
     tags: "",
-    stamps: &[],
+    ldflags: &[],
     // A main of ours: see there.
     programs: &[Program { name: "training-operator", package: "kai.test/cluster/training", asset: false }],
     manifests: Some("manifests/base/crds"),
@@ -145,7 +145,7 @@ const JOBSET: Component = Component {
     module: "sigs.k8s.io/jobset",
     version: "0.8.0",
     tags: "",
-    stamps: &[],
+    ldflags: &[],
     programs: &[Program { name: "jobset", package: "sigs.k8s.io/jobset", asset: false }],
     manifests: Some("config/default"),
 };
@@ -155,27 +155,31 @@ const LWS: Component = Component {
     module: "sigs.k8s.io/lws",
     version: "0.6.0",
     tags: "",
-    stamps: &[],
+    ldflags: &[],
     programs: &[Program { name: "lws", package: "sigs.k8s.io/lws/cmd", asset: false }],
     manifests: Some("config/default"),
 };
 
-const PEER: Component = Component {
+const UPSTREAM: Component = Component {
     folder: "kai",
     module: "github.com/NVIDIA/KAI-scheduler",
     version: "0.12.0",
     tags: "",
-    stamps: &[],
+    ldflags: &[],
     programs: &[
-        Program { name: "peer-binder", package: "github.com/NVIDIA/KAI-scheduler/cmd/binder", asset: false },
-        Program { name: "peer-podgrouper", package: "github.com/NVIDIA/KAI-scheduler/cmd/podgrouper", asset: false },
+        Program { name: "upstream-binder", package: "github.com/NVIDIA/KAI-scheduler/cmd/binder", asset: false },
         Program {
-            name: "peer-queuecontroller",
+            name: "upstream-podgrouper",
+            package: "github.com/NVIDIA/KAI-scheduler/cmd/podgrouper",
+            asset: false,
+        },
+        Program {
+            name: "upstream-queuecontroller",
             package: "github.com/NVIDIA/KAI-scheduler/cmd/queuecontroller",
             asset: false,
         },
-        Program { name: "peer-scheduler", package: "github.com/NVIDIA/KAI-scheduler/cmd/scheduler", asset: false },
-        Program { name: "peer-rest", package: "kai.test/cluster/kai", asset: false },
+        Program { name: "upstream-scheduler", package: "github.com/NVIDIA/KAI-scheduler/cmd/scheduler", asset: false },
+        Program { name: "upstream-rest", package: "kai.test/cluster/kai", asset: false },
     ],
     manifests: None,
 };
@@ -187,7 +191,7 @@ const PROMETHEUS: Component = Component {
     version: "0.311.3",
     // Its targets are written in a file. Whom else it could ask for them is most of what there is to build.
     tags: "remove_all_sd",
-    stamps: &[],
+    ldflags: &[],
     programs: &[Program {
         name: "prometheus",
         package: "github.com/prometheus/prometheus/cmd/prometheus",
@@ -201,7 +205,7 @@ const KUBE_STATE_METRICS: Component = Component {
     module: "k8s.io/kube-state-metrics/v2",
     version: "2.18.0",
     tags: "",
-    stamps: &[],
+    ldflags: &[],
     programs: &[Program { name: "kube-state-metrics", package: "k8s.io/kube-state-metrics/v2", asset: false }],
     manifests: None,
 };
@@ -234,7 +238,8 @@ impl OperatorFiles {
 impl UpstreamPrograms {
     /// Finds them, and builds those that are missing.
     pub(crate) fn find_or_build(progress: &Progress) -> Result<Self, Error> {
-        let [binder, podgrouper, queue_controller, scheduler, rest] = Store::open()?.find_or_build(&PEER, progress)?;
+        let [binder, podgrouper, queue_controller, scheduler, rest] =
+            Store::open()?.find_or_build(&UPSTREAM, progress)?;
         Ok(Self { binder, podgrouper, queue_controller, scheduler, rest })
     }
 }
@@ -264,7 +269,7 @@ impl Store {
         let build_fingerprint = component.build_fingerprint()?;
         if !self.missing(component, &build_fingerprint)?.is_empty() {
             let _lock = self.lock(progress)?;
-            // Somebody else may have built it while we waited.
+            // Another process may have built it meanwhile.
             let missing = self.missing(component, &build_fingerprint)?;
             if !missing.is_empty() {
                 self.build(component, &missing, &build_fingerprint, progress)?;
@@ -304,14 +309,14 @@ impl Store {
         Ok(missing)
     }
 
-    /// One builder at a time, whoever runs it. Released when dropped, or when its process ends.
+    /// One builder at a time, in all processes. Released when dropped, or when its process ends.
     fn lock(&self, progress: &Progress) -> Result<File, Error> {
         fs::create_dir_all(&self.bin).map_err(Error::io("create", &self.bin))?;
         let path = self.bin.join("lock");
         let lock = File::create(&path).map_err(Error::io("create", &path))?;
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
-            Err(TryLockError::WouldBlock) => progress.say("waiting for another build to end"),
+            Err(TryLockError::WouldBlock) => progress.report("waiting for another build to end"),
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
         }
         lock.lock().map_err(Error::io("lock", &path))?;
@@ -327,7 +332,7 @@ impl Store {
     ) -> Result<(), Error> {
         let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
         let what = format!("{} {}", names.join(", "), component.version);
-        progress.say(format_args!("building {what}: once, some minutes"));
+        progress.report(format_args!("building {what}: once, some minutes"));
         let fresh = self.bin.join(format!("new-{}", component.folder));
         if fresh.exists() {
             fs::remove_dir_all(&fresh).map_err(Error::io("remove", &fresh))?;
@@ -363,7 +368,7 @@ impl Store {
             let path = self.path(component, program);
             let built = fresh.join(package_name(program.package));
             let kept_fingerprint = beside(&path, "recipe");
-            // The fingerprint last: it says that the program is whole. Gone first, should we end in between.
+            // The fingerprint last: it says that the program is whole. Removed first, in case this process ends in between.
             let _ = fs::remove_file(&kept_fingerprint);
             fs::rename(&built, &path).map_err(Error::io("move", &built))?;
             if let Some(folder) = component.manifests {
@@ -373,7 +378,7 @@ impl Store {
             fs::write(&kept_fingerprint, build_fingerprint).map_err(Error::io("write", &kept_fingerprint))?;
         }
         fs::remove_dir_all(&fresh).map_err(Error::io("remove", &fresh))?;
-        progress.say(format_args!("built {what}"));
+        progress.report(format_args!("built {what}"));
         Ok(())
     }
 
@@ -407,8 +412,8 @@ impl Component {
     }
 
     fn version_ldflags(&self) -> String {
-        let stamps = self.stamps.iter().map(|(variable, value)| format!("-X {variable}={value}"));
-        ["-s -w".to_owned()].into_iter().chain(stamps).collect::<Vec<_>>().join(" ")
+        let variables = self.ldflags.iter().map(|(variable, value)| format!("-X {variable}={value}"));
+        ["-s -w".to_owned()].into_iter().chain(variables).collect::<Vec<_>>().join(" ")
     }
 
     /// Everything of ours that a build depends on.
@@ -447,7 +452,7 @@ mod tests {
     use super::*;
 
     const COMPONENTS: [Component; 10] =
-        [ETCD, KUBERNETES, KWOK, KUBERAY, TRAINING, JOBSET, LWS, PEER, PROMETHEUS, KUBE_STATE_METRICS];
+        [ETCD, KUBERNETES, KWOK, KUBERAY, TRAINING, JOBSET, LWS, UPSTREAM, PROMETHEUS, KUBE_STATE_METRICS];
 
     #[test]
     fn versions_are_those_of_the_go_modules() {
@@ -455,7 +460,7 @@ mod tests {
             let text = fs::read_to_string(component.dir().join("go.mod")).unwrap();
             let wanted = format!("{} v{}", component.module, component.version);
             assert!(text.lines().any(|line| line.contains(&wanted)), "{wanted} is not in {}/go.mod", component.folder);
-            for (variable, value) in component.stamps.iter().filter(|(variable, _)| variable.ends_with("ersion")) {
+            for (variable, value) in component.ldflags.iter().filter(|(variable, _)| variable.ends_with("ersion")) {
                 assert_eq!(*value, format!("v{}", component.version), "{variable}");
             }
         }
@@ -513,8 +518,8 @@ mod tests {
         }
         assert!(store.missing(&ETCD, "any").unwrap().is_empty());
         assert_eq!(store.path(&ETCD, &ETCD.programs[0]), store.bin.join("etcd"));
-        let complaint = store.missing(&KUBERNETES, "any").map(|missing| names(&missing)).unwrap_err();
-        assert!(complaint.to_string().contains("no kubectl in it"), "{complaint}");
+        let error = store.missing(&KUBERNETES, "any").map(|missing| names(&missing)).unwrap_err();
+        assert!(error.to_string().contains("no kubectl in it"), "{error}");
         fs::write(store.bin.join("kubectl"), "").unwrap();
         assert_eq!(names(&store.missing(&KUBERNETES, "any").unwrap()), ["kube-controller-manager"]);
         fs::remove_dir_all(&store.bin).unwrap();

@@ -1,5 +1,5 @@
 //! One line per step on standard error, with the time since the beginning.
-#![allow(clippy::print_stderr, reason = "telling people is what it is for")]
+#![allow(clippy::print_stderr, reason = "printing is what it is for")]
 #![allow(clippy::disallowed_types, reason = "how long a step took is for people to see")]
 
 use std::fmt::Display;
@@ -18,7 +18,7 @@ impl Progress {
     }
 
     /// Something is done, or about to take long.
-    pub fn say(&self, what: impl Display) {
+    pub fn report(&self, what: impl Display) {
         eprintln!("{} {:7.1} s  {what}", self.prefix, self.begun.elapsed().as_secs_f64());
     }
 }

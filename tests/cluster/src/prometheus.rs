@@ -29,7 +29,7 @@ impl Cluster {
         })
     }
 
-    /// Starts Prometheus with this configuration, on a port that others were told beforehand. It answers `kai` with the
+    /// Starts Prometheus with this configuration, on a port that others know beforehand. It answers `kai` with the
     /// password `p@ss`. After [`Cluster::stop_program`] it may be started again, and still knows what it has read.
     pub fn start_prometheus(
         &mut self,

@@ -47,7 +47,7 @@ impl Cluster {
             let own = [("plugin-server-port", "-1"), ("leader-elect", "false")];
             on(program(&scheduler, &own), "listen-address", port)
         })?;
-        progress.say("KAI works");
+        progress.report("KAI works");
         Ok(())
     }
 
@@ -55,7 +55,7 @@ impl Cluster {
     fn start_rest(&mut self, program: &PathBuf) -> Result<(), Error> {
         let [probes, webhooks] = ports::free()?;
         let certificates = self.dir.join("upstream-rest");
-        self.keys.copy_server_cert(&certificates)?;
+        self.credentials.copy_server_cert(&certificates)?;
         let mut flags = Flags::of(program);
         flags.path("kubeconfig", &self.state().kubeconfig);
         flags.text("health-probe-bind-address", &format!("127.0.0.1:{probes}"));
@@ -63,7 +63,8 @@ impl Cluster {
         flags.path("webhook-cert-dir", &certificates);
         self.spawn("upstream-rest", flags.0)?;
         self.wait("upstream-rest", "KAI's webhook to answer", |_| answers(probes) && answers(webhooks))?;
-        let authority = fs::read(&self.keys.authority).map_err(Error::io("read", &self.keys.authority))?;
+        let authority =
+            fs::read(&self.credentials.authority).map_err(Error::io("read", &self.credentials.authority))?;
         create(&self.kubectl(), &manifests::list(&webhook_configurations(webhooks, &ByteString(authority))))
     }
 }

@@ -30,7 +30,7 @@ fn e2e_nodes_pods_and_controllers_live() {
     kinds_of_ours_can_be_created(&kubectl);
     a_bound_pod_runs_and_can_be_deleted(&kubectl);
     a_job_makes_pods_that_end(&kubectl);
-    pods_fail_when_told(&kubectl);
+    pods_fail_when_asked_to(&kubectl);
     reservations_get_a_gpu(&kubectl);
     operators_make_pods(&kubectl);
     nothing_listens_beyond_loopback(&cluster);
@@ -84,7 +84,7 @@ spec:
     run(kubectl, "delete pod bound --timeout=30s");
 }
 
-/// Its pods are bound by hand, since nobody else does.
+/// Its pods are bound by hand, since there is no scheduler.
 fn a_job_makes_pods_that_end(kubectl: &Kubectl) {
     apply(
         kubectl,
@@ -98,7 +98,7 @@ spec:
   template:
     metadata: {annotations: {e2e.test/run-for: 1s}}
     spec:
-      schedulerName: nobody
+      schedulerName: none
       restartPolicy: Never
       containers: [{name: main, image: any}]
 ",
@@ -117,7 +117,7 @@ spec:
     run(kubectl, "wait job/brief --for=condition=Complete --timeout=60s");
 }
 
-fn pods_fail_when_told(kubectl: &Kubectl) {
+fn pods_fail_when_asked_to(kubectl: &Kubectl) {
     apply(
         kubectl,
         "
@@ -146,7 +146,8 @@ spec: {nodeName: node-3, containers: [{name: main, image: any}]}
 
 /// Each is asked for one workload of two pods; webhooks are asked on the way.
 fn operators_make_pods(kubectl: &Kubectl) {
-    let pod = "{metadata: {}, spec: {schedulerName: nobody, restartPolicy: Never, containers: [{name: pytorch, image: any}]}}";
+    let pod =
+        "{metadata: {}, spec: {schedulerName: none, restartPolicy: Never, containers: [{name: pytorch, image: any}]}}";
     let pod_always = pod.replace("restartPolicy: Never, ", "");
     apply(
         kubectl,

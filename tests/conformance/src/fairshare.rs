@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use kai_engine::ids::QueueId;
 use kai_engine::ledger::{QueueAccounts, QueueRow};
@@ -33,17 +34,19 @@ pub struct Case {
     expect: Value,
 }
 
-/// Runs a case.
-pub fn run(case: &Case) -> Result<Verdict, Fault> {
+/// Runs a case; `decisions` receives every number that came out.
+pub fn run(case: &Case, decisions: &mut String) -> Result<Verdict, Fault> {
     let Case { input, expect, .. } = case;
     let differences = match case.kind.as_str() {
-        "divide_one" => divide_one(&read(input)?, &read(expect)?),
-        "divide_all" | "divide_tree" => divide_all(&read(input)?, &read(expect)?),
-        "can_reclaim" | "reclaimable" => reclaim(&case.kind, &read(input)?, &read(expect)?)?,
-        "strategy_fair_share" | "strategy_guarantee_quota" => strategy(&case.kind, &read(input)?, &read(expect)?),
-        "queue_order" => queue_order(&read(input)?, &read(expect)?),
+        "divide_one" => divide_one(&read(input)?, &read(expect)?, decisions),
+        "divide_all" | "divide_tree" => divide_all(&read(input)?, &read(expect)?, decisions),
+        "can_reclaim" | "reclaimable" => reclaim(&case.kind, &read(input)?, &read(expect)?, decisions)?,
+        "strategy_fair_share" | "strategy_guarantee_quota" => {
+            strategy(&case.kind, &read(input)?, &read(expect)?, decisions)
+        }
+        "queue_order" => queue_order(&read(input)?, &read(expect)?, decisions),
         "capacity_job" | "capacity_task_on_node" | "capacity_limit" | "capacity_quota" | "capacity_non_preemptible" => {
-            check_capacity(&case.kind, &read(input)?, &read(expect)?)?
+            check_capacity(&case.kind, &read(input)?, &read(expect)?, decisions)?
         }
         other => return Err(Fault(format!("kind {other} is not known"))),
     };
@@ -169,7 +172,7 @@ struct DividedOne {
     fair_share: BTreeMap<String, f64>,
 }
 
-fn divide_one(input: &DivideOne, expect: &DividedOne) -> Vec<Difference> {
+fn divide_one(input: &DivideOne, expect: &DividedOne, decisions: &mut String) -> Vec<Difference> {
     let resource = match input.resource.as_str() {
         "cpu" => QueueResource::Cpu,
         "memory" => QueueResource::Memory,
@@ -197,6 +200,7 @@ fn divide_one(input: &DivideOne, expect: &DividedOne) -> Vec<Difference> {
     // Over-subscribed quotas leave nothing; the engine says by how much.
     let rest = divide(total, resource.unit(), millionths(input.k), &mut claims).max(0);
     let got: BTreeMap<&String, i64> = input.queues.keys().zip(claims).map(|(key, claim)| (key, claim.share)).collect();
+    let _ = writeln!(decisions, "rest {rest} shares {:?}", got.values());
     let shares = expect
         .fair_share
         .iter()
@@ -218,11 +222,14 @@ struct DividedAll {
 }
 
 /// Siblings are a tree of one level.
-fn divide_all(input: &DivideAll, expect: &DividedAll) -> Vec<Difference> {
+fn divide_all(input: &DivideAll, expect: &DividedAll, decisions: &mut String) -> Vec<Difference> {
     let mut book = book(&input.queues, input.total.triple());
     divide_tree(&mut book, millionths(input.k));
     let got: BTreeMap<&String, ResourceQuantities> =
         input.queues.keys().zip(&book.rows).map(|(key, row)| (key, row.fair_share)).collect();
+    for share in got.values() {
+        let _ = writeln!(decisions, "share {:?}", share.0);
+    }
     let mut differences = Vec::new();
     for (key, expected) in &expect.fair_share {
         let resources = QueueResource::ALL.into_iter().zip([expected.cpu, expected.memory, expected.gpu]);
@@ -257,12 +264,13 @@ struct Answer {
 }
 
 impl Answer {
-    fn compare(&self, what: &str, got: bool) -> Vec<Difference> {
+    fn compare(&self, what: &str, got: bool, decisions: &mut String) -> Vec<Difference> {
+        let _ = writeln!(decisions, "{got}");
         if self.result == got { Vec::new() } else { vec![Difference::new(what, self.result, got)] }
     }
 }
 
-fn reclaim(kind: &str, input: &Reclaim, expect: &Answer) -> Result<Vec<Difference>, Fault> {
+fn reclaim(kind: &str, input: &Reclaim, expect: &Answer, decisions: &mut String) -> Result<Vec<Difference>, Fault> {
     let book = book(&input.queues, ResourceQuantities::ZERO);
     let reclaimer = Reclaimer {
         queue: need(&input.queues, &input.reclaimer.queue)?,
@@ -279,7 +287,7 @@ fn reclaim(kind: &str, input: &Reclaim, expect: &Answer) -> Result<Vec<Differenc
         }
         reclaim_rules::reclaimable(&book, reclaimer, &units, input.saturation_multiplier.map_or(ONE, millionths))
     };
-    Ok(expect.compare(kind, got))
+    Ok(expect.compare(kind, got, decisions))
 }
 
 #[derive(Deserialize)]
@@ -291,7 +299,7 @@ struct Taking {
     reclaimer_required: Option<Amounts>,
 }
 
-fn strategy(kind: &str, input: &Taking, expect: &Answer) -> Vec<Difference> {
+fn strategy(kind: &str, input: &Taking, expect: &Answer, decisions: &mut String) -> Vec<Difference> {
     let rows = vec![row(&input.reclaimer_queue, None), row(&input.reclaimee_queue, None)];
     let book = QueueAccounts { rows, total: ResourceQuantities::ZERO, version: 0 };
     let (reclaimer, victim) = (QueueId(0), QueueId(1));
@@ -302,7 +310,7 @@ fn strategy(kind: &str, input: &Taking, expect: &Answer) -> Vec<Difference> {
     } else {
         reclaim_rules::quota_guaranteed(&book, reclaimer, victim, required, remaining)
     };
-    expect.compare(kind, got)
+    expect.compare(kind, got, decisions)
 }
 
 #[derive(Deserialize)]
@@ -327,7 +335,7 @@ struct First {
     first: String,
 }
 
-fn queue_order(input: &Pair, expect: &First) -> Vec<Difference> {
+fn queue_order(input: &Pair, expect: &First, decisions: &mut String) -> Vec<Difference> {
     let total = input.total.unwrap_or_default().triple();
     let entitlement = |side: &Side| {
         let mut victims = ResourceQuantities::ZERO;
@@ -342,6 +350,7 @@ fn queue_order(input: &Pair, expect: &First) -> Vec<Difference> {
         Ordering::Equal => "equal",
         Ordering::Greater => "right",
     };
+    let _ = writeln!(decisions, "{got}");
     if expect.first == got { Vec::new() } else { vec![Difference::new("first", &expect.first, got)] }
 }
 
@@ -362,7 +371,12 @@ struct Admission {
     queue: String,
 }
 
-fn check_capacity(kind: &str, input: &Capacity, expect: &Admission) -> Result<Vec<Difference>, Fault> {
+fn check_capacity(
+    kind: &str,
+    input: &Capacity,
+    expect: &Admission,
+    decisions: &mut String,
+) -> Result<Vec<Difference>, Fault> {
     let book = book(&input.queues, ResourceQuantities::ZERO);
     let queue = need(&input.queues, &input.job_queue)?;
     let requested = input.requested.triple();
@@ -384,5 +398,6 @@ fn check_capacity(kind: &str, input: &Capacity, expect: &Admission) -> Result<Ve
         |schedulable: bool, reason: &str, queue: &str| format!("{schedulable} {reason} {queue}").trim_end().to_string();
     let expected = text(expect.schedulable, &expect.reason, &expect.queue);
     let got = text(reason.is_empty(), reason, &queue);
+    let _ = writeln!(decisions, "{got}");
     Ok(if expected == got { Vec::new() } else { vec![Difference::new("schedulable", expected, got)] })
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heading_is_the_reason_unless_a_note_says_more() {
+    fn the_heading_is_the_reason_unless_there_is_a_note() {
         let text = "# Order\n## Ties\nwhy\n```known-differences\nrandom/1\nrandom/2 — a note\n\n```\n";
         let expected = [("random/1", "Ties"), ("random/2", "a note")];
         let expected = expected.map(|(key, reason)| (key.to_string(), reason.to_string()));

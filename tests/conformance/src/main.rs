@@ -8,7 +8,8 @@ use clap::{Parser, ValueEnum};
 use conformance::corpus::Recorded;
 use conformance::report::Report;
 use conformance::run::Options;
-use conformance::{compat_folder, corpus, default_corpus, known, run, unchanged};
+use conformance::unchanged::{self, Comparison};
+use conformance::{compat_folder, corpus, default_corpus, known, run};
 use kai_engine::policy::Repairs;
 
 /// Runs recorded scheduling cases against the engine.
@@ -85,9 +86,13 @@ fn work(args: &Args) -> Result<bool, Box<dyn std::error::Error>> {
         std::fs::write(unchanged::recorded_file(), unchanged::text(&outcomes))?;
     }
     let whole = args.only.is_none() && args.group.is_none() && !args.letter;
-    let changed = if whole { unchanged::changed(&outcomes)? } else { Vec::new() };
+    let Comparison { changed, not_compared } =
+        if whole { unchanged::compare(&outcomes)? } else { Comparison::default() };
+    if !not_compared.is_empty() {
+        eprintln!("NOT COMPARED with tests/conformance/decisions.txt, other cases:\n  {}", not_compared.join("\n  "));
+    }
     if !changed.is_empty() {
-        eprintln!("decisions changed in: {}", changed.join(", "));
+        eprintln!("decided otherwise than in tests/conformance/decisions.txt:\n  {}", changed.join("\n  "));
         eprintln!("help: if that is meant, record them with --record-decisions and review the file");
     }
     Ok(report.is_good() && changed.is_empty())

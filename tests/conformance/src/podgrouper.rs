@@ -2,25 +2,30 @@
 
 use kai_api::keys::annotation;
 use kai_workloads::kinds::{
-    aml_job, cron_job, deployment, grove, job, job_set, karta, knative, kubeflow, leader_worker_set, plain, pod, ray,
-    runai_job, spot_request, wrapper,
+    self, Row, Rule, aml_job, cron_job, deployment, grove, jax_job, job, job_set, karta, knative, kubeflow,
+    leader_worker_set, mpi_job, notebook, plain, pod, pytorch_job, ray, runai_job, spot_request, tf_job, wrapper,
+    xgboost_job,
 };
-use kai_workloads::table::{self, Row, Rule};
 use kai_workloads::{
     ClusterReader, GroupError, GroupSpec, KindDefaults, Minimum, Object, ObjectRef, ObjectStore, Settings,
     TopologyConstraint, Workload,
 };
 use serde_json::{Value, json};
 
-/// Names the first field that differs.
-pub fn check_case(case: &Value) -> Result<(), String> {
+/// Names the first field that differs; `decisions` receives the whole group, or that there is none.
+pub fn check_case(case: &Value, decisions: &mut String) -> Result<(), String> {
     let (input, expect) = (&case["input"], &case["expect"]);
     let expects_error = expect["error"] == true;
-    match (group(input)?, expects_error) {
+    let described = match group(input)? {
+        Ok(spec) => Ok(described(&spec)?),
+        Err(error) => Err(error),
+    };
+    decisions.push_str(&described.as_ref().map_or("refused".to_owned(), Value::to_string));
+    match (described, expects_error) {
         (Err(_), true) => Ok(()),
         (Err(error), false) => Err(format!("refused: {error}")),
-        (Ok(spec), true) => Err(format!("accepted as {}, should be refused", spec.name)),
-        (Ok(spec), false) => compare(&described(&spec)?, expect),
+        (Ok(described), true) => Err(format!("accepted as {}, should be refused", described["name"])),
+        (Ok(described), false) => compare(&described, expect),
     }
 }
 
@@ -40,19 +45,19 @@ fn group(input: &Value) -> Result<Result<GroupSpec, GroupError>, String> {
         "default" => plain::group,
         "deployment" => deployment::group,
         "grove" => grove::group,
-        "jax" => kubeflow::jax_job::group,
+        "jax" => jax_job::group,
         "jobset" => job_set::group,
         "knative" => knative::group,
         "leader_worker_set" => leader_worker_set::group,
-        "mpi" => kubeflow::mpi_job::group,
-        "notebook" => kubeflow::notebook::group,
+        "mpi" => mpi_job::group,
+        "notebook" => notebook::group,
         "pod_job" | "spark" => pod::group,
-        "pytorch" => kubeflow::pytorch_job::group,
+        "pytorch" => pytorch_job::group,
         "ray_cluster" | "ray_job" | "ray_service" => ray::group,
         "runai_job" => runai_job::group,
         "spot_request" => spot_request::group,
-        "tensorflow" => kubeflow::tf_job::group,
-        "xgboost" => kubeflow::xgboost_job::group,
+        "tensorflow" => tf_job::group,
+        "xgboost" => xgboost_job::group,
         "karta" => {
             return Ok(match &input["karta"] {
                 Value::Null => plain::group(&workload),
@@ -67,8 +72,8 @@ fn group(input: &Value) -> Result<Result<GroupSpec, GroupError>, String> {
         }
         "skip_top_owner" => {
             // These cases were recorded with a table that knows pods and nothing else.
-            let pods: Vec<Row> = table::find("", "Pod").copied().into_iter().collect();
-            return Ok(wrapper::group(&Workload { table: &pods, ..workload }));
+            let pods: Vec<Row> = kinds::find("", "Pod").copied().into_iter().collect();
+            return Ok(wrapper::group_by(&workload, &pods));
         }
         other => return Err(format!("unknown grouper {other}")),
     };
@@ -136,7 +141,7 @@ const KNOWN_SETTINGS: [&str; 6] = [
     "search_for_legacy_pod_groups",
 ];
 
-/// Our group in the words of the recording.
+/// The group in the words of the recording.
 fn described(spec: &GroupSpec) -> Result<Value, String> {
     let mut annotations = spec.annotations.clone();
     let record = annotations.remove(annotation::TOP_OWNER_METADATA).ok_or("no record of the top owner")?;
@@ -198,7 +203,7 @@ fn topology(constraint: Option<&TopologyConstraint>) -> Value {
     })
 }
 
-/// Both sides must have the same fields with the same values; a field we do not know must not slip by.
+/// Both sides must have the same fields with the same values; an unknown field is a difference.
 fn compare(ours: &Value, expected: &Value) -> Result<(), String> {
     let (Some(ours), Some(expected)) = (ours.as_object(), expected.as_object()) else {
         return Err("not an object".to_owned());

@@ -25,16 +25,16 @@ pub struct Outcome {
     pub needs: BTreeSet<Part>,
     /// Listed as a known difference.
     pub known: Option<Known>,
-    /// The repair of ours without which the case would pass.
+    /// The repair without which the case would pass.
     pub explained_by: Option<&'static str>,
     /// What went on, if asked for.
     pub log: String,
-    /// Everything that the engine decided, round by round; empty for cases of single functions.
+    /// Everything that was decided, round by round; for cases of single functions, all that they returned.
     pub decisions: String,
 }
 
 impl Outcome {
-    /// Recorded from clusters made at random, where KAI's accidents show, and different only because of a repair.
+    /// Recorded from clusters made at random, where unintended behaviour of NVIDIA KAI shows, and different only because of a repair.
     /// Cases that people wrote must pass as they are.
     pub fn is_repaired(&self) -> bool {
         let at_random = self.group == "random" || self.group.starts_with("rnd-");
@@ -47,7 +47,7 @@ impl Outcome {
 pub struct Options {
     /// Keep a log of each case.
     pub verbose: bool,
-    /// Which of KAI's accidents are repaired.
+    /// Which deliberate departures from NVIDIA KAI are on.
     pub repairs: Repairs,
 }
 
@@ -60,12 +60,12 @@ impl Default for Options {
 
 /// Each repair taken back alone, then all of them: what a failure is tried with to explain it.
 const WITHOUT: [(&str, Repairs); 7] = [
-    ("spare victims", Repairs { reprieve_victims: false, ..Repairs::ALL }),
+    ("reprieve victims", Repairs { reprieve_victims: false, ..Repairs::ALL }),
     ("gang trees", Repairs { gang_trees: false, ..Repairs::ALL }),
     ("dropped placements", Repairs { drop_placements: false, ..Repairs::ALL }),
     ("GPU sharing", Repairs { gpu_sharing: false, ..Repairs::ALL }),
-    ("lasting moves", Repairs { stable_moves: false, ..Repairs::ALL }),
-    ("leavers make way", Repairs { ignore_releasing_neighbours: false, ..Repairs::ALL }),
+    ("stable moves", Repairs { stable_moves: false, ..Repairs::ALL }),
+    ("ignore releasing neighbours", Repairs { ignore_releasing_neighbours: false, ..Repairs::ALL }),
     ("several", Repairs::NONE),
 ];
 
@@ -126,12 +126,12 @@ fn one(case: &Recorded, known: Option<&Known>, options: Options) -> Outcome {
 fn verdict(case: &Recorded, repairs: Repairs, log: Option<&mut String>, decisions: &mut String) -> Verdict {
     let caught = catch_unwind(AssertUnwindSafe(|| match case.suite {
         Suite::Actions => actions::run(&parse(case)?, repairs, log, decisions),
-        Suite::Fairshare => fairshare::run(&parse(case)?),
-        Suite::Podgrouper => Ok(match podgrouper::check_case(&case.body) {
+        Suite::Fairshare => fairshare::run(&parse(case)?, decisions),
+        Suite::Podgrouper => Ok(match podgrouper::check_case(&case.body, decisions) {
             Ok(()) => Verdict::Passed,
             Err(text) => Verdict::Failed(vec![Difference::new("pod group", "as recorded", text)]),
         }),
-        Suite::Topology => topology::run(&parse(case)?),
+        Suite::Topology => topology::run(&parse(case)?, decisions),
     }));
     match caught {
         Ok(Ok(verdict)) => verdict,

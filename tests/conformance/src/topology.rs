@@ -1,6 +1,7 @@
 //! One question: which node sets may a group use under a topology constraint, and what do nodes score?
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use fixedbitset::FixedBitSet;
 use kai_engine::builder::{Builder, GroupRow, JobRow, MemberRow, NodeRow, PodSetRow, TaskRow};
@@ -95,7 +96,7 @@ struct Task {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expect {
-    /// The constraint makes no sense.
+    /// The constraint is invalid.
     error: bool,
     /// There is not enough room.
     fit_error: bool,
@@ -103,8 +104,8 @@ struct Expect {
     node_scores: Option<BTreeMap<String, i64>>,
 }
 
-/// Runs a case.
-pub fn run(case: &Case) -> Result<Verdict, Fault> {
+/// Runs a case; `decisions` receives the node sets and scores that came out.
+pub fn run(case: &Case, decisions: &mut String) -> Result<Verdict, Fault> {
     let Case { input, expect, .. } = case;
     let names: Vec<&str> = input.nodes.keys().map(String::as_str).collect();
     let topology = Topology { levels: input.levels.iter().map(|level| level_of(input, level)).collect() };
@@ -130,7 +131,7 @@ pub fn run(case: &Case) -> Result<Verdict, Fault> {
         NodeSet::Only(&offered),
         &running,
     );
-    Ok(judge(&names, expect, &trees[0], &choice).into())
+    Ok(judge(&names, expect, &trees[0], &choice, decisions).into())
 }
 
 fn judge(
@@ -138,9 +139,11 @@ fn judge(
     expect: &Expect,
     tree: &Tree,
     choice: &Result<DomainChoice, DomainRefusal>,
+    decisions: &mut String,
 ) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut compare = |what: &str, expected: String, got: String| {
+        let _ = writeln!(decisions, "{what} {got}");
         if expected != got {
             differences.push(Difference::new(what, expected, got));
         }
@@ -151,7 +154,7 @@ fn judge(
     let sets = choice.iter().flat_map(|choice| (0..choice.len()).map(|index| choice.set(tree, index)));
     let sets: Vec<BTreeSet<String>> = sets.map(named).collect();
     compare("subsets", sets_text(expect.subsets.as_deref().unwrap_or_default()), sets_text(&sets));
-    // Scores of a refused call are of no use to anybody.
+    // Scores of a refused call are never used.
     if let Ok(choice) = choice {
         let scores = choice.scores.as_ref().map(|scores| {
             scores.iter().map(|(node, points)| (names[node.index()].to_string(), points)).collect::<BTreeMap<_, _>>()

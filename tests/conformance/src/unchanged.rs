@@ -2,7 +2,7 @@
 //!
 //! A change of words, of structure or of speed must leave the file as it is; a change of what is decided shows there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::{fs, io};
@@ -28,20 +28,40 @@ pub fn text(outcomes: &[Outcome]) -> String {
     })
 }
 
-/// Groups that are complete and were decided otherwise than recorded. A corpus with more or fewer cases cannot be compared.
-pub fn changed(outcomes: &[Outcome]) -> io::Result<Vec<String>> {
-    let recorded = parse(&fs::read_to_string(recorded_file())?);
-    let now = groups(outcomes);
-    let differs = |(name, (cases, hash)): (&String, &(usize, String))| {
-        let (cases_then, hash_then) = recorded.get(name)?;
-        (cases_then == cases && hash_then != hash).then(|| name.clone())
-    };
-    Ok(now.iter().filter_map(differs).collect())
+/// How groups of cases compare with those of the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// The same cases, decided otherwise.
+    pub changed: Vec<String>,
+    /// Incomplete, missing or new: of another corpus than the one that the file is about.
+    pub not_compared: Vec<String>,
+}
+
+/// Compares with the file.
+pub fn compare(outcomes: &[Outcome]) -> io::Result<Comparison> {
+    Ok(comparison(&parse(&fs::read_to_string(recorded_file())?), &groups(outcomes)))
+}
+
+fn comparison(recorded: &Groups, now: &Groups) -> Comparison {
+    let mut comparison = Comparison::default();
+    let all: BTreeSet<&String> = recorded.keys().chain(now.keys()).collect();
+    for name in all {
+        match (recorded.get(name), now.get(name)) {
+            (Some((then, _)), Some((cases, _))) if then != cases => {
+                comparison.not_compared.push(format!("{name}: {cases} cases, recorded {then}"));
+            }
+            (Some((_, then)), Some((_, hash))) if then != hash => comparison.changed.push(name.clone()),
+            (Some(_), None) => comparison.not_compared.push(format!("{name}: no cases")),
+            (None, _) => comparison.not_compared.push(format!("{name}: not recorded")),
+            _ => {}
+        }
+    }
+    comparison
 }
 
 fn groups(outcomes: &[Outcome]) -> Groups {
     let mut hashers: BTreeMap<&str, (usize, Sha256)> = BTreeMap::new();
-    for outcome in outcomes.iter().filter(|outcome| !outcome.decisions.is_empty()) {
+    for outcome in outcomes {
         let (cases, hasher) = hashers.entry(&outcome.group).or_default();
         *cases += 1;
         hasher.update(format!("case {}\n{}", outcome.key, outcome.decisions));
@@ -67,7 +87,6 @@ fn parse(text: &str) -> Groups {
 mod tests {
     use super::*;
     use crate::verdict::Verdict;
-    use std::collections::BTreeSet;
 
     fn outcome(key: &str, decisions: &str) -> Outcome {
         Outcome {
@@ -90,5 +109,16 @@ mod tests {
         assert!(before.starts_with("reclaim 2 "));
         assert_ne!(before, after);
         assert_eq!(parse(&before)["reclaim"].0, 2);
+        assert_eq!(comparison(&parse(&before), &parse(&before)), Comparison::default());
+        assert_eq!(comparison(&parse(&before), &parse(&after)).changed, ["reclaim"]);
+    }
+
+    #[test]
+    fn a_group_that_is_incomplete_missing_or_new_is_named() {
+        let recorded = parse("fairshare/order 2 0\npreempt 2 1\nreclaim 2 2\n");
+        let now = parse("fairshare/order 2 0\nreclaim 1 2\nrandom 7 3\n");
+        let expected = ["preempt: no cases", "random: not recorded", "reclaim: 1 cases, recorded 2"];
+        let Comparison { changed, not_compared } = comparison(&recorded, &now);
+        assert_eq!((changed, not_compared), (Vec::new(), expected.map(str::to_owned).to_vec()));
     }
 }

@@ -10,7 +10,7 @@ use conformance::{compat_folder, corpus, default_corpus, known, run};
 fn every_case_passes_or_is_a_known_difference() {
     let folder = default_corpus();
     if !folder.exists() {
-        // Written past the capture of test output: nobody should take this for a pass.
+        // Written past the capture of test output: a skipped test must not look like a pass.
         let _ = writeln!(
             std::io::stderr(),
             "SKIPPED: no conformance corpus in {}; set KAI_CONFORMANCE_DIR to its folder",

@@ -77,8 +77,8 @@ pub fn manifest(bytes: &[u8]) {
 /// group or a complaint that names an object and a field.
 pub fn owners(bytes: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
-    let (declared, complaints) = DeclaredKinds::from_config_map(&input["declarations"]);
-    assert!(complaints.iter().all(|complaint| complaint.field.starts_with("data.")), "the key is named");
+    let (declared, errors) = DeclaredKinds::from_config_map(&input["declarations"]);
+    assert!(errors.iter().all(|error| error.field.starts_with("data.")), "the key is named");
     let settings = kai_workloads::Settings { declared, ..kai_workloads::Settings::default() };
     let objects: ObjectStore = input["objects"].as_array().into_iter().flatten().cloned().collect();
     let read = |query: &kai_workloads::owners::OwnerQuery| match objects.object(&query.object) {
@@ -86,8 +86,8 @@ pub fn owners(bytes: &[u8]) {
         None => Lookup::Forbidden,
     };
     match reconcile(&input["pod"], read, &objects, &settings) {
-        Err(GroupingError::Rule(complaint)) => assert!(!complaint.field.is_empty(), "the field is named"),
-        Err(other) => assert!(!other.to_string().is_empty(), "the pod is told something"),
+        Err(GroupingError::Rule(error)) => assert!(!error.field.is_empty(), "the field is named"),
+        Err(other) => assert!(!other.to_string().is_empty(), "the pod gets a message"),
         Ok(_) => {}
     }
 }

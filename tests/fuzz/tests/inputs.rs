@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use fuzz::{TARGETS, Target};
 use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
+use rand_pcg::rand_core::Rng as _;
 use serde_json::{Value, json};
 
 /// Enough to notice a slip, few enough for every commit.
@@ -47,34 +47,34 @@ fn variations_are_survived() {
     for (name, target) in TARGETS {
         let inputs = corpus(name);
         for seed in 0..rounds {
-            let mut dice = Dice(Pcg64::new(u128::from(seed), 3));
-            let (_, input) = &inputs[dice.below(inputs.len())];
-            survives(target, &varied(input, &mut dice), &format!("{name}, seed {seed}"));
+            let mut rng = Rng(Pcg64::new(u128::from(seed), 3));
+            let (_, input) = &inputs[rng.below(inputs.len())];
+            survives(target, &varied(input, &mut rng), &format!("{name}, seed {seed}"));
         }
     }
 }
 
-struct Dice(Pcg64);
+struct Rng(Pcg64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, end: usize) -> usize {
         (self.0.next_u64() % end.max(1) as u64) as usize
     }
 }
 
 /// JSON is varied as JSON three times of four, so that it gets past the parser; everything else byte by byte.
-fn varied(input: &[u8], dice: &mut Dice) -> Vec<u8> {
+fn varied(input: &[u8], rng: &mut Rng) -> Vec<u8> {
     if let Ok(mut value @ Value::Object(_)) = serde_json::from_slice::<Value>(input)
-        && dice.below(4) > 0
+        && rng.below(4) > 0
     {
-        for _ in 0..=dice.below(3) {
-            vary_value(&mut value, dice);
+        for _ in 0..=rng.below(3) {
+            vary_value(&mut value, rng);
         }
         return value.to_string().into_bytes();
     }
     let mut bytes = input.to_vec();
-    for _ in 0..=dice.below(4) {
-        vary_bytes(&mut bytes, dice);
+    for _ in 0..=rng.below(4) {
+        vary_bytes(&mut bytes, rng);
     }
     bytes
 }
@@ -107,60 +107,60 @@ const WORDS: [&str; 24] = [
     "!!binary",
 ];
 
-fn vary_bytes(bytes: &mut Vec<u8>, dice: &mut Dice) {
-    let at = dice.below(bytes.len() + 1);
-    match dice.below(5) {
-        0 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+fn vary_bytes(bytes: &mut Vec<u8>, rng: &mut Rng) {
+    let at = rng.below(bytes.len() + 1);
+    match rng.below(5) {
+        0 if at < bytes.len() => bytes[at] ^= 1 << rng.below(8),
         1 if at < bytes.len() => {
             bytes.remove(at);
         }
         2 => bytes.truncate(at),
         3 => {
-            let end = (at + dice.below(40)).min(bytes.len());
+            let end = (at + rng.below(40)).min(bytes.len());
             let piece = bytes[at..end].to_vec();
-            let to = dice.below(bytes.len() + 1);
+            let to = rng.below(bytes.len() + 1);
             bytes.splice(to..to, piece);
         }
         _ => {
-            let word = WORDS[dice.below(WORDS.len())];
+            let word = WORDS[rng.below(WORDS.len())];
             bytes.splice(at..at, word.bytes());
         }
     }
 }
 
 /// Replaces, doubles or removes something at a random depth.
-fn vary_value(value: &mut Value, dice: &mut Dice) {
-    let deeper = dice.below(8) > 0;
+fn vary_value(value: &mut Value, rng: &mut Rng) {
+    let deeper = rng.below(8) > 0;
     match value {
         Value::Object(map) if deeper && !map.is_empty() => {
-            let key = map.keys().nth(dice.below(map.len())).cloned().unwrap_or_default();
-            match dice.below(12) {
+            let key = map.keys().nth(rng.below(map.len())).cloned().unwrap_or_default();
+            match rng.below(12) {
                 0 => {
                     map.remove(&key);
                 }
                 1 => {
                     let moved = map[&key].clone();
-                    map.insert(WORDS[dice.below(WORDS.len())].to_owned(), moved);
+                    map.insert(WORDS[rng.below(WORDS.len())].to_owned(), moved);
                 }
-                _ => vary_value(&mut map[&key], dice),
+                _ => vary_value(&mut map[&key], rng),
             }
         }
         Value::Array(items) if deeper && !items.is_empty() => {
-            let at = dice.below(items.len());
-            match dice.below(8) {
+            let at = rng.below(items.len());
+            match rng.below(8) {
                 0 => {
                     items.remove(at);
                 }
                 1 => items.push(items[at].clone()),
-                _ => vary_value(&mut items[at], dice),
+                _ => vary_value(&mut items[at], rng),
             }
         }
-        _ => *value = odd_value(dice),
+        _ => *value = odd_value(rng),
     }
 }
 
-fn odd_value(dice: &mut Dice) -> Value {
-    match dice.below(14) {
+fn odd_value(rng: &mut Rng) -> Value {
+    match rng.below(14) {
         0 => Value::Null,
         1 => json!(true),
         2 => json!(i64::MAX),
@@ -170,9 +170,9 @@ fn odd_value(dice: &mut Dice) -> Value {
         6 => json!(-0.5),
         7 => json!([]),
         8 => json!({}),
-        9 => json!(dice.below(5)),
+        9 => json!(rng.below(5)),
         10 => json!(-1),
-        11 => json!("x".repeat(dice.below(300))),
-        _ => json!(WORDS[dice.below(WORDS.len())]),
+        11 => json!("x".repeat(rng.below(300))),
+        _ => json!(WORDS[rng.below(WORDS.len())]),
     }
 }

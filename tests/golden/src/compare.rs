@@ -76,14 +76,14 @@ mod tests {
         sight
     }
 
-    fn said(theirs: &Sight, ours: &Sight) -> Vec<String> {
+    fn lines(theirs: &Sight, ours: &Sight) -> Vec<String> {
         compare("s", theirs, ours).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn equal_sights_do_not_differ() {
         let one = sight(&[("Pod", "a", &[("x", "1")])]);
-        assert!(said(&one, &one).is_empty());
+        assert!(lines(&one, &one).is_empty());
     }
 
     #[test]
@@ -95,6 +95,6 @@ mod tests {
             r#"s: Pod b, "": KAI "0", ours "1""#,
             r#"s: Pod a, "x": KAI "1", ours "2""#,
         ];
-        assert_eq!(said(&theirs, &ours), expected);
+        assert_eq!(lines(&theirs, &ours), expected);
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Known(Vec<Reason>);
 pub(crate) struct Reason {
     pub(crate) title: String,
     pub(crate) because: String,
-    /// Ours is wrong, and nobody has found the time.
+    /// `kai` is wrong, and it is not corrected yet.
     #[serde(default)]
     pub(crate) to_mend: bool,
     /// Seen in one run and not in the next: never listed one by one.

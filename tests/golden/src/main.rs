@@ -15,10 +15,10 @@ mod compare;
 mod known;
 mod ours;
 mod play;
+mod redaction;
 mod report;
 mod scenario;
 mod sight;
-mod words;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -21,7 +21,7 @@ const PARTS: [(&str, &str, &[&str]); 6] = [
 pub(crate) fn start(cluster: &mut Cluster, kai: &Path) -> Result<(), Failed> {
     let roles = Command::new(kai).arg("rbac").output()?;
     cluster.kubectl().apply(&String::from_utf8(roles.stdout)?)?;
-    // Free now, and nobody else on this machine is likely to take it in the next second.
+    // Free now, and no other process of this machine is likely to take it in the next second.
     let webhooks = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     for (part, account, arguments) in PARTS {
         let kubeconfig = cluster.kubeconfig_of("kai-scheduler", account, None)?;

@@ -13,9 +13,9 @@ use crate::Failed;
 use crate::scenario::{Scenario, Step};
 use crate::sight::{Seen, Sight};
 
-const GLANCE: Duration = Duration::from_millis(500);
-/// So many glances until a step counts as not reached: what came of it instead is compared.
-const PATIENCE: usize = 140;
+const POLL_PERIOD: Duration = Duration::from_millis(500);
+/// So many polls until a step counts as not reached: what came of it instead is compared.
+const POLLS_MAX: usize = 140;
 /// Both schedulers look once a second, and write down what they saw a moment later.
 const SETTLE: Duration = Duration::from_secs(4);
 
@@ -41,7 +41,7 @@ pub(crate) fn all(cluster: &mut Cluster, scenarios: &[Scenario], progress: &Prog
         played.push(seen.sight());
         clear(&kubectl, scenario)?;
         cluster.check(&format!("playing {namespace}"))?;
-        progress.say(format_args!("{namespace} played"));
+        progress.report(format_args!("{namespace} played"));
     }
     Ok(played)
 }
@@ -64,17 +64,17 @@ fn play(kubectl: &Kubectl, scenario: &Scenario) -> Result<Vec<String>, Failed> {
 }
 
 fn await_outcome(kubectl: &Kubectl, namespace: &str, step: &Step) -> Result<String, Failed> {
-    let mut glances = 0;
+    let mut polls = 0;
     loop {
         let pods = list(kubectl, &format!("get pods -n {namespace}"))?;
         let mut living = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         let (placed, waiting): (Vec<_>, Vec<_>) = living.by_ref().partition(|pod| pod["spec"]["nodeName"].is_string());
         let running = placed.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
-        glances += 1;
-        if (running, waiting.len()) == (step.running, step.waiting) || glances == PATIENCE {
+        polls += 1;
+        if (running, waiting.len()) == (step.running, step.waiting) || polls == POLLS_MAX {
             return Ok(format!("{running} running, {} waiting", waiting.len()));
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL_PERIOD);
     }
 }
 
@@ -86,13 +86,13 @@ fn clear(kubectl: &Kubectl, scenario: &Scenario) -> Result<(), Failed> {
         let delete = ["delete", "--namespace", namespace, "--ignore-not-found", "--wait=false", "--filename=-"];
         kubectl.run_with(&delete, Some(&objects))?;
     }
-    for _ in 0..PATIENCE {
+    for _ in 0..POLLS_MAX {
         let left = list(kubectl, &format!("get pods,podgroups.scheduling.run.ai -n {namespace}"))?.len()
             + list(kubectl, &format!("get pods -n {RESERVATIONS}"))?.len();
         if left == 0 {
             return Ok(());
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL_PERIOD);
     }
     Err(format!("something of {namespace} is left behind").into())
 }
@@ -104,12 +104,12 @@ fn await_webhooks(kubectl: &Kubectl) -> Result<(), Failed> {
         "metadata": {"name": "asked", "annotations": {"gpu-fraction": "2"}},
         "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "image": "any"}]},
     });
-    for _ in 0..PATIENCE {
+    for _ in 0..POLLS_MAX {
         let create = ["create", "--dry-run=server", "--filename=-"];
         if kubectl.run_with(&create, Some(&pod.to_string())).is_err() {
             return Ok(());
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL_PERIOD);
     }
     Err("the webhook for pods is never asked".into())
 }

@@ -11,10 +11,10 @@ use crate::sight::Sight;
 const OPENING: &str = "\
 # Side by side with KAI's own programs
 
-Written by `cargo xtask golden`, which plays the same scenarios with the programs of KAI v0.12.0 and with ours, each on
+Written by `cargo xtask golden`, which plays the same scenarios with the programs of KAI v0.12.0 and with `kai`, each on
 a real API server with simulated nodes and the same custom resources, and compares what users can see: pod groups, bind
 requests, labels and annotations of pods, types and reasons of conditions and events, status of queues. Texts of
-messages are not compared. We follow KAI v0.17, which is not the version that is run here.
+messages are not compared. `kai` follows KAI v0.17, which is not the version that is run here.
 ";
 
 pub(crate) fn markdown(scenarios: &[Scenario], ours: &[Sight], explained: &Explained<'_>) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn markdown(scenarios: &[Scenario], ours: &[Sight], explained: &Expla
     let values: usize = ours.iter().flat_map(|sight| sight.0.values().flatten()).map(BTreeMap::len).sum();
     let always = |found: &&Found<'_>| !found.reason.by_chance;
     let different: usize = explained.found.iter().filter(always).map(|found| found.differences.len()).sum();
-    // Rounded, for what is said by chance is among them.
+    // Rounded: some messages are written only by chance.
     let values = values / 100 * 100;
     let _ = writeln!(text, "\nOf more than {values} values in {} scenarios, {different} differ.", scenarios.len());
     for reason in explained.found.chunk_by(|one, next| std::ptr::eq(one.reason, next.reason)) {
@@ -30,7 +30,7 @@ pub(crate) fn markdown(scenarios: &[Scenario], ours: &[Sight], explained: &Expla
     }
     text += "\n## Scenarios\n\n| in `tests/golden/scenarios` | |\n|---|---|\n";
     for scenario in scenarios {
-        let _ = writeln!(text, "| {} | {} |", scenario.name, scenario.tells);
+        let _ = writeln!(text, "| {} | {} |", scenario.name, scenario.description);
     }
     text
 }

@@ -15,7 +15,7 @@ pub(crate) struct Scenario {
     #[serde(skip)]
     pub(crate) name: String,
     /// In a sentence.
-    pub(crate) tells: String,
+    pub(crate) description: String,
     pub(crate) steps: Vec<Step>,
 }
 

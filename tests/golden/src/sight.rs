@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::words::Words;
+use crate::redaction::Redaction;
 
 /// Objects of a scenario, as they came from the API server.
 #[derive(Debug)]
@@ -51,13 +51,13 @@ impl From<String> for Subject {
 impl Seen {
     pub(crate) fn sight(&self) -> Sight {
         let Self { outcomes, now, queues, reservations, bind_requests, pods } = self;
-        let mut words = Words::of([now, reservations, bind_requests, pods].into_iter().flatten());
+        let mut redaction = Redaction::of([now, reservations, bind_requests, pods].into_iter().flatten());
         let mut sight = Sight::default();
         for (number, outcome) in outcomes.iter().enumerate() {
             sight.add("Step", (number + 1).to_string(), [("outcome".to_owned(), outcome.clone())].into());
         }
         for object in now.iter().chain(queues).chain(bind_requests) {
-            let name = words.plain(object["metadata"]["name"].as_str().unwrap_or_default());
+            let name = redaction.plain(object["metadata"]["name"].as_str().unwrap_or_default());
             let (kind, view) = match object["kind"].as_str() {
                 Some("Pod") => ("Pod", pod(object)),
                 Some("PodGroup") => ("PodGroup", whole(object)),
@@ -68,13 +68,13 @@ impl Seen {
                 }
                 _ => continue,
             };
-            sight.add(kind, name, fields(&view, &mut words));
+            sight.add(kind, name, fields(&view, &mut redaction));
         }
         for object in reservations {
-            // Its name is nobody's business but the binder's.
-            sight.add("ReservationPod", String::new(), fields(&metadata(object), &mut words));
+            // Its name concerns only the binder.
+            sight.add("ReservationPod", String::new(), fields(&metadata(object), &mut redaction));
         }
-        sight.add_events(now, &mut words);
+        sight.add_events(now, &mut redaction);
         sight.0.values_mut().for_each(|alike| alike.sort());
         sight
     }
@@ -86,14 +86,14 @@ impl Sight {
     }
 
     /// Which reasons were given about an object; how often is a matter of time. Others are the operators' business.
-    fn add_events(&mut self, objects: &[Value], words: &mut Words) {
+    fn add_events(&mut self, objects: &[Value], redaction: &mut Redaction) {
         for event in objects.iter().filter(|object| object["kind"] == "Event") {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let about = &event["involvedObject"];
             if about["kind"] != "Pod" && about["kind"] != "PodGroup" {
                 continue;
             }
-            let name = format!("{} {}", text(&about["kind"]), words.plain(&text(&about["name"])));
+            let name = format!("{} {}", text(&about["kind"]), redaction.plain(&text(&about["name"])));
             let subject = Subject { kind: "Events".to_owned(), name };
             let reasons = self.0.entry(subject).or_insert_with(|| vec![Fields::new()]);
             reasons[0].insert(text(&event["reason"]), text(&event["type"]));
@@ -134,24 +134,25 @@ fn metadata(object: &Value) -> Value {
 const LEFT_OUT: [&str; 6] =
     ["message", "lastTransitionTime", "lastProbeTime", "observedGeneration", "transitionID", "uid"];
 
-fn fields(view: &Value, words: &mut Words) -> Fields {
+fn fields(view: &Value, redaction: &mut Redaction) -> Fields {
     let mut fields = Fields::new();
-    flatten(view, String::new(), words, &mut fields);
+    flatten(view, String::new(), redaction, &mut fields);
     fields
 }
 
-fn flatten(value: &Value, path: String, words: &mut Words, fields: &mut Fields) {
+fn flatten(value: &Value, path: String, redaction: &mut Redaction, fields: &mut Fields) {
     match value {
         Value::Null => {}
         Value::Object(map) => {
             let heard = |(key, _): &(&String, &Value)| !LEFT_OUT.contains(&key.as_str());
             for (key, value) in map.iter().filter(heard) {
-                flatten(value, step(&path, &words.plain(key)), words, fields);
+                flatten(value, step(&path, &redaction.plain(key)), redaction, fields);
             }
         }
         Value::Array(items) if items.iter().all(Value::is_string) => {
             // Where the order is not the same in every run, it means nothing; elsewhere values alone tell enough.
-            let mut texts: Vec<String> = items.iter().filter_map(Value::as_str).map(|text| words.plain(text)).collect();
+            let mut texts: Vec<String> =
+                items.iter().filter_map(Value::as_str).map(|text| redaction.plain(text)).collect();
             texts.sort();
             if !texts.is_empty() {
                 fields.insert(path, texts.join(", "));
@@ -159,12 +160,12 @@ fn flatten(value: &Value, path: String, words: &mut Words, fields: &mut Fields) 
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                let key = item.as_object().and_then(key_of).map_or(index.to_string(), |key| words.plain(key));
-                flatten(item, format!("{path}[{key}]"), words, fields);
+                let key = item.as_object().and_then(key_of).map_or(index.to_string(), |key| redaction.plain(key));
+                flatten(item, format!("{path}[{key}]"), redaction, fields);
             }
         }
         Value::String(text) => {
-            fields.insert(path, words.plain(text));
+            fields.insert(path, redaction.plain(text));
         }
         other => {
             fields.insert(path, other.to_string());

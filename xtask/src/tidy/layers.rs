@@ -8,7 +8,7 @@ enum May {
     UseAnything,
 }
 
-const LAYERS: [(&str, May); 18] = [
+const LAYERS: [(&str, May); 19] = [
     ("kai-engine", May::Use(&[])),
     ("kai-api", May::Use(&[])),
     ("kai-workloads", May::Use(&["kai-api"])),
@@ -21,6 +21,7 @@ const LAYERS: [(&str, May); 18] = [
     ("kai-reservation", May::Use(&["kai-api", "test-cluster"])),
     ("kai-cli", May::UseAnything),
     ("bench", May::UseAnything),
+    ("bench-churn", May::UseAnything),
     ("bench-live", May::UseAnything),
     ("conformance", May::UseAnything),
     ("fuzz", May::UseAnything),

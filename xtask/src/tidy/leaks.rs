@@ -1,4 +1,4 @@
-//! Nothing tracked names somebody's machine or somebody's registry.
+//! No tracked file names the machine or the registry of a person or a company.
 
 use super::Problem;
 use crate::workspace::Workspace;

@@ -1,11 +1,13 @@
-//! What review forgets: who may depend on whom, what pure code may not touch, how long files get, what must not leak.
+//! What review forgets: who may depend on whom, what pure code may not touch, how long files get, which words are
+//! private, what must not leak.
 //!
 //! Each check is a function from the workspace to problems, in a file of its own with samples it has to catch.
 
+mod crate_docs;
 mod layers;
 mod leaks;
 mod links;
-mod opening;
+mod modules;
 mod paths;
 mod purity;
 mod size;
@@ -18,8 +20,16 @@ use std::fmt;
 /// Crates that decide and never act: no clock, no I/O, no randomness, no threads, no waiting.
 const PURE: [&str; 6] = ["engine", "workloads", "control", "sim", "generate", "record"];
 
-const CHECKS: [fn(&Workspace) -> Vec<Problem>; 7] =
-    [layers::check, purity::check, size::check, leaks::check, links::check, opening::check, vocabulary::check];
+const CHECKS: [fn(&Workspace) -> Vec<Problem>; 8] = [
+    layers::check,
+    modules::check,
+    purity::check,
+    size::check,
+    leaks::check,
+    links::check,
+    crate_docs::check,
+    vocabulary::check,
+];
 
 #[derive(Debug, PartialEq, Eq)]
 struct Problem {
@@ -34,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), String> {
         return Ok(());
     }
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    Err(format!("{}\n{} untidy things", lines.join("\n"), problems.len()))
+    Err(format!("{}\n{} problems", lines.join("\n"), problems.len()))
 }
 
 /// Private words by file, or each in one file or folder.
@@ -91,7 +101,7 @@ mod tests {
             &[("kai-engine", &["kai-api"]), ("kai-api", &[])],
         );
         let message = run(&untidy).unwrap_err();
-        for part in ["kai-api", "std::fs", "801 lines", "machine", "//!", "5 untidy things"] {
+        for part in ["kai-api", "std::fs", "801 lines", "machine", "//!", "5 problems"] {
             assert!(message.contains(part), "{part} is missing from:\n{message}");
         }
         assert_eq!(run(&sample(&[("crates/api/src/lib.rs", "//! Fine.\n")], &[("kai-api", &[])])), Ok(()));

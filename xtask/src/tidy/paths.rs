@@ -10,7 +10,18 @@ pub(super) struct Mention {
     pub(super) path: String,
 }
 
+/// All that a file mentions, and what the names that it imports stand for.
+#[derive(Default)]
+pub(super) struct Source {
+    pub(super) mentions: Vec<Mention>,
+    pub(super) imported: BTreeMap<String, String>,
+}
+
 pub(super) fn mentions(tokens: &[Token<'_>]) -> Vec<Mention> {
+    read(tokens).mentions
+}
+
+pub(super) fn read(tokens: &[Token<'_>]) -> Source {
     let mut found = Vec::new();
     let mut imported = BTreeMap::new();
     let mut at = 0;
@@ -26,7 +37,7 @@ pub(super) fn mentions(tokens: &[Token<'_>]) -> Vec<Mention> {
         }
     }
     found.extend(spelled_out(&rest, &imported));
-    found
+    Source { mentions: found, imported }
 }
 
 /// Tells an import from a `use<'a>` bound.

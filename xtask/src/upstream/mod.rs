@@ -1,4 +1,4 @@
-//! Our cycle beside KAI's own, on the same snapshot files: `cargo xtask bench-upstream`.
+//! The cycle of `kai` beside that of NVIDIA KAI, on the same snapshot files: `cargo xtask bench-upstream`.
 //!
 //! `kai generate` makes the files, `kai replay` and the Go program of `bench/upstream` run them in turn, each in a process
 //! of its own. Results are kept in `docs/benchmarks-upstream.json`, so that scenarios and sizes can be measured one by
@@ -18,7 +18,7 @@ const RESULTS: &str = "docs/benchmarks-upstream.json";
 const PLOT: &str = "docs/benchmarks-upstream.svg";
 const PAGE: &str = "docs/benchmarks.md";
 
-/// Those whose rules KAI was measured with elsewhere, too.
+/// Scenarios that NVIDIA KAI publishes measurements of, and the others that stress one action each.
 const SCENARIOS: [&str; 10] = [
     "allocate",
     "saturated",
@@ -37,7 +37,7 @@ struct Options {
     scenarios: Vec<String>,
     /// Processes of each, at most.
     runs: u32,
-    /// CPU seconds after which KAI is stopped.
+    /// CPU seconds after which NVIDIA KAI is stopped.
     cpu_timeout: u32,
 }
 
@@ -48,7 +48,6 @@ struct Cost {
     /// Opening and all actions, CPU time.
     cycle_ms: f64,
     bound: u64,
-    #[serde(alias = "pipelined")]
     pipelined: u64,
     evicted: u64,
     rss_mb: f64,
@@ -61,8 +60,8 @@ struct Cost {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Pair {
     pods: u64,
-    ours: Cost,
     kai: Cost,
+    upstream: Cost,
 }
 
 /// By scenario and nodes.
@@ -99,7 +98,7 @@ fn parse(arguments: &[&str]) -> Result<Options, String> {
         let value = words.next().ok_or_else(|| format!("{flag} needs a value"))?;
         let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{flag}: `{text}` is not a number"));
         match *flag {
-            // No size at all draws table and plot anew.
+            // Without a size nothing is measured; table and plot are drawn from the results that are kept.
             "--nodes" => {
                 let sizes = value.split(',').filter(|size| !size.is_empty());
                 options.nodes = sizes.map(|size| number(size).map(|size| size as usize)).collect::<Result<_, _>>()?;
@@ -143,5 +142,11 @@ mod tests {
         assert!(parse(&["--nodes", ""]).ok().unwrap().nodes.is_empty());
         assert_eq!(parse(&["--nodes", "many"]).err().unwrap(), "--nodes: `many` is not a number");
         assert!(parse(&["--fast", "1"]).err().unwrap().starts_with("--fast is not an option"));
+    }
+
+    #[test]
+    fn results_in_the_repository_can_be_read() {
+        let results = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(RESULTS)).unwrap();
+        assert!(!results.is_empty());
     }
 }

@@ -8,8 +8,8 @@ const COLUMNS: usize = 4;
 const WIDTH: f64 = 230.0;
 const HEIGHT: f64 = 190.0;
 const MARGIN: f64 = 36.0;
-const KAI_COLOR: &str = "#c2571a";
-const OUR_COLOR: &str = "#1668b8";
+const UPSTREAM_COLOR: &str = "#c2571a";
+const KAI_COLOR: &str = "#1668b8";
 
 /// Milliseconds, and nodes: whole decades that hold everything.
 struct Frame {
@@ -25,7 +25,7 @@ pub(super) fn svg(results: &Results) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"10\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
          <text x=\"{MARGIN}\" y=\"18\">CPU milliseconds of one cycle over nodes: \
-         <tspan fill=\"{KAI_COLOR}\">KAI v0.12.0</tspan>, <tspan fill=\"{OUR_COLOR}\">ours</tspan></text>\n"
+         <tspan fill=\"{UPSTREAM_COLOR}\">NVIDIA KAI v0.12.0</tspan>, <tspan fill=\"{KAI_COLOR}\">kai</tspan></text>\n"
     );
     for (index, (scenario, sizes)) in results.iter().enumerate() {
         let (x, y) = ((index % COLUMNS) as f64 * WIDTH, (index / COLUMNS) as f64 * HEIGHT + 30.0);
@@ -35,8 +35,8 @@ pub(super) fn svg(results: &Results) -> String {
             let points = sizes.iter().map(|(nodes, pair)| (frame.x(*nodes as f64), frame.y(pick(pair).cycle_ms)));
             polyline(&points.collect::<Vec<_>>(), color)
         };
+        out.push_str(&line(|pair| &pair.upstream, UPSTREAM_COLOR));
         out.push_str(&line(|pair| &pair.kai, KAI_COLOR));
-        out.push_str(&line(|pair| &pair.ours, OUR_COLOR));
         out.push_str("</g>\n");
     }
     out + "</svg>\n"
@@ -56,7 +56,7 @@ impl Frame {
     fn around(results: &Results) -> Self {
         let pairs = || results.values().flatten();
         let nodes = pairs().map(|(nodes, _)| *nodes as f64);
-        let ms = pairs().flat_map(|(_, pair)| [pair.kai.cycle_ms, pair.ours.cycle_ms]);
+        let ms = pairs().flat_map(|(_, pair)| [pair.upstream.cycle_ms, pair.kai.cycle_ms]);
         Self { nodes: decades(nodes), ms: decades(ms) }
     }
 
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn each_scenario_has_two_lines() {
-        let pair = |kai: f64, ours: f64| Pair { pods: 1, ours: cost(ours), kai: cost(kai) };
+        let pair = |upstream: f64, kai: f64| Pair { pods: 1, kai: cost(kai), upstream: cost(upstream) };
         let results: Results =
             ["a", "b"].map(|name| (name.to_owned(), [(100, pair(50.0, 1.0)), (1000, pair(900.0, 9.0))].into())).into();
         let picture = svg(&results);

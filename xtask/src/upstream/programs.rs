@@ -13,9 +13,9 @@ const GO_MODULE: &str = "bench/upstream";
 const KAI_MODULE: &str = "github.com/NVIDIA/KAI-scheduler";
 
 pub(super) struct Programs {
-    /// Ours.
+    /// `kai`.
     pub(super) kai: PathBuf,
-    /// KAI's, around its own packages.
+    /// The Go program of `bench/upstream`, which runs NVIDIA KAI's packages.
     pub(super) upstream: PathBuf,
     /// Where snapshots go.
     pub(super) files: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct Programs {
 
 impl Programs {
     pub(super) fn build(root: &Path) -> Result<Self, String> {
-        let kai = build_ours(root)?;
+        let kai = build_kai(root)?;
         let upstream = build_upstream(root)?;
         let files = cache()?.join("snapshots");
         fs::create_dir_all(&files).map_err(|error| format!("{}: {error}", files.display()))?;
@@ -31,7 +31,7 @@ impl Programs {
     }
 }
 
-fn build_ours(root: &Path) -> Result<PathBuf, String> {
+fn build_kai(root: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new(cargo());
     command.current_dir(root).args(["build", "--release", "-p", "kai-cli", "--message-format=json"]);
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("cargo: {error}"))?;
@@ -46,7 +46,7 @@ fn build_ours(root: &Path) -> Result<PathBuf, String> {
     messages.lines().filter_map(executable).next_back().ok_or_else(|| "cargo names no executable".to_owned())
 }
 
-/// Built once for each version of KAI and of our program around it; it takes minutes.
+/// Built once for each version of NVIDIA KAI and of the Go program around it; it takes minutes.
 fn build_upstream(root: &Path) -> Result<PathBuf, String> {
     let module = root.join(GO_MODULE);
     let read = |name: &str| fs::read_to_string(module.join(name)).map_err(|error| format!("{name}: {error}"));
@@ -58,14 +58,14 @@ fn build_upstream(root: &Path) -> Result<PathBuf, String> {
     if program.is_file() {
         return Ok(program);
     }
-    println!("building KAI {version} from the Go module proxy, once");
+    println!("building NVIDIA KAI {version} from the Go module proxy, once");
     let mut command = Command::new("nice");
     command.current_dir(&module).args(["-n", "10", "go", "build", "-ldflags=-s -w", "-o"]).arg(&program).arg(".");
     let status = command.status().map_err(|error| format!("go: {error}"))?;
-    if status.success() { Ok(program) } else { Err(format!("KAI {version} cannot be built; is Go installed?")) }
+    if status.success() { Ok(program) } else { Err(format!("NVIDIA KAI {version} cannot be built; is Go installed?")) }
 }
 
-/// The version of KAI in a go.mod.
+/// The version of NVIDIA KAI in a go.mod.
 fn required(manifest: &str) -> Option<&str> {
     let mut lines = manifest.lines().map(|line| line.trim().trim_start_matches("require ").trim());
     lines.find_map(|line| line.strip_prefix(KAI_MODULE)?.split_whitespace().next())

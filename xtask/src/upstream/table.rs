@@ -6,17 +6,17 @@ use std::fmt::Write;
 const BEGIN: &str = "<!-- bench-upstream: written by `cargo xtask bench-upstream`, from here -->\n";
 const END: &str = "<!-- bench-upstream: to here -->\n";
 
-/// KAI is to need so many times what we need; more where it takes so long that people wait.
+/// NVIDIA KAI is to need so many times the CPU time of `kai`; more where a cycle takes so long that users notice.
 const FASTER: f64 = 50.0;
 const MUCH_FASTER: f64 = 300.0;
 const SLOW_MS: f64 = 10_000.0;
 
 const HEAD: &str = "\
-| scenario | nodes | pods | KAI ms | growth | our ms | growth | KAI ÷ ours | KAI bound/evicted/pipelined | ours | KAI MB | our MB |
+| scenario | nodes | pods | NVIDIA KAI ms | growth | `kai` ms | growth | ratio | NVIDIA KAI bound/evicted/pipelined | `kai` bound/evicted/pipelined | NVIDIA KAI MB | `kai` MB |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
-/// The page with its table made anew.
+/// The page with its table replaced.
 pub(super) fn replace(page: &str, results: &Results) -> Result<String, String> {
     let (before, rest) = page.split_once(BEGIN).ok_or_else(|| format!("the page lacks the line {BEGIN}"))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| format!("the page lacks the line {END}"))?;
@@ -36,7 +36,7 @@ fn markdown(results: &Results) -> String {
 }
 
 fn line(scenario: &str, nodes: usize, pair: &Pair, smaller: Option<(usize, &Pair)>) -> String {
-    let Pair { pods, ours, kai } = pair;
+    let Pair { pods, kai, upstream } = pair;
     let growth = |pick: fn(&Pair) -> &Cost| {
         let Some((from, smaller)) = smaller.filter(|(_, smaller)| !pick(smaller).stopped && !pick(pair).stopped) else {
             return String::new();
@@ -44,26 +44,29 @@ fn line(scenario: &str, nodes: usize, pair: &Pair, smaller: Option<(usize, &Pair
         let steps = (nodes as f64 / from as f64).ln();
         format!("{:.2}", (pick(pair).cycle_ms / pick(smaller).cycle_ms).ln() / steps)
     };
-    let at_least = if kai.stopped { "> " } else { "" };
-    let memory = if kai.stopped { "–".to_owned() } else { format!("{:.0}", kai.rss_mb) };
-    let mut text =
-        format!("| {scenario} | {nodes} | {pods} | {at_least}{} | {} ", short(kai.cycle_ms), growth(|pair| &pair.kai));
-    let _ = write!(text, "| {} | {} ", short(ours.cycle_ms), growth(|pair| &pair.ours));
+    let at_least = if upstream.stopped { "> " } else { "" };
+    let memory = if upstream.stopped { "–".to_owned() } else { format!("{:.0}", upstream.rss_mb) };
+    let mut text = format!(
+        "| {scenario} | {nodes} | {pods} | {at_least}{} | {} ",
+        short(upstream.cycle_ms),
+        growth(|pair| &pair.upstream)
+    );
+    let _ = write!(text, "| {} | {} ", short(kai.cycle_ms), growth(|pair| &pair.kai));
     let _ = write!(
         text,
         "| {at_least}{} | {} | {} | {memory} | {:.0} |",
         ratio(pair),
+        decided(upstream),
         decided(kai),
-        decided(ours),
-        ours.rss_mb
+        kai.rss_mb
     );
     text.push('\n');
     text
 }
 
 fn ratio(pair: &Pair) -> String {
-    let ratio = pair.kai.cycle_ms / pair.ours.cycle_ms;
-    let wanted = if pair.kai.cycle_ms > SLOW_MS { MUCH_FASTER } else { FASTER };
+    let ratio = pair.upstream.cycle_ms / pair.kai.cycle_ms;
+    let wanted = if pair.upstream.cycle_ms > SLOW_MS { MUCH_FASTER } else { FASTER };
     format!("{ratio:.0} {}", if ratio >= wanted { "✓" } else { "✗" })
 }
 
@@ -80,18 +83,18 @@ fn short(ms: f64) -> String {
     }
 }
 
-/// For those who wait.
+/// One line for the terminal.
 pub(super) fn in_short(pair: &Pair) -> String {
-    let Pair { ours, kai, .. } = pair;
-    let times = format!("KAI {} ms, ours {} ms, {}", short(kai.cycle_ms), short(ours.cycle_ms), ratio(pair));
-    format!("{times}; KAI {}, ours {}", decided(kai), decided(ours))
+    let Pair { kai, upstream, .. } = pair;
+    let times = format!("NVIDIA KAI {} ms, kai {} ms, {}", short(upstream.cycle_ms), short(kai.cycle_ms), ratio(pair));
+    format!("{times}; NVIDIA KAI {}, kai {}", decided(upstream), decided(kai))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pair(kai_ms: f64, our_ms: f64) -> Pair {
+    fn pair(upstream_ms: f64, kai_ms: f64) -> Pair {
         let cost = |cycle_ms: f64, rss_mb: f64| Cost {
             open_ms: 1.0,
             cycle_ms,
@@ -101,13 +104,13 @@ mod tests {
             rss_mb,
             stopped: false,
         };
-        Pair { pods: 50, ours: cost(our_ms, 9.0), kai: cost(kai_ms, 300.0) }
+        Pair { pods: 50, kai: cost(kai_ms, 9.0), upstream: cost(upstream_ms, 300.0) }
     }
 
     #[test]
     fn a_row_has_ratios_growth_and_decisions() {
         let mut stopped = pair(400_000.0, 100.0);
-        stopped.kai.stopped = true;
+        stopped.upstream.stopped = true;
         let results: Results =
             [("preempt".to_owned(), [(100, pair(500.0, 4.0)), (1000, pair(50_000.0, 400.0)), (2000, stopped)].into())]
                 .into();

@@ -74,9 +74,9 @@ omit_empty! {
         pub prometheus: Prometheus,
     }
 
-    /// How far the operator is.
+    /// Observed state of the installation.
     pub struct ConfigStatus {
-        /// Standing facts about the installation.
+        /// Conditions of the installation.
         #[schemars(transform = schema::conditions)]
         pub conditions: Vec<Condition>,
     }

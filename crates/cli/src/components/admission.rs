@@ -1,14 +1,14 @@
 //! `kai admission`: the arguments of its webhooks.
 #![allow(clippy::doc_markdown, reason = "doc comments are printed as help, where backticks would show")]
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use kai_control::admission::{PodRules, WebhookEndpoint};
 use kai_live::{AdmissionOptions, Component};
 
 use super::{CommonArgs, Components};
-use crate::args::{Span, span};
 use crate::error::CliError;
+use crate::values::{Span, everywhere, span};
 
 #[derive(Clone, Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
@@ -42,8 +42,7 @@ pub(crate) struct AdmissionArgs {
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text).parse().ok();
-    let everywhere = port.map(|port| SocketAddr::new(IpAddr::from(Ipv6Addr::UNSPECIFIED), port));
-    everywhere.or_else(|| text.parse().ok()).ok_or_else(|| "write 9443 or 127.0.0.1:9443".to_owned())
+    port.map(everywhere).or_else(|| text.parse().ok()).ok_or_else(|| "write 9443 or 127.0.0.1:9443".to_owned())
 }
 
 impl Components for AdmissionArgs {

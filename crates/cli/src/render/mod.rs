@@ -1,23 +1,20 @@
-//! A report as text for people: timeline, nodes, queues, who waits.
+//! A report as text for people: timeline, nodes, queues, pending pods.
 
 mod nodes;
 mod pending;
-mod queues;
-mod replay;
-mod table;
+pub(crate) mod queues;
+pub(crate) mod table;
 mod timeline;
 
 use anstyle::{AnsiColor, Style};
 use kai_sim::Report;
 use kai_sim::time::show_span;
 
-pub(crate) use replay::replay;
-
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
-pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-pub(crate) const BAD: Style = AnsiColor::Red.on_default();
-pub(crate) const CARE: Style = AnsiColor::Yellow.on_default();
+pub(crate) const OK: Style = AnsiColor::Green.on_default();
+pub(crate) const ERROR: Style = AnsiColor::Red.on_default();
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
 
 /// Text in a style; streams that cannot show it drop the style again.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
@@ -48,7 +45,7 @@ pub(crate) fn report(report: &Report) -> String {
     out
 }
 
-fn heading(out: &mut String, text: &str) {
+pub(crate) fn heading(out: &mut String, text: &str) {
     if !out.is_empty() {
         out.push('\n');
     }

@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use kai_sim::report::{Amount, NodeRow, PodRow};
 
 use super::table::{Cell, lines};
-use super::{BAD, DIM, paint};
+use super::{DIM, ERROR, paint};
 
 /// Colours take turns; letters tell pods apart without them.
 const COLORS: [AnsiColor; 6] =
@@ -33,7 +33,7 @@ pub(super) fn render(nodes: &[NodeRow]) -> String {
         } else {
             format!("{} of {} GPUs free", node.gpu.free, node.gpu.total)
         };
-        let state = if node.ready { String::new() } else { paint(BAD, "  not ready") };
+        let state = if node.ready { String::new() } else { paint(ERROR, "  not ready") };
         let line = format!("{:<name_width$}  {open}{map}{close}{pad}  {room}{state}\n", node.name);
         out.extend([line, pods(node)]);
     }
@@ -44,8 +44,8 @@ fn whole(amount: Amount) -> usize {
     usize::try_from(amount.0 / GPU).unwrap_or(0)
 }
 
-/// The signs of a node's pods: letters in turn for those with GPUs of their own.
-fn signs(node: &NodeRow) -> Vec<char> {
+/// The glyphs of a node's pods: letters in turn for those with GPUs of their own.
+fn glyphs(node: &NodeRow) -> Vec<char> {
     let mut letters = ('A'..='Z').chain('a'..='z').chain(std::iter::repeat('#'));
     let sign = |pod: &PodRow| match (pod.gpu.0, pod.devices.is_empty()) {
         (0, _) => Some('-'),
@@ -62,7 +62,7 @@ fn color(position: usize) -> Style {
 fn map(node: &NodeRow) -> String {
     let total = whole(node.gpu.total);
     let mut cells: Vec<String> = Vec::new();
-    for (position, (pod, sign)) in node.pods.iter().zip(signs(node)).enumerate() {
+    for (position, (pod, sign)) in node.pods.iter().zip(glyphs(node)).enumerate() {
         if pod.devices.is_empty() {
             cells.extend(std::iter::repeat_n(paint(color(position), sign), whole(pod.gpu)));
         }
@@ -80,7 +80,7 @@ fn map(node: &NodeRow) -> String {
 
 fn pods(node: &NodeRow) -> String {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for (position, (pod, mark)) in node.pods.iter().zip(signs(node)).enumerate() {
+    for (position, (pod, mark)) in node.pods.iter().zip(glyphs(node)).enumerate() {
         let queue = pod.queue.as_ref().map(|queue| format!("queue {queue}")).unwrap_or_default();
         rows.push(vec![
             Cell::left("   "),

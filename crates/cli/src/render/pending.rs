@@ -2,7 +2,7 @@
 
 use kai_sim::report::PendingRow;
 
-use super::{BOLD, CARE, DIM, paint};
+use super::{BOLD, DIM, WARN, paint};
 
 pub(super) fn render(rows: &[PendingRow]) -> String {
     if rows.is_empty() {
@@ -17,7 +17,7 @@ pub(super) fn render(rows: &[PendingRow]) -> String {
         let facts = paint(DIM, format!("{}, {pods} waiting{placed}{queue}", row.kind));
         out.extend([&paint(BOLD, &row.name), "  ", &facts, "\n"]);
         for reason in &row.reasons {
-            out.extend(["  ", &paint(CARE, "-"), " ", reason, "\n"]);
+            out.extend(["  ", &paint(WARN, "-"), " ", reason, "\n"]);
         }
     }
     out

@@ -3,21 +3,21 @@
 use kai_sim::report::{Amount, QueueAmounts, QueueRow};
 
 use super::table::{Cell, lines};
-use super::{BOLD, CARE};
+use super::{BOLD, WARN};
 
 /// Bytes are unreadable; a GiB is what people count memory in.
 const GIB: i64 = 1 << 30;
 
 type Pick = fn(&QueueRow) -> QueueAmounts;
 
-pub(super) fn render(queues: &[QueueRow], no_gpus: bool) -> String {
+pub(crate) fn render(queues: &[QueueRow], no_gpus: bool) -> String {
     if queues.is_empty() {
         return "none\n".to_owned();
     }
     let mut out = table(queues, "GPUs", |queue| queue.gpu);
     let tables: [(&str, Pick); 2] = [("CPUs", |queue| queue.cpu), ("GiB of memory", |queue| in_gib(queue.memory))];
     for (unit, pick) in tables {
-        // Worth a table only where somebody has set a bound on it, or where there is nothing else to share.
+        // Worth a table only where a queue has a bound on it, or where there is nothing else to share.
         let bounded = queues
             .iter()
             .map(pick)
@@ -61,7 +61,7 @@ fn table(queues: &[QueueRow], unit: &str, pick: Pick) -> String {
             Cell::right(bound(amounts.limit)),
             Cell::right(amounts.fair_share.to_string()),
             Cell::right(amounts.allocated.to_string()),
-            if waits { requested.style(CARE) } else { requested },
+            if waits { requested.style(WARN) } else { requested },
         ]);
     }
     lines(&rows)

@@ -6,22 +6,22 @@ use super::paint;
 
 /// A cell: its text, its colour, its side.
 #[derive(Clone, Debug)]
-pub(super) struct Cell {
+pub(crate) struct Cell {
     text: String,
     style: Style,
     right: bool,
 }
 
 impl Cell {
-    pub(super) fn left(text: impl Into<String>) -> Self {
+    pub(crate) fn left(text: impl Into<String>) -> Self {
         Self { text: text.into(), style: Style::new(), right: false }
     }
 
-    pub(super) fn right(text: impl Into<String>) -> Self {
+    pub(crate) fn right(text: impl Into<String>) -> Self {
         Self { text: text.into(), style: Style::new(), right: true }
     }
 
-    pub(super) fn style(mut self, style: Style) -> Self {
+    pub(crate) fn style(mut self, style: Style) -> Self {
         self.style = style;
         self
     }
@@ -32,7 +32,7 @@ impl Cell {
 }
 
 /// Rows with two blanks between columns, each column as wide as its widest cell. The last one is not padded.
-pub(super) fn lines(rows: &[Vec<Cell>]) -> String {
+pub(crate) fn lines(rows: &[Vec<Cell>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(Cell::width).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

@@ -5,7 +5,7 @@ use kai_sim::report::TimelineRow;
 use kai_sim::time::show_span;
 
 use super::table::{Cell, lines};
-use super::{BAD, CARE, DIM, GOOD};
+use super::{DIM, ERROR, OK, WARN};
 
 /// Times stand right, in a column wide enough for the first days.
 pub(super) const TIME_WIDTH: usize = 7;
@@ -32,9 +32,9 @@ fn row(row: &TimelineRow) -> Vec<Cell> {
 
 fn style(event: &str) -> Style {
     match event {
-        "bind" | "run" | "finish" | "node-up" => GOOD,
-        "evict" | "lost" | "node-down" => BAD,
-        "move" | "wait" | "pipelined" | "warn" => CARE,
+        "bind" | "run" | "finish" | "node-up" => OK,
+        "evict" | "lost" | "node-down" => ERROR,
+        "move" | "wait" | "pipelined" | "warn" => WARN,
         _ => Style::new(),
     }
 }

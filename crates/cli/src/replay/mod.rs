@@ -1,6 +1,7 @@
 //! `kai replay`: the cycle of a recorded cluster once more.
 
 mod report;
+mod table;
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +17,8 @@ use serde_json::Value;
 
 use crate::args::ReplayArgs;
 use crate::error::{self, CliError};
-use crate::{files, output, render};
-pub(crate) use report::{BIND, Decision, EVICT, Report};
+use crate::{files, output};
+use report::Report;
 
 pub(crate) fn run(args: ReplayArgs) -> Result<(), CliError> {
     let ReplayArgs { file, output, repeat, action, config, now } = args;
@@ -36,7 +37,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<(), CliError> {
     if !action.is_empty() {
         settings.policy.actions = action.iter().filter_map(|name| action_named(name)).collect();
     }
-    for warning in warnings.iter().chain(&recording.complaints) {
+    for warning in warnings.iter().chain(&recording.errors) {
         error::warn(warning);
     }
     let now = now.map_or_else(|| recording.time(), |now| now.0);
@@ -46,7 +47,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<(), CliError> {
     // The first cycle of the scheduler that sees the file.
     let record = CycleRecord::new(1, now, (&world, &settings, &recording.usage), &cycle, cost.statistics.clone());
     let report = Report::new(&cycle, &cost, read + tables, &world, record);
-    output::print(&report, output, |report| render::replay(report, &world))
+    output::print(&report, output, |report| table::render(report, &world))
 }
 
 fn read(path: &Path) -> Result<Recording, CliError> {

@@ -52,8 +52,7 @@ pub(crate) struct Decision {
     pub(crate) node: Option<String>,
     pub(crate) gpu_groups: Vec<String>,
     /// The job for which a pod is evicted.
-    #[serde(rename = "for")]
-    pub(crate) beneficiary: Option<String>,
+    pub(crate) preemptor: Option<String>,
     pub(crate) why: String,
 }
 
@@ -91,11 +90,7 @@ impl Report {
             decisions,
             pending: cycle.pending.iter().map(|job| pending(job)).collect(),
             shares: queue_rows(&cycle.queues),
-            problems: cycle
-                .problems
-                .iter()
-                .map(|it| format!("{}: {}", it.object, it.reason.explain().message))
-                .collect(),
+            problems: cycle.problems.iter().map(ToString::to_string).collect(),
             read_ms: ms(read),
             close_ms: ms(cost.close),
             record,
@@ -115,7 +110,7 @@ fn decision(effect: &Effect) -> Option<Decision> {
             kind: BIND,
             node: Some(node.clone()),
             gpu_groups: groups(gpu_groups),
-            beneficiary: None,
+            preemptor: None,
             why: why.to_string(),
         },
         Effect::Pipeline { pod, node, gpu_groups, why, .. } => Decision {
@@ -123,15 +118,15 @@ fn decision(effect: &Effect) -> Option<Decision> {
             kind: PIPELINED,
             node: Some(node.clone()),
             gpu_groups: groups(gpu_groups),
-            beneficiary: None,
+            preemptor: None,
             why: why.to_string(),
         },
-        Effect::Evict { pod, node, beneficiary, why, .. } => Decision {
+        Effect::Evict { pod, node, preemptor, why, .. } => Decision {
             pod: pod.to_string(),
             kind: EVICT,
             node: node.clone(),
             gpu_groups: Vec::new(),
-            beneficiary: beneficiary.as_ref().map(ToString::to_string),
+            preemptor: preemptor.as_ref().map(ToString::to_string),
             why: why.to_string(),
         },
         _ => return None,

@@ -269,7 +269,7 @@ fn an_unknown_kind() {
             -- stderr
             error: the simulator does not know kind `Service`
               --> a.yaml, document 1 (line 1), Service
-              help: remove it; understood are Namespace, Node, NodeResourceTopology, DeviceClass, ResourceSlice, StorageClass, CSIDriver, CSINode, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, ConfigMap, PriorityClass, Topology, Queue, ResourceClaimTemplate, ResourceClaim, PodGroup, RayJob, RayService, RayCluster, PyTorchJob, TFJob, XGBoostJob, JAXJob, MPIJob, JobSet, LeaderWorkerSet, StatefulSet, Job, Deployment, ReplicaSet, Pod, List and Scenario
+              help: remove it, or declare it in the config map kai-workload-kinds if it makes pods
         "#]],
     );
 }

@@ -199,7 +199,7 @@ fn a_running_pod_on_a_node_that_does_not_exist() {
 }
 
 #[test]
-fn a_duration_for_nobody() {
+fn a_duration_of_a_pod_that_does_not_exist() {
     check(
         "  durations: [{kind: Job, name: trian, namespace: team, duration: 1m}]",
         expect![[r#"

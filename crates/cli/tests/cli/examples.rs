@@ -1,4 +1,4 @@
-//! Each example gives what its README promises: as tables, beside the manifests, and as JSON.
+//! Each example gives what its README shows: as tables, beside the manifests, and as JSON.
 
 use expect_test::expect_file;
 
@@ -121,7 +121,7 @@ fn without_keeping_nodes_whole_nothing_moves() {
 }
 
 #[test]
-fn yaml_says_the_same_as_json() {
+fn yaml_and_json_are_the_same() {
     let arguments = |format| ["simulate", "examples/consolidation", "-o", format];
     let json: serde_json::Value = serde_json::from_str(&stdout(&kai(&root(), &arguments("json")))).expect("it is JSON");
     let yaml: serde_json::Value = yaml_serde::from_str(&stdout(&kai(&root(), &arguments("yaml")))).expect("it is YAML");

@@ -24,6 +24,11 @@ fn short_help_of_simulate() {
 }
 
 #[test]
+fn long_help_of_check_config() {
+    expect_file!["snapshots/help-check-config.txt"].assert_eq(&stdout(&kai(&root(), &["check-config", "--help"])));
+}
+
+#[test]
 fn long_help_of_components() {
     for command in [
         "scheduler",
@@ -168,4 +173,42 @@ fn an_empty_folder() {
           help: add manifests with the extension .yaml, .yml or .json
     "#]]
     .assert_eq(&transcript(&folder.run(&["simulate", "."])));
+}
+
+#[test]
+fn a_configuration_file_that_the_scheduler_would_refuse() {
+    let folder = Folder::new(&test_name()).file("config.yaml", "queueDepthPerAction: {allocate: 0}\n");
+    expect![[r#"
+        exit 2
+        -- stderr
+        error: queueDepthPerAction.allocate: must be at least 1
+          --> config.yaml
+          help: use a number from 1 up, or remove the line for all jobs
+    "#]]
+    .assert_eq(&transcript(&folder.run(&["check-config", "config.yaml"])));
+}
+
+#[test]
+fn a_configuration_file_with_a_plugin_that_does_not_exist() {
+    let config = "actions: allocate\ntiers: [{plugins: [{name: proportion}, {name: gpupak}]}]\nkeepNodesWhole: true\n";
+    let folder = Folder::new(&test_name()).file("config.yaml", config);
+    expect![[r#"
+        exit 0
+        -- stdout
+        Actions
+        allocate
+
+        Plugins
+        proportion, gpupak
+
+        Settings
+        placement                    off
+        keep nodes whole             yes
+        jobs tried per queue         all
+        pods moved by consolidation  16
+        past usage of queues         does not count
+        -- stderr
+        warning: gpupak is not a plugin and is skipped; did you mean gpupack?
+    "#]]
+    .assert_eq(&transcript(&folder.run(&["check-config", "config.yaml"])));
 }

@@ -30,7 +30,7 @@ pub(crate) fn stdout(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// How a run ended and what it said.
+/// How a run ended and what it printed.
 pub(crate) fn transcript(output: &Output) -> String {
     let code = output.status.code().map_or_else(|| "signal".to_owned(), |code| code.to_string());
     let mut text = format!("exit {code}\n");

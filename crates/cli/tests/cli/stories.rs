@@ -201,7 +201,7 @@ fn a_deployment_grows_and_shrinks() {
 }
 
 #[test]
-fn a_queue_that_does_not_exist_is_told_with_the_nearest_name() {
+fn a_queue_that_does_not_exist_is_reported_with_the_closest_name() {
     let job = workload("batch/v1", "Job", "train", "parallelism: 1", 1)
         .replace("kai.scheduler/queue: team", "kai.scheduler/queue: taem");
     check(
@@ -228,7 +228,7 @@ fn a_queue_that_does_not_exist_is_told_with_the_nearest_name() {
 }
 
 #[test]
-fn a_pod_of_another_scheduler_is_told_so() {
+fn a_pod_of_another_scheduler_is_reported_as_such() {
     let job =
         workload("batch/v1", "Job", "train", "parallelism: 1", 1).replace("      schedulerName: kai-scheduler\n", "");
     check(
@@ -280,7 +280,7 @@ fn a_pod_too_large_for_any_node_waits() {
 }
 
 #[test]
-fn time_ends_where_it_is_told_to() {
+fn time_ends_where_it_is_asked_to() {
     check(
         &[workload("batch/v1", "Job", "train", "parallelism: 1", 1), scenario("  until: 5s\n  duration: 1h\n")],
         expect![[r#"
@@ -518,7 +518,7 @@ spec:
              0s  bind       team/low-1  node-1  fits; queue team now holds 8 GPUs of a fair share of 8
              0s  bind       team/low-2  node-2  fits; queue team now holds 8 GPUs of a fair share of 8
             10s  submit     team/high           Pod: 4 GPUs, queue team
-            10s  evict      team/low-2  node-2  makes room for job team/high of higher priority, 100 over 50; nobody brings it back
+            10s  evict      team/low-2  node-2  makes room for job team/high of higher priority, 100 over 50; no controller recreates it
             10s  pipelined  team/high   node-2  pipelined: starts here when terminating pods release the resources
             11s  bind       team/high   node-2  fits; queue team now holds 8 GPUs of a fair share of 8
             12s  end        nothing more happens, after 5 scheduling cycles
@@ -539,7 +539,7 @@ spec:
 }
 
 #[test]
-fn a_gated_pod_says_what_holds_it() {
+fn a_gated_pod_names_its_gates() {
     let job = workload("batch/v1", "Job", "train", "parallelism: 1", 1)
         .replace("      containers:", "      schedulingGates: [{name: review}]\n      containers:");
     check(
@@ -621,7 +621,7 @@ spec:
 ";
 
 #[test]
-fn a_young_job_is_left_alone_and_the_report_says_until_when() {
+fn a_young_job_is_left_alone_and_the_report_has_the_time() {
     let in_lab = |text: String, class: &str| {
         text.replace("kai.scheduler/queue: team", &format!("kai.scheduler/queue: lab, priorityClassName: {class}"))
     };

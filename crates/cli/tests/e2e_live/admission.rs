@@ -44,7 +44,7 @@ fn e2e_admission_certificates_are_renewed() {
     let kubectl = cluster.kubectl();
     let port = free_port();
     let short = ["--certificate-validity", "24s"];
-    // Two replicas, of which the API server knows one: whoever is faster renews.
+    // Two replicas, of which the API server knows one: the faster one renews.
     let mut replicas = [start(&cluster, port, &short), start_at(&cluster, free_port(), port, &short)];
     await_asked(&kubectl);
 
@@ -52,7 +52,7 @@ fn e2e_admission_certificates_are_renewed() {
     assert_eq!(first.trusted, 1);
     let mut both = false;
     await_that("another certificate is served, and the old one is forgotten", || {
-        // Nobody notices: this one would be refused if the server could not be asked.
+        // It goes unnoticed: this one would be refused if the server could not be asked.
         run_dry(&kubectl, &pod("always", "kai-scheduler", "gpu-fraction: '0.5'", ""));
         let now = Certificates::read(&kubectl);
         both |= now.trusted == 2;
@@ -111,9 +111,9 @@ fn pods_that_ask_for_nonsense_are_refused(kubectl: &Kubectl) {
         ("gpu-memory: 2Gi", "", "gpu-memory annotation value must be a positive integer greater than 0"),
         ("gpu-fraction-num-devices: '2'", "", "cannot request multiple fractional devices without"),
     ] {
-        let said = refusal(kubectl, &pod("nonsense", "kai-scheduler", annotations, resources));
+        let message = refusal(kubectl, &pod("nonsense", "kai-scheduler", annotations, resources));
         let ours = "admission webhook \"admission.kai-scheduler.svc\" denied the request: ";
-        assert!(said.contains(ours) && said.contains(why), "{annotations}: {said}");
+        assert!(message.contains(ours) && message.contains(why), "{annotations}: {message}");
     }
 }
 
@@ -146,16 +146,19 @@ fn queues_form_a_tree(kubectl: &Kubectl) {
         ("own", "own", "queue own: spec.parentQueue names the queue itself"),
         ("department", "team", "queue department: its parents form a circle, department < team < department"),
     ] {
-        let said = refusal(kubectl, &queue(name, parent));
-        assert!(said.contains("queue-validation.kai.scheduler") && said.contains(why), "{said}");
+        let message = refusal(kubectl, &queue(name, parent));
+        assert!(message.contains("queue-validation.kai.scheduler") && message.contains(why), "{message}");
     }
     let bare = "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: bare}, spec: {}}";
     assert!(refusal(kubectl, bare).contains("resources must be specified"));
 }
 
 fn a_queue_in_use_stays(kubectl: &Kubectl) {
-    let said = kubectl.run("delete queue department").expect_err("it has a child").to_string();
-    assert!(said.contains("cannot delete queue department: it has child queues team; delete or move them"), "{said}");
+    let message = kubectl.run("delete queue department").expect_err("it has a child").to_string();
+    assert!(
+        message.contains("cannot delete queue department: it has child queues team; delete or move them"),
+        "{message}"
+    );
     let group = "
 apiVersion: scheduling.run.ai/v2alpha2
 kind: PodGroup
@@ -194,18 +197,18 @@ fn only_what_nothing_else_protects_waits(kubectl: &Kubectl) {
     // Nonsense that the scheduler sees as well.
     apply(kubectl, &pod("nonsense", "kai-scheduler", "gpu-fraction-num-devices: '2'", ""));
     apply(kubectl, &queue("orphan", "nowhere"));
-    let said = refusal(kubectl, &pod("unprepared", "kai-scheduler", "gpu-fraction: '0.5'", ""));
-    assert!(said.contains("failed calling webhook \"admission.kai-scheduler.svc\""), "{said}");
+    let message = refusal(kubectl, &pod("unprepared", "kai-scheduler", "gpu-fraction: '0.5'", ""));
+    assert!(message.contains("failed calling webhook \"admission.kai-scheduler.svc\""), "{message}");
     apply(kubectl, &pod("also-foreign", "somebody-else", "gpu-fraction: '0.5'", ""));
-    let said = kubectl.run("delete queue orphan").expect_err("nobody knows what runs in it").to_string();
-    assert!(said.contains("failed calling webhook \"queue-deletion.kai.scheduler\""), "{said}");
+    let message = kubectl.run("delete queue orphan").expect_err("what runs in it is unknown").to_string();
+    assert!(message.contains("failed calling webhook \"queue-deletion.kai.scheduler\""), "{message}");
 }
 
 fn what_came_in_meanwhile_can_be_changed(kubectl: &Kubectl) {
     run(kubectl, "label pod nonsense some=label");
     run(kubectl, "label queue orphan some=label");
-    let said = kubectl.run("annotate pod nonsense gpu-memory=much").expect_err("that is another fault").to_string();
-    assert!(said.contains("gpu-memory annotation value must be a positive integer"), "{said}");
+    let message = kubectl.run("annotate pod nonsense gpu-memory=much").expect_err("that is another fault").to_string();
+    assert!(message.contains("gpu-memory annotation value must be a positive integer"), "{message}");
     run(kubectl, "delete queue orphan");
 }
 

@@ -23,18 +23,18 @@ pub(crate) fn running(kubectl: &Kubectl, selector: &str) -> usize {
     pods(kubectl, selector).iter().filter(living).count()
 }
 
-/// How many of the pods with these labels have no node, and are told why.
+/// How many of the pods with these labels have no node, and a condition with the reason.
 #[track_caller]
 pub(crate) fn waiting(kubectl: &Kubectl, selector: &str) -> usize {
-    let told = |pod: &&Value| pod["spec"]["nodeName"].is_null() && scheduled(pod)["reason"] == "Unschedulable";
-    pods(kubectl, selector).iter().filter(told).count()
+    let unschedulable = |pod: &&Value| pod["spec"]["nodeName"].is_null() && scheduled(pod)["reason"] == "Unschedulable";
+    pods(kubectl, selector).iter().filter(unschedulable).count()
 }
 
-/// What is said to one of those that wait.
+/// The message of a pending pod's condition.
 #[track_caller]
 pub(crate) fn message(kubectl: &Kubectl, selector: &str) -> String {
-    let said = |pod: &Value| scheduled(pod)["message"].as_str().map(str::to_owned);
-    pods(kubectl, selector).iter().find_map(said).unwrap_or_default()
+    let message = |pod: &Value| scheduled(pod)["message"].as_str().map(str::to_owned);
+    pods(kubectl, selector).iter().find_map(message).unwrap_or_default()
 }
 
 /// The pod group that the pods with these labels belong to, all of them.
@@ -72,7 +72,7 @@ pub(crate) fn apply(kubectl: &Kubectl, manifest: &str) {
     kubectl.apply(manifest).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
-/// What is said about a manifest that must not enter.
+/// Why a manifest is rejected that must be.
 #[track_caller]
 pub(crate) fn refusal(kubectl: &Kubectl, manifest: &str) -> String {
     match kubectl.apply(manifest) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use test_cluster::Kubectl;
 
 use crate::ask::{apply, await_that, get, message, run, running};
-use crate::kai::{Kai, Parts, cluster};
+use crate::kai::{Components, Kai, cluster};
 use crate::workloads::{QUEUE, pod};
 
 #[test]
@@ -15,43 +15,43 @@ use crate::workloads::{QUEUE, pod};
 fn e2e_autoscalers_see_shared_gpus_and_not_those_who_wait_for_quota() {
     let mut cluster = cluster("e2e-autoscaler", 1, 1);
     let kubectl = cluster.kubectl();
-    let mut parts = Parts::start(&cluster);
+    let mut components = Components::start(&cluster);
     let mut adjuster = Kai::start(&cluster, "nodescaleadjuster", "node-scale-adjuster", &[]);
     apply(&kubectl, QUEUES);
     let mut autoscaler = Autoscaler { kubectl: kubectl.clone(), helped: BTreeSet::new(), added: 0 };
 
     halves(&kubectl, &["one", "two"], "open");
     await_that("two halves share the GPU that is there", || running(&kubectl, QUEUE) == 2);
-    autoscaler.look();
-    assert_eq!(autoscaler.added, 0, "nobody waits");
+    autoscaler.poll();
+    assert_eq!(autoscaler.added, 0, "no pod is pending");
 
     halves(&kubectl, &["three", "four", "five"], "open");
-    await_that("two pods stand in for three halves", || stand_ins(&kubectl).lines().count() == 2);
+    await_that("two scaling pods stand for three halves", || scaling_pods(&kubectl).lines().count() == 2);
     await_that("nodes come until all run", || {
-        autoscaler.look();
+        autoscaler.poll();
         running(&kubectl, QUEUE) == 5
     });
     assert_eq!(autoscaler.added, 2, "three halves need two GPUs");
-    await_that("nobody stands in for pods that run", || stand_ins(&kubectl).is_empty());
+    await_that("there are no scaling pods for pods that run", || scaling_pods(&kubectl).is_empty());
 
     // At the limit of their queue, with and without parts of GPUs.
     halves(&kubectl, &["first"], "tight");
     await_that("what the limit allows runs", || running(&kubectl, QUEUE) == 6);
     halves(&kubectl, &["second"], "tight");
     apply(&kubectl, &pod("third", &json!({QUEUE: "tight", "whole": "yes"}), 1).to_string());
-    await_that("both are told about the limit", || {
+    await_that("conditions of both name the limit", || {
         ["half=second", "whole"].iter().all(|pod| message(&kubectl, pod).contains("limit"))
     });
     for _ in 0..20 {
-        autoscaler.look();
+        autoscaler.poll();
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert_eq!(autoscaler.added, 2, "no node would help them");
-    assert!(stand_ins(&kubectl).is_empty());
+    assert!(scaling_pods(&kubectl).is_empty());
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
     adjuster.end_politely();
-    parts.end_politely();
+    components.end_politely();
 }
 
 const QUEUES: &str = "
@@ -94,7 +94,7 @@ struct Autoscaler {
 }
 
 impl Autoscaler {
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let pods = get(&self.kubectl, "pods --all-namespaces");
         for pod in pods["items"].as_array().into_iter().flatten().filter(|pod| unschedulable(pod)) {
             if gpus(pod) > 0 && self.helped.insert(pod["metadata"]["uid"].to_string()) {
@@ -120,7 +120,7 @@ impl Autoscaler {
         name
     }
 
-    /// What runs in stand-ins ends at once.
+    /// Scaling pods end at once.
     fn bind(&self, pod: &Value, node: &str) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         run(&self.kubectl, &format!("annotate pod {name} --namespace kai-scale-adjust e2e.test/run-for=1s"));
@@ -157,6 +157,6 @@ fn halves(kubectl: &Kubectl, names: &[&str], queue: &str) {
     apply(kubectl, &json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
 }
 
-fn stand_ins(kubectl: &Kubectl) -> String {
+fn scaling_pods(kubectl: &Kubectl) -> String {
     run(kubectl, "get pods --namespace kai-scale-adjust -o name")
 }

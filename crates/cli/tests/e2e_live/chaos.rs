@@ -9,7 +9,7 @@ use rand_pcg::rand_core::Rng as _;
 use test_cluster::Kubectl;
 
 use crate::ask::apply;
-use crate::kai::{Parts, cluster};
+use crate::kai::{Components, cluster};
 use crate::load::{QUEUES, Watchman, left_over, submit};
 use crate::proxy::Proxy;
 
@@ -21,23 +21,23 @@ const KILLS: u32 = 50;
 #[ignore = "starts a real cluster"]
 fn e2e_killed_processes_lose_nothing() {
     let seed = seed();
-    let mut dice = Pcg64::new(u128::from(seed), 1);
+    let mut rng = Pcg64::new(u128::from(seed), 1);
     let mut cluster = cluster("e2e-kills", 4, 8);
     let kubectl = cluster.kubectl();
-    let mut parts = Parts::start(&cluster);
+    let mut components = Components::start(&cluster);
     apply(&kubectl, QUEUES);
     let watchman = Watchman::start(&kubectl, 8.0);
     for kill in 0..KILLS {
         if kill % (KILLS / WAVES) == 0 {
             submit(&kubectl, kill / (KILLS / WAVES));
         }
-        thread::sleep(Duration::from_millis(50 + u64::from(dice.next_u32() % 400)));
-        parts.kill(dice.next_u32() as usize);
+        thread::sleep(Duration::from_millis(50 + u64::from(rng.next_u32() % 400)));
+        components.kill(rng.next_u32() as usize);
     }
     settle(&kubectl, seed);
     assert_eq!(watchman.report(), Vec::<String>::new(), "seed {seed}");
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end_politely();
+    components.end_politely();
 }
 
 /// The API server may refuse, answer late or not at all, or do something and not say so.
@@ -48,7 +48,7 @@ fn e2e_a_faulty_api_server_loses_nothing() {
     let mut cluster = cluster("e2e-faults", 4, 8);
     let kubectl = cluster.kubectl();
     let proxy = Proxy::start(&cluster, seed);
-    let mut parts = Parts::start_through(&cluster, &proxy.url());
+    let mut components = Components::start_through(&cluster, &proxy.url());
     apply(&kubectl, QUEUES);
     let watchman = Watchman::start(&kubectl, 8.0);
     for wave in 0..WAVES {
@@ -60,7 +60,7 @@ fn e2e_a_faulty_api_server_loses_nothing() {
     settle(&kubectl, seed);
     assert_eq!(watchman.report(), Vec::<String>::new(), "seed {seed}");
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end();
+    components.end();
 }
 
 fn seed() -> u64 {

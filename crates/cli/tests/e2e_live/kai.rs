@@ -1,5 +1,5 @@
 //! The program under test, and the cluster it is tested on.
-#![allow(clippy::print_stderr, reason = "tells where the logs of a failed test are")]
+#![allow(clippy::print_stderr, reason = "prints where the logs of a failed test are")]
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -34,8 +34,8 @@ pub(crate) fn kai(arguments: &[&Path]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Parts of the control plane: subcommand, service account, arguments of its own.
-const PARTS: [(&str, &str, &[&str]); 5] = [
+/// Components of the control plane: subcommand, service account, arguments of its own.
+const COMPONENTS: [(&str, &str, &[&str]); 5] = [
     ("podgrouper", "pod-grouper", &[]),
     ("scheduler", "scheduler", &[]),
     ("binder", "binder", &["--fake-gpu-nodes"]),
@@ -43,13 +43,13 @@ const PARTS: [(&str, &str, &[&str]); 5] = [
     ("queuecontroller", "queue-controller", &[]),
 ];
 
-/// All parts, each as a process and a service account of its own.
-pub(crate) struct Parts {
+/// All components, each as a process and a service account of its own.
+pub(crate) struct Components {
     running: Vec<Kai>,
     killed: Vec<Kai>,
 }
 
-impl Parts {
+impl Components {
     pub(crate) fn start(cluster: &Cluster) -> Self {
         Self::start_with(cluster, &[])
     }
@@ -59,7 +59,7 @@ impl Parts {
         Self::start_as(cluster, None, scheduler)
     }
 
-    /// Not straight to the API server, but through somebody who stands before it.
+    /// Connected to a proxy of the API server.
     pub(crate) fn start_through(cluster: &Cluster, url: &str) -> Self {
         Self::start_as(cluster, Some(url), &[])
     }
@@ -70,44 +70,44 @@ impl Parts {
             let more = if subcommand == "scheduler" { scheduler } else { &[] };
             Kai::launch(&kubeconfig_of(cluster, account, through), subcommand, &[arguments, more].concat())
         };
-        let mut parts = Self { running: PARTS.map(launch).into(), killed: Vec::new() };
-        parts.running.iter_mut().for_each(Kai::await_ready);
-        parts
+        let mut components = Self { running: COMPONENTS.map(launch).into(), killed: Vec::new() };
+        components.running.iter_mut().for_each(Kai::await_ready);
+        components
     }
 
-    /// Kills one of them, without a word, and starts it anew.
+    /// Kills one of them, without a signal that it could handle, and starts it anew.
     pub(crate) fn kill(&mut self, which: usize) {
         let which = which % self.running.len();
-        let part = &mut self.running[which];
-        part.child.kill().unwrap();
-        part.child.wait().unwrap();
-        let successor = part.again();
-        self.killed.push(std::mem::replace(part, successor));
+        let component = &mut self.running[which];
+        component.child.kill().unwrap();
+        component.child.wait().unwrap();
+        let successor = component.again();
+        self.killed.push(std::mem::replace(component, successor));
     }
 
-    /// Ends all of them; they may have had much to complain about.
+    /// Ends all of them; their logs may have errors.
     pub(crate) fn end(&mut self) {
-        for part in &mut self.running {
-            assert!(part.terminate().success(), "{} should end without complaint when told to", part.name);
+        for component in &mut self.running {
+            assert!(component.terminate().success(), "{} should exit with status 0 on SIGTERM", component.name);
         }
     }
 
     pub(crate) fn get(&self, subcommand: &str, path: &str) -> String {
-        self.part(subcommand).get(path).unwrap_or_else(|| panic!("{subcommand} does not answer {path}"))
+        self.component(subcommand).get(path).unwrap_or_else(|| panic!("{subcommand} does not answer {path}"))
     }
 
     /// Where it answers.
     pub(crate) fn port(&self, subcommand: &str) -> u16 {
-        self.part(subcommand).port
+        self.component(subcommand).port
     }
 
     /// What it has written so far.
     pub(crate) fn log(&self, subcommand: &str) -> String {
-        std::fs::read_to_string(&self.part(subcommand).log).unwrap()
+        std::fs::read_to_string(&self.component(subcommand).log).unwrap()
     }
 
-    fn part(&self, subcommand: &str) -> &Kai {
-        self.running.iter().find(|part| part.name.starts_with(subcommand)).expect("the part runs")
+    fn component(&self, subcommand: &str) -> &Kai {
+        self.running.iter().find(|component| component.name.starts_with(subcommand)).expect("the component runs")
     }
 
     pub(crate) fn end_politely(&mut self) {
@@ -186,9 +186,9 @@ impl Kai {
         String::from_utf8(fetch(self.port, path)?).ok()
     }
 
-    /// Ends it as Kubernetes would, and looks for complaints in its log.
+    /// Ends it as Kubernetes would, and checks that its log has no errors.
     pub(crate) fn end_politely(&mut self) {
-        assert!(self.terminate().success(), "{} should end without complaint when told to", self.name);
+        assert!(self.terminate().success(), "{} should exit with status 0 on SIGTERM", self.name);
         let log = std::fs::read_to_string(&self.log).unwrap();
         for line in log.lines() {
             let entry: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"));

@@ -93,13 +93,13 @@ pub(crate) fn left_over(kubectl: &Kubectl, waves: u32) -> Vec<String> {
     }
     let pods = get(kubectl, "pods");
     for pod in items(&pods).filter(|pod| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))) {
-        let told = items_of(&pod["status"]["conditions"]).find(|condition| condition["type"] == "PodScheduled");
-        let told = told.and_then(|condition| condition["message"].as_str()).unwrap_or("nothing is said");
+        let condition = items_of(&pod["status"]["conditions"]).find(|condition| condition["type"] == "PodScheduled");
+        let message = condition.and_then(|condition| condition["message"].as_str()).unwrap_or("no condition");
         let (phase, node) = (&pod["status"]["phase"], &pod["spec"]["nodeName"]);
-        problems.push(format!("pod {} is {phase} on {node}: {told}", name(pod)));
+        problems.push(format!("pod {} is {phase} on {node}: {message}", name(pod)));
     }
     for reservation in run(kubectl, "get pods -n kai-resource-reservation -o name").lines() {
-        problems.push(format!("{reservation} reserves a GPU for nobody"));
+        problems.push(format!("{reservation} reserves a GPU without users"));
     }
     let requests = get(kubectl, "bindrequests.scheduling.run.ai -A");
     for request in items(&requests).filter(|request| request["status"]["phase"] != "Succeeded") {
@@ -123,12 +123,12 @@ pub(crate) struct Watchman {
 impl Watchman {
     pub(crate) fn start(kubectl: &Kubectl, gpus_of_node: f64) -> Self {
         let (done, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let (kubectl, theirs, told) = (kubectl.clone(), Arc::clone(&done), Arc::clone(&seen));
+        let (kubectl, theirs, found) = (kubectl.clone(), Arc::clone(&done), Arc::clone(&seen));
         let thread = thread::spawn(move || {
             let mut nodes = BTreeMap::new();
             while !theirs.load(Ordering::SeqCst) {
                 let pods = get(&kubectl, "pods -A");
-                told.lock().unwrap().extend(violations(&pods, gpus_of_node, &mut nodes));
+                found.lock().unwrap().extend(violations(&pods, gpus_of_node, &mut nodes));
                 thread::sleep(Duration::from_millis(200));
             }
         });

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use test_cluster::Kubectl;
 
 use crate::ask::{apply, await_that, get, group_of, run, running, waiting};
-use crate::kai::{Parts, cluster, kai};
+use crate::kai::{Components, cluster, kai};
 use crate::workloads::{QUEUE, QUEUES, create_owner, kind, pod};
 
 #[test]
@@ -12,7 +12,7 @@ use crate::workloads::{QUEUE, QUEUES, create_owner, kind, pod};
 fn e2e_declared_kinds_are_gangs() {
     let mut cluster = cluster("e2e-own-kinds", 1, 4);
     let kubectl = cluster.kubectl();
-    let mut parts = Parts::start(&cluster);
+    let mut components = Components::start(&cluster);
     apply(&kubectl, QUEUES);
     apply(&kubectl, &kind(("ml.example.com", "v1", "Trainer", "trainers")).to_string());
     run(&kubectl, "wait --for=condition=Established crd --all --timeout=60s");
@@ -22,7 +22,7 @@ fn e2e_declared_kinds_are_gangs() {
 
     apply(&kubectl, &declarations());
     trainer(&kubectl, "bert", &json!({"nodes": 4, "minNodes": 3, "team": "test", "class": "build"}));
-    await_that("four pods are told why they wait", || waiting(&kubectl, "trainer=bert") == 4);
+    await_that("four pods have a reason", || waiting(&kubectl, "trainer=bert") == 4);
     assert_eq!(running(&kubectl, "trainer=bert"), 0, "two would fit, three are needed");
     let group = group_of(&kubectl, "trainer=bert");
     assert_eq!(group["metadata"]["ownerReferences"][0]["kind"], "Trainer");
@@ -34,25 +34,25 @@ fn e2e_declared_kinds_are_gangs() {
     run(&kubectl, "delete pod blocker");
     await_that("all four run", || running(&kubectl, "trainer=bert") == 4);
 
-    a_number_that_is_none_is_told_to_the_pods(&kubectl);
-    a_declaration_that_makes_no_sense_is_told_to_the_config_map(&kubectl);
+    a_field_that_is_no_number_is_named_in_events_of_the_pods(&kubectl);
+    an_invalid_declaration_is_named_in_events_of_the_config_map(&kubectl);
     without_the_declaration_two_of_four_start(&kubectl);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end_politely();
+    components.end_politely();
 }
 
-fn a_number_that_is_none_is_told_to_the_pods(kubectl: &Kubectl) {
+fn a_field_that_is_no_number_is_named_in_events_of_the_pods(kubectl: &Kubectl) {
     trainer(kubectl, "odd", &json!({"nodes": "many", "team": "test"}));
-    await_that("its pods are told which field", || events_of(kubectl, "odd-0").contains(".spec.nodes"));
+    await_that("events of its pods name the field", || events_of(kubectl, "odd-0").contains(".spec.nodes"));
     run(kubectl, "delete pods -l trainer=odd");
 }
 
-fn a_declaration_that_makes_no_sense_is_told_to_the_config_map(kubectl: &Kubectl) {
+fn an_invalid_declaration_is_named_in_events_of_the_config_map(kubectl: &Kubectl) {
     let patch = json!({"data": {"broken": "kind: Sweep"}}).to_string();
     let arguments = ["patch", "configmap", NAME, "-n", NAMESPACE, "--type=merge", "--patch", &patch];
     kubectl.run_with(&arguments, None).unwrap_or_else(|fault| panic!("{fault}"));
-    await_that("the config map is told which key", || {
+    await_that("events of the config map name the key", || {
         run(kubectl, &format!("get events -n {NAMESPACE} --field-selector=involvedObject.name={NAME} -o json"))
             .contains("data.broken: replicas")
     });
@@ -64,7 +64,7 @@ fn without_the_declaration_two_of_four_start(kubectl: &Kubectl) {
     apply(kubectl, &pod("blocker", &json!({QUEUE: "test", "priorityClassName": "inference"}), 2).to_string());
     await_that("half of the node is taken", || running(kubectl, QUEUE) == 1);
     trainer(kubectl, "gpt", &json!({"nodes": 4, "team": "test"}));
-    await_that("four pods are told why they wait", || waiting(kubectl, "trainer=gpt") == 4);
+    await_that("four pods have a reason", || waiting(kubectl, "trainer=gpt") == 4);
     assert_eq!(group_of(kubectl, "trainer=gpt")["spec"]["minMember"], 4);
     run(kubectl, "label trainer gpt kai.scheduler/queue=test");
     run(kubectl, &format!("delete configmap {NAME} -n {NAMESPACE}"));

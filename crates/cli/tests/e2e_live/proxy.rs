@@ -1,4 +1,4 @@
-//! Stands between the parts and the API server, and behaves as badly as networks and busy servers do.
+//! Stands between the components and the API server, and behaves as badly as networks and busy servers do.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,18 +27,18 @@ pub(crate) struct Proxy {
 
 struct Inner {
     server: Client,
-    dice: Mutex<Pcg64>,
+    rng: Mutex<Pcg64>,
     faulty: AtomicBool,
     faults: AtomicU32,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// It is not done, and this is said.
+    /// The request is rejected with this status.
     Refused(StatusCode),
-    /// It is done, and nobody is told.
+    /// The request is performed, and the reply is lost.
     ReplyLost,
-    /// Nothing is done, and nothing is said.
+    /// The request is dropped.
     Dropped,
     /// What a watch shows comes late, and after a while no more.
     Stuttering,
@@ -50,11 +50,11 @@ impl Proxy {
         let kubeconfig = Kubeconfig::read_from(&cluster.state().kubeconfig).unwrap();
         let (address, inner) = runtime.block_on(async {
             let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-            // Whoever asks says who they are.
+            // Clients authenticate themselves.
             config.auth_info = AuthInfo::default();
             let inner = Arc::new(Inner {
                 server: Client::try_from(config).unwrap(),
-                dice: Mutex::new(Pcg64::new(u128::from(seed), 2)),
+                rng: Mutex::new(Pcg64::new(u128::from(seed), 2)),
                 faulty: AtomicBool::new(true),
                 faults: AtomicU32::new(0),
             });
@@ -113,7 +113,7 @@ async fn forward(State(inner): State<Arc<Inner>>, request: Request) -> Response 
 
 impl Inner {
     fn fault(&self, method: &Method, watch: bool) -> Option<Fault> {
-        let percent = self.dice.lock().unwrap().next_u32() % 100;
+        let percent = self.rng.lock().unwrap().next_u32() % 100;
         if !self.faulty.load(Ordering::SeqCst) {
             return None;
         }

@@ -1,5 +1,5 @@
 //! `RayCluster`s with the real `KubeRay` operator, as its guide to this scheduler tells: gangs, priorities, shared GPUs,
-//! autoscaling. Its manifests, shortened, and its promises.
+//! autoscaling. Its manifests, shortened, and what it says they do.
 
 use std::collections::BTreeSet;
 
@@ -7,26 +7,26 @@ use serde_json::{Value, json};
 use test_cluster::{Kubectl, Operator};
 
 use crate::ask::{apply, await_that, get, group_of, message, phase, run, running, waiting};
-use crate::kai::{Parts, cluster_with};
+use crate::kai::{Components, cluster_with};
 
 #[test]
 #[ignore = "starts a real cluster"]
 fn e2e_ray_clusters_are_gangs() {
     let mut cluster = cluster_with("e2e-ray", 1, 4, &[Operator::Kuberay]);
     let kubectl = cluster.kubectl();
-    let mut parts = Parts::start(&cluster);
+    let mut components = Components::start(&cluster);
     apply(&kubectl, QUEUES);
 
     the_sample_runs_whole(&kubectl);
     head_and_half_gpu_workers_start_together_or_not_at_all(&kubectl);
     a_label_gives_priority(&kubectl);
     two_workers_share_a_gpu(&kubectl);
-    without_a_queue_it_waits_and_says_so(&kubectl);
+    without_a_queue_it_is_pending_with_a_reason(&kubectl);
     the_autoscaler_adds_workers_one_by_one_and_they_go_first(&kubectl);
     a_job_has_the_gang_of_its_cluster(&kubectl);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end_politely();
+    components.end_politely();
 }
 
 const QUEUES: &str = "
@@ -70,7 +70,7 @@ fn head_and_half_gpu_workers_start_together_or_not_at_all(kubectl: &Kubectl) {
     apply(kubectl, &blocker(2));
     await_that("half of the node is taken", || phase(kubectl, "blocker") == "Running");
     distributed_training(kubectl);
-    await_that("five pods are told why they wait", || waiting(kubectl, &of("distributed-training")) == 5);
+    await_that("five pods have a reason", || waiting(kubectl, &of("distributed-training")) == 5);
     assert_eq!(running(kubectl, &of("distributed-training")), 0, "there is room for all but one GPU");
     run(kubectl, "delete pod blocker");
     await_that("five pods run", || running(kubectl, &of("distributed-training")) == 5);
@@ -102,7 +102,7 @@ fn two_workers_share_a_gpu(kubectl: &Kubectl) {
     delete(kubectl, "raycluster-half-gpu");
 }
 
-fn without_a_queue_it_waits_and_says_so(kubectl: &Kubectl) {
+fn without_a_queue_it_is_pending_with_a_reason(kubectl: &Kubectl) {
     let worker = json!({"groupName": "shared-gpu", "replicas": 2, "minReplicas": 2, "template": half_gpu_pod()});
     apply_cluster(kubectl, "raycluster-half-gpu", &json!({}), &cpu_pod("head"), &[worker]);
     await_that("pods say which queue is missing", || {
@@ -150,7 +150,7 @@ fn the_autoscaler_adds_workers_one_by_one_and_they_go_first(kubectl: &Kubectl) {
 
 const RUNNING_UIDS: &str = r#"{.items[?(@.status.phase=="Running")].metadata.uid}"#;
 
-/// `KubeRay` 1.5 refuses `RayJob`s together with this scheduler, so the job is one that somebody else manages.
+/// `KubeRay` 1.5 refuses `RayJob`s together with this scheduler, so the job names another manager.
 fn a_job_has_the_gang_of_its_cluster(kubectl: &Kubectl) {
     let job = json!({
         "apiVersion": "ray.io/v1", "kind": "RayJob",

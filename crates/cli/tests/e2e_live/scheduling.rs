@@ -1,4 +1,4 @@
-//! Pods and gangs get their places, or are told why not.
+//! Pods and gangs are bound, or have a condition with the reason.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use test_cluster::{Cluster, Kubectl};
 
 use crate::ask::{apply, await_that, get, phase, phases, run};
-use crate::kai::{Parts, cluster, fetch, free_port, kai};
+use crate::kai::{Components, cluster, fetch, free_port, kai};
 
 #[test]
 #[ignore = "starts a real cluster"]
@@ -16,22 +16,22 @@ fn e2e_pods_and_gangs_are_scheduled() {
     let mut cluster = cluster("e2e-scheduling", 4, 8);
     let kubectl = cluster.kubectl();
     let snapshots = free_port();
-    let mut parts = Parts::start_with(&cluster, &["--plugin-server-port", &snapshots.to_string()]);
+    let mut components = Components::start_with(&cluster, &["--plugin-server-port", &snapshots.to_string()]);
     apply(&kubectl, QUEUES);
 
     a_pod_runs(&kubectl);
     a_gang_runs_whole(&kubectl);
     a_gang_that_does_not_fit_waits_whole(&kubectl);
     room_that_becomes_free_is_used(&kubectl);
-    an_unknown_queue_is_told_on_the_pod(&kubectl);
+    an_unknown_queue_is_named_on_the_pod(&kubectl);
     pods_of_others_are_left_alone(&kubectl);
-    queues_and_groups_tell_what_they_hold(&kubectl);
-    metrics_count_what_was_done(&parts);
+    status_of_queues_and_groups_has_what_they_hold(&kubectl);
+    metrics_count_what_was_done(&components);
     a_snapshot_can_be_replayed(&cluster, snapshots);
     a_claim_gets_a_volume_that_is_there(&kubectl);
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end_politely();
+    components.end_politely();
 }
 
 const QUEUES: &str = "
@@ -63,7 +63,7 @@ fn a_pod_runs(kubectl: &Kubectl) {
     await_that("its bind request has succeeded", || {
         get(kubectl, "bindrequests.scheduling.run.ai single")["status"]["phase"] == "Succeeded"
     });
-    await_that("people are told", || {
+    await_that("there is an event", || {
         let events = run(kubectl, "get events --field-selector involvedObject.name=single");
         events.contains("Scheduled") && events.contains("Bound")
     });
@@ -79,7 +79,7 @@ fn a_gang_runs_whole(kubectl: &Kubectl) {
 
 fn a_gang_that_does_not_fit_waits_whole(kubectl: &Kubectl) {
     apply(kubectl, &job("late", 2, 6));
-    await_that("both pods of it are told why they wait", || {
+    await_that("both pods of it have a reason", || {
         let reason =
             "get pods -l job-name=late -o jsonpath={.items[*].status.conditions[?(@.type==\"PodScheduled\")].reason}";
         run(kubectl, reason) == "Unschedulable Unschedulable"
@@ -98,14 +98,14 @@ fn a_gang_that_does_not_fit_waits_whole(kubectl: &Kubectl) {
 fn room_that_becomes_free_is_used(kubectl: &Kubectl) {
     run(kubectl, "delete job gang --timeout=60s");
     await_that("the gang that waited runs", || phases(kubectl, "late") == ["Running", "Running"]);
-    await_that("nothing is said of it any more", || {
+    await_that("it has no condition any more", || {
         let conditions =
             run(kubectl, "get podgroups.scheduling.run.ai -o jsonpath={.items[*].status.schedulingConditions}");
         !conditions.contains("Unschedulable")
     });
 }
 
-fn an_unknown_queue_is_told_on_the_pod(kubectl: &Kubectl) {
+fn an_unknown_queue_is_named_on_the_pod(kubectl: &Kubectl) {
     apply(kubectl, &pod("lost", "nowhere", "kai-scheduler", 1));
     await_that("the pod says which queue is missing", || {
         let message = "get pod lost -o jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].message}";
@@ -120,7 +120,7 @@ fn pods_of_others_are_left_alone(kubectl: &Kubectl) {
     assert!(foreign["spec"]["nodeName"].is_null() && foreign["metadata"]["annotations"]["pod-group-name"].is_null());
 }
 
-fn queues_and_groups_tell_what_they_hold(kubectl: &Kubectl) {
+fn status_of_queues_and_groups_has_what_they_hold(kubectl: &Kubectl) {
     let held =
         |queue: &str| run(kubectl, &format!(r"get queue {queue} -o jsonpath={{.status.allocated.nvidia\.com/gpu}}"));
     await_that("both levels of queues count the GPUs of what runs", || {
@@ -133,8 +133,8 @@ fn queues_and_groups_tell_what_they_hold(kubectl: &Kubectl) {
     assert_eq!(header, ["NAME", "PRIORITY", "PARENT", "CHILDREN", "DISPLAYNAME"]);
 }
 
-fn metrics_count_what_was_done(parts: &Parts) {
-    let metrics = parts.get("scheduler", "/metrics");
+fn metrics_count_what_was_done(components: &Components) {
+    let metrics = components.get("scheduler", "/metrics");
     let binds = metrics.lines().find_map(|line| line.strip_prefix("kai_bind_requests_total "));
     assert_eq!(binds, Some("6"), "{metrics}");
     for counted in [
@@ -147,8 +147,8 @@ fn metrics_count_what_was_done(parts: &Parts) {
         let value = metrics.lines().find(|line| line.starts_with(counted)).and_then(|line| line.rsplit(' ').next());
         assert!(value.is_some_and(|value| value.parse::<f64>().is_ok_and(|value| value > 0.0)), "{counted}: {metrics}");
     }
-    assert!(parts.get("binder", "/healthz").ends_with("ok"));
-    let queues = parts.get("queuecontroller", "/metrics");
+    assert!(components.get("binder", "/healthz").ends_with("ok"));
+    let queues = components.get("queuecontroller", "/metrics");
     let team = r#"kai_queue_allocated_gpus{queue_name="team",queue_metadata_name="team",queue_display_name=""} 13.0"#;
     assert!(queues.contains(team), "{queues}");
 }

@@ -1,11 +1,11 @@
-//! What authors of walk-throughs promise their readers, done with `kubectl` and their manifests.
+//! What walk-throughs describe, done with `kubectl` and their manifests.
 
 use std::path::{Path, PathBuf};
 
 use test_cluster::Kubectl;
 
 use crate::ask::{apply, await_that, phase, run};
-use crate::kai::{Parts, cluster};
+use crate::kai::{Components, cluster};
 
 /// Jobs make room on nodes in use, so that an empty node stays whole.
 #[test]
@@ -15,7 +15,7 @@ fn e2e_consolidation_keeps_a_node_whole() {
     let kubectl = cluster.kubectl();
     let config = cluster.state().kubeconfig.with_file_name("scheduler.yaml");
     std::fs::write(&config, "keepNodesWhole: true\n").unwrap();
-    let mut parts = Parts::start_with(&cluster, &["--scheduler-conf", config.to_str().unwrap()]);
+    let mut components = Components::start_with(&cluster, &["--scheduler-conf", config.to_str().unwrap()]);
     for project in ["project-a", "project-b", "project-c", "project-d"] {
         run(&kubectl, &format!("create namespace {project}"));
     }
@@ -33,12 +33,12 @@ fn e2e_consolidation_keeps_a_node_whole() {
         neighbours(&kubectl)
             == ["interactive-job training-job-b", "training-job-1 training-job-a", "training-job-2 training-job-3"]
     });
-    await_that("people are told who was moved for whom", || {
+    await_that("events name the pods that were moved and the preemptor", || {
         let events = run(&kubectl, "get events --namespace project-c -o jsonpath={.items[*].message}");
         events.contains("project-c/training-job-a")
     });
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end_politely();
+    components.end_politely();
 }
 
 /// At the limit of its queue, a pod of higher priority takes the place of a lower one.
@@ -47,7 +47,7 @@ fn e2e_consolidation_keeps_a_node_whole() {
 fn e2e_build_preempts_train() {
     let mut cluster = cluster("e2e-priority", 1, 4);
     let kubectl = cluster.kubectl();
-    let mut parts = Parts::start(&cluster);
+    let mut components = Components::start(&cluster);
     run(&kubectl, "create namespace sandbox");
     apply(&kubectl, &quick_start_queues("quota: 1, limit: 1"));
 
@@ -58,7 +58,7 @@ fn e2e_build_preempts_train() {
     await_that("the train pod is gone", || {
         !run(&kubectl, "get pods -n sandbox -l kai.scheduler/queue=test -o name").contains("train-pod")
     });
-    await_that("its owner is told why", || {
+    await_that("its condition has the reason", || {
         let events =
             run(&kubectl, "get events -n sandbox --field-selector reason=Evict -o jsonpath={.items[*].message}");
         events.contains("Pod sandbox/train-pod was preempted by higher priority workload sandbox/")
@@ -66,7 +66,7 @@ fn e2e_build_preempts_train() {
 
     pods_share_a_gpu(&kubectl);
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end_politely();
+    components.end_politely();
 }
 
 /// Parts of GPUs, by fraction and by memory: pods share one, and nodes show all their GPUs all the same.

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use test_cluster::{Kubectl, Operator};
 
 use crate::ask::{apply, await_that, get, group_of, run, running, waiting};
-use crate::kai::{Parts, cluster_with};
+use crate::kai::{Components, cluster_with};
 
 #[test]
 #[ignore = "starts a real cluster"]
 fn e2e_workloads_start_whole_or_not_at_all() {
     let mut cluster = cluster_with("e2e-workloads", 3, 8, &[Operator::Training, Operator::Jobset, Operator::Lws]);
     let kubectl = cluster.kubectl();
-    let mut parts = Parts::start(&cluster);
+    let mut components = Components::start(&cluster);
     apply(&kubectl, QUEUES);
     for foreign in FOREIGN_KINDS {
         apply(&kubectl, &kind(foreign).to_string());
@@ -37,9 +37,7 @@ fn e2e_workloads_start_whole_or_not_at_all() {
         spark_application(&kubectl),
     ];
     for gang in &gangs {
-        await_that(&format!("all of {} are told why they wait", gang.pods), || {
-            waiting(&kubectl, gang.pods) == gang.size
-        });
+        await_that(&format!("all of {} have a reason", gang.pods), || waiting(&kubectl, gang.pods) == gang.size);
     }
     for gang in &gangs {
         assert_eq!(running(&kubectl, gang.pods), 0, "{} should not have started anything", gang.pods);
@@ -53,7 +51,7 @@ fn e2e_workloads_start_whole_or_not_at_all() {
     run(&kubectl, "wait pytorchjob/pytorch-dist-mnist-nccl --for=condition=Running --timeout=30s");
 
     cluster.check("testing").unwrap_or_else(|fault| panic!("{fault}"));
-    parts.end_politely();
+    components.end_politely();
 }
 
 /// A workload as it was applied.

@@ -1,10 +1,12 @@
-//! What may enter the cluster, and what is added on the way in: one file per kind; what the API server is told about
-//! whom to ask (`registration.rs`), and when the certificate is renewed (`rotation.rs`).
+//! Validation and mutation of objects by webhooks: one file per kind; webhook configurations (`registration.rs`) and
+//! renewal of the certificate (`rotation.rs`).
 //!
-//! Pure functions of the object, the one it replaces and the [`World`](crate::World). Whoever speaks HTTPS turns an
-//! [`AdmissionResult`] into an admission response. Refusals begin with KAI's words, so that whoever looks for them
-//! finds them, and end with what to do.
+//! Pure functions of the object, the one it replaces and the [`World`](crate::World). The HTTPS server turns an
+//! [`AdmissionResult`] into an admission response. Denials begin with KAI's text, so that a search for it finds them, and
+//! end with what to do.
 
+mod cache;
+mod component;
 mod pod;
 mod pod_group;
 mod queue;
@@ -15,6 +17,8 @@ mod topology;
 #[cfg(test)]
 mod tests;
 
+pub use cache::AdmissionCache;
+pub use component::COMPONENT;
 pub use pod::{PodRules, mutate_pod, shares_gpu, validate_pod};
 pub use pod_group::validate_pod_group;
 pub use queue::{delete_queue, validate_queue};
@@ -23,7 +27,7 @@ pub use topology::validate_topology;
 
 use crate::objects::Malformed;
 
-/// What is said about an object.
+/// The result for one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionResult {
     /// Why it must not enter; nothing if it may.
@@ -45,8 +49,8 @@ impl AdmissionResult {
         self.denials.is_empty()
     }
 
-    /// Of a change: what was wrong before is told, not refused. Otherwise nobody could remove the finalizer of an object
-    /// that came in while nobody was asked.
+    /// On update, violations that the old object already had become warnings. Otherwise a finalizer could not be removed
+    /// from an invalid object that was created while the webhook was down.
     #[must_use]
     pub fn tolerating_existing(self, before: &Self) -> Self {
         if self.allowed() || !self.denials.iter().all(|why| before.denials.contains(why)) {

@@ -82,8 +82,8 @@ pub fn validate_pod(pod: &Value, namespace: &str, rules: &PodRules) -> Admission
         return AdmissionResult::allow();
     }
     match sharing(pod, namespace, rules) {
-        Err(Refusal::Malformed(malformed)) => return malformed.into(),
-        Err(Refusal::Rule(why, hint)) => return AdmissionResult::deny(format!("{why}; {hint}")),
+        Err(Denial::Malformed(malformed)) => return malformed.into(),
+        Err(Denial::Rule(why, hint)) => return AdmissionResult::deny(format!("{why}; {hint}")),
         Ok(()) => {}
     }
     if rules.block_visible_devices
@@ -94,19 +94,19 @@ pub fn validate_pod(pod: &Value, namespace: &str, rules: &PodRules) -> Admission
     AdmissionResult::allow()
 }
 
-enum Refusal {
+enum Denial {
     Malformed(Malformed),
     Rule(String, &'static str),
 }
 
-impl From<Malformed> for Refusal {
+impl From<Malformed> for Denial {
     fn from(malformed: Malformed) -> Self {
         Self::Malformed(malformed)
     }
 }
 
 /// The first rule about shared GPUs that the pod breaks.
-fn sharing(pod: &Value, namespace: &str, rules: &PodRules) -> Result<(), Refusal> {
+fn sharing(pod: &Value, namespace: &str, rules: &PodRules) -> Result<(), Denial> {
     let root = FieldReader::root(pod);
     let annotations = root.field("metadata").field("annotations");
     let fraction = annotations.field(annotation::GPU_FRACTION).text()?;
@@ -114,14 +114,14 @@ fn sharing(pod: &Value, namespace: &str, rules: &PodRules) -> Result<(), Refusal
     let devices = annotations.field(annotation::GPU_FRACTION_NUM_DEVICES).text()?;
     let shares = fraction.is_some() || memory.is_some();
     let limit = has_gpu_limit(&root.field("spec"))?;
-    let rule = |why: &str, hint: &'static str| Err(Refusal::Rule(why.to_owned(), hint));
+    let rule = |why: &str, hint: &'static str| Err(Denial::Rule(why.to_owned(), hint));
     if shares && !rules.gpu_sharing {
         let own = root.field("metadata").field("name").text_or_empty()?;
-        return Err(Refusal::Rule(
+        return Err(Denial::Rule(
             format!(
                 "attempting to create a pod {namespace}/{own} with gpu sharing request, while GPU sharing is disabled"
             ),
-            "ask whoever runs the cluster to set global.gpuSharing, or request a whole nvidia.com/gpu",
+            "ask the cluster administrator to set global.gpuSharing, or request a whole nvidia.com/gpu",
         ));
     }
     if !shares && annotations.field(annotation::MPS).text()? == Some("true") {
@@ -163,7 +163,7 @@ fn sharing(pod: &Value, namespace: &str, rules: &PodRules) -> Result<(), Refusal
             );
         }
         if Quantity::parse(text).is_err() {
-            return Err(Refusal::Rule(
+            return Err(Denial::Rule(
                 format!(
                     "gpu-fraction annotation value must be a float written with a decimal point or a scientific \
                      notation .given value: {text}"

@@ -1,14 +1,16 @@
 //! Pod groups: a tree of sub-groups that can be satisfied.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::AdmissionResult;
+use crate::ancestors::with_ancestors;
 use crate::objects::{PodGroup, SubGroup};
 
 /// Whether the pod group may enter; `update` when it replaces a stored one, where some rules only warn.
 pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
+    let ignored_constraints = levels_without_topology(group);
     let group = match PodGroup::parse(group) {
         Ok(group) => group,
         Err(malformed) => return malformed.into(),
@@ -18,35 +20,52 @@ pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
     }
     let by_name: BTreeMap<&str, &SubGroup> = group.sub_groups.iter().map(|sub| (sub.name.as_str(), sub)).collect();
     let children = |parent: Option<&str>| group.sub_groups.iter().filter(|sub| sub.parent.as_deref() == parent).count();
-    let mut answer = AdmissionResult::default();
+    let mut result = AdmissionResult { warnings: ignored_constraints, ..AdmissionResult::default() };
     for (name, sub) in &by_name {
         let below = children(Some(name));
         if below == 0 && sub.min_sub_group.is_some() {
-            answer.denials.push(format!(
+            result.denials.push(format!(
                 "subgroup \"{name}\": minSubGroup cannot be set on a leaf SubGroup (no child SubGroups)"
             ));
         }
         if below == 0 && sub.min_member.is_none() {
-            answer.denials.push(format!("subgroup {name}: minMember is required"));
+            result.denials.push(format!("subgroup {name}: minMember is required"));
         }
         if below > 0 && sub.min_member.is_some() {
             let why = format!(
                 "subgroup \"{name}\": minMember cannot be set on a mid-level SubGroup (has child SubGroups); use \
                  minSubGroup instead"
             );
-            if update { answer.warnings.push(why) } else { answer.denials.push(why) }
+            if update { result.warnings.push(why) } else { result.denials.push(why) }
         }
         if below > 0
             && let Some(minimum) = sub.min_sub_group.filter(|minimum| *minimum as usize > below)
         {
-            answer.warnings.push(format!("subgroup \"{name}\": {}", too_many(minimum, below)));
+            result.warnings.push(format!("subgroup \"{name}\": {}", too_many(minimum, below)));
         }
     }
     let top = children(None);
     if let Some(minimum) = group.min_sub_group.filter(|minimum| *minimum as usize > top) {
-        answer.warnings.push(too_many(minimum, top));
+        result.warnings.push(too_many(minimum, top));
     }
-    answer
+    result
+}
+
+/// A constraint counts only if it names a topology.
+fn levels_without_topology(group: &Value) -> Vec<String> {
+    let spec = &group["spec"];
+    let sub_groups = spec["subGroups"].as_array().into_iter().flatten().enumerate();
+    let of_sub_groups = sub_groups.map(|(at, sub)| (format!("spec.subGroups[{at}].topologyConstraint"), sub));
+    let constraints = [("spec.topologyConstraint".to_owned(), spec)].into_iter().chain(of_sub_groups);
+    let is_set = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
+    constraints
+        .filter(|(_, owner)| {
+            let constraint = &owner["topologyConstraint"];
+            let levels = ["requiredTopologyLevel", "preferredTopologyLevel"];
+            !is_set(&constraint["topology"]) && levels.iter().any(|level| is_set(&constraint[level]))
+        })
+        .map(|(place, _)| format!("{place} names a level but no topology and is ignored; name a Topology"))
+        .collect()
 }
 
 fn too_many(minimum: u32, children: usize) -> String {
@@ -72,14 +91,11 @@ fn structure(group: &PodGroup) -> Option<String> {
             return Some(format!("parent {parent} of {} was not found", sub.name));
         }
     }
+    let parent = |name: &str| names.get(name)?.parent.as_deref();
     for sub in &group.sub_groups {
-        let mut seen = BTreeSet::new();
-        let mut at = Some(sub);
-        while let Some(sub) = at {
-            if !seen.insert(sub.name.as_str()) {
-                return Some("cycle detected in subgroups".to_owned());
-            }
-            at = sub.parent.as_deref().map(|parent| names[parent]);
+        // The last one of a path has a parent only if that is on the path already.
+        if with_ancestors(&sub.name, parent).last().is_some_and(|top| parent(top).is_some()) {
+            return Some("cycle detected in subgroups".to_owned());
         }
     }
     let both = names.values().find(|sub| sub.min_member.is_some() && sub.min_sub_group.is_some());

@@ -1,4 +1,4 @@
-//! Queues: resources must be stated, parents must exist, nobody is its own ancestor, and nothing in use goes away.
+//! Queues: resources are required, parents must exist, no queue is its own ancestor, and none in use can be deleted.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use kai_engine::units::Ceiling;
 use serde_json::Value;
 
 use super::AdmissionResult;
+use crate::ancestors::with_ancestors;
 use crate::did_you_mean::closest_match;
 use crate::key::GroupKey;
 use crate::objects::{Phase, Pod, Queue};
@@ -81,23 +82,18 @@ pub fn delete_queue(name: &str, world: &World) -> AdmissionResult {
     ))
 }
 
-/// The way from the queue up to itself, if there is one.
+/// The path from the queue up to itself, if there is one. A cycle elsewhere above it is not this queue's fault.
 fn find_cycle<'w>(queue: &'w Queue, world: &'w World) -> Option<Vec<&'w str>> {
-    let mut way = vec![queue.name.as_str()];
-    let mut seen = BTreeSet::new();
-    let mut next = queue.parent.as_deref();
-    while let Some(name) = next {
-        way.push(name);
-        if name == queue.name {
-            return Some(way);
-        }
-        // A circle elsewhere above is not this queue's fault.
-        if !seen.insert(name) {
-            return None;
-        }
-        next = world.queues.get(name).and_then(|above| above.parent.as_deref());
+    let parent = |name: &str| {
+        let queue = if name == queue.name { queue } else { world.queues.get(name)? };
+        queue.parent.as_deref()
+    };
+    let mut path = with_ancestors(&queue.name, parent);
+    if path.last().and_then(|top| parent(top)) != Some(queue.name.as_str()) {
+        return None;
     }
-    None
+    path.push(&queue.name);
+    Some(path)
 }
 
 const RESOURCES: [&str; 3] = ["cpu", "memory", "gpu"];

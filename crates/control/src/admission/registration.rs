@@ -1,7 +1,7 @@
-//! What the API server is told about whom to ask, about what, and what to do when nobody answers.
+//! Webhook configurations: which requests the API server sends to the webhook.
 //!
-//! Where the scheduler checks again, an object enters unasked: a cluster must not stand still because a webhook does.
-//! Nothing else protects from these, so that they have to wait (`Fail`):
+//! `failurePolicy` is `Ignore` where the scheduler validates again, so that an outage of the webhook does not block the
+//! cluster, and `Fail` where nothing else protects:
 //!
 //! | what | because |
 //! |---|---|
@@ -66,8 +66,8 @@ struct WebhookSpec<'h> {
     operations: &'h [&'h str],
     /// Group, version, plural, scope.
     kind: [&'h str; 4],
-    /// What happens when nobody answers.
-    on_failure: &'h str,
+    /// For when the webhook does not respond.
+    failure_policy: &'h str,
 }
 
 const CREATE: [&str; 1] = ["CREATE"];
@@ -78,87 +78,97 @@ const QUEUES: [&str; 4] = ["scheduling.run.ai", "v2", "queues", "Cluster"];
 const POD_GROUPS: [&str; 4] = ["scheduling.run.ai", "v2alpha2", "podgroups", "Namespaced"];
 const TOPOLOGIES: [&str; 4] = ["kai.scheduler", "v1alpha1", "topologies", "Cluster"];
 
-/// All configurations. `namespace` is our own; `authorities` is the PEM text of who is trusted.
-pub fn configurations(reach: &WebhookEndpoint, namespace: &str, rules: &PodRules, authorities: &[u8]) -> Vec<Value> {
+/// All configurations. `namespace` is that of the webhook; `authorities` are the trusted CA certificates as PEM.
+pub fn configurations(endpoint: &WebhookEndpoint, namespace: &str, rules: &PodRules, authorities: &[u8]) -> Vec<Value> {
     let authorities = ByteString(authorities.to_vec());
-    let hook = |hook: WebhookSpec<'_>| {
-        let [group, version, resource, scope] = hook.kind;
+    let webhook_of = |webhook: WebhookSpec<'_>| {
+        let [group, version, resource, scope] = webhook.kind;
         json!({
-            "name": hook.name,
-            "clientConfig": reach.client(hook.path, &authorities),
+            "name": webhook.name,
+            "clientConfig": endpoint.client(webhook.path, &authorities),
             "rules": [{
-                "operations": hook.operations, "apiGroups": [group], "apiVersions": [version],
+                "operations": webhook.operations, "apiGroups": [group], "apiVersions": [version],
                 "resources": [resource], "scope": scope,
             }],
-            "failurePolicy": hook.on_failure,
+            "failurePolicy": webhook.failure_policy,
             "matchPolicy": "Equivalent",
             "sideEffects": "None",
-            // Whoever creates a pod waits for it.
+            // The creation of a pod waits for it.
             "timeoutSeconds": 3,
             "admissionReviewVersions": ["v1"],
         })
     };
-    let about_pods = |mut hook: Value, conditions: Vec<Value>| {
-        hook["matchConditions"] = json!(conditions);
-        // Those must be able to start whatever becomes of us.
-        hook["namespaceSelector"] = json!({"matchExpressions": [
+    let about_pods = |mut webhook: Value, conditions: Vec<Value>| {
+        webhook["matchConditions"] = json!(conditions);
+        // Pods of the control plane and of this webhook must be able to start during an outage of it.
+        webhook["namespaceSelector"] = json!({"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", namespace]},
         ]});
-        hook
+        webhook
     };
-    let ours = json!({
+    let scheduler_matches = json!({
         "name": "scheduler-name-match",
         "expression": format!("object.spec.schedulerName == '{}'", rules.scheduler),
     });
-    // Nothing is asked about the others: most pods neither wait for us nor notice that we are away.
+    // Other pods are not sent: an outage of the webhook must not affect them.
     let with = |name: &str, keys: &[&str]| {
         let any = "exists(key, key in object.metadata.annotations)";
         let expression = format!("has(object.metadata.annotations) && {}.{any}", json!(keys));
         json!({"name": name, "expression": expression})
     };
     let shares = with("shares-gpu", &[annotation::GPU_FRACTION, annotation::GPU_MEMORY]);
-    let speaks_of_shares =
+    let has_share_annotation =
         [annotation::GPU_FRACTION, annotation::GPU_MEMORY, annotation::GPU_FRACTION_NUM_DEVICES, annotation::MPS];
-    let speaks_of_shares = with("speaks-of-gpu-shares", &speaks_of_shares);
+    let has_share_annotation = with("speaks-of-gpu-shares", &has_share_annotation);
     let pod = format!("{}.{namespace}.svc", webhook::SERVICE);
     let topology = format!("topology.{pod}");
     let hidden = rules.block_visible_devices;
 
-    let mutate =
-        WebhookSpec { name: &pod, path: webhook::MUTATE_POD_PATH, operations: &CREATE, kind: PODS, on_failure: "Fail" };
-    let ours_that = |unless_hidden: Value| if hidden { vec![ours.clone()] } else { vec![ours.clone(), unless_hidden] };
-    let mut mutate = about_pods(hook(mutate), ours_that(shares));
+    let mutate = WebhookSpec {
+        name: &pod,
+        path: webhook::MUTATE_POD_PATH,
+        operations: &CREATE,
+        kind: PODS,
+        failure_policy: "Fail",
+    };
+    let scheduler_matches_and = |unless_hidden: Value| {
+        if hidden { vec![scheduler_matches.clone()] } else { vec![scheduler_matches.clone(), unless_hidden] }
+    };
+    let mut mutate = about_pods(webhook_of(mutate), scheduler_matches_and(shares));
     mutate["reinvocationPolicy"] = json!("IfNeeded");
     let validate_pod = WebhookSpec {
         name: &pod,
         path: webhook::POD_PATH,
         operations: &CHANGES,
         kind: PODS,
-        on_failure: if hidden { "Fail" } else { "Ignore" },
+        failure_policy: if hidden { "Fail" } else { "Ignore" },
     };
     let validate_topology = WebhookSpec {
         name: &topology,
         path: webhook::TOPOLOGY_PATH,
         operations: &CHANGES,
         kind: TOPOLOGIES,
-        on_failure: "Ignore",
+        failure_policy: "Ignore",
     };
-    let validate_queue = |name, operations, on_failure| {
-        hook(WebhookSpec { name, path: webhook::QUEUE_PATH, operations, kind: QUEUES, on_failure })
+    let validate_queue = |name, operations, failure_policy| {
+        webhook_of(WebhookSpec { name, path: webhook::QUEUE_PATH, operations, kind: QUEUES, failure_policy })
     };
     let validate_group = WebhookSpec {
         name: "podgroup-validation.kai.scheduler",
         path: webhook::POD_GROUP_PATH,
         operations: &CHANGES,
         kind: POD_GROUPS,
-        on_failure: "Ignore",
+        failure_policy: "Ignore",
     };
     vec![
         configuration("Mutating", webhook::MUTATING, &[mutate]),
         configuration(
             "Validating",
             webhook::VALIDATING,
-            &[about_pods(hook(validate_pod), ours_that(speaks_of_shares)), hook(validate_topology)],
+            &[
+                about_pods(webhook_of(validate_pod), scheduler_matches_and(has_share_annotation)),
+                webhook_of(validate_topology),
+            ],
         ),
         configuration(
             "Validating",
@@ -168,7 +178,7 @@ pub fn configurations(reach: &WebhookEndpoint, namespace: &str, rules: &PodRules
                 validate_queue("queue-deletion.kai.scheduler", &DELETE, "Fail"),
             ],
         ),
-        configuration("Validating", webhook::POD_GROUPS, &[hook(validate_group)]),
+        configuration("Validating", webhook::POD_GROUPS, &[webhook_of(validate_group)]),
     ]
 }
 
@@ -190,23 +200,23 @@ mod tests {
     use super::*;
 
     fn check(rules: &PodRules, want: &Expect) {
-        let reach = WebhookEndpoint::Service { namespace: "kai".to_owned() };
+        let endpoint = WebhookEndpoint::Service { namespace: "kai".to_owned() };
         let mut text = String::new();
-        for configuration in configurations(&reach, "kai", rules, b"pem") {
+        for configuration in configurations(&endpoint, "kai", rules, b"pem") {
             writeln!(text, "{}", configuration["metadata"]["name"].as_str().unwrap()).unwrap();
-            for hook in configuration["webhooks"].as_array().unwrap() {
-                assert!(hook["timeoutSeconds"].as_u64().unwrap() <= 3);
-                let rule = &hook["rules"][0];
-                let conditions = hook["matchConditions"].as_array().into_iter().flatten();
+            for webhook in configuration["webhooks"].as_array().unwrap() {
+                assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 3);
+                let rule = &webhook["rules"][0];
+                let conditions = webhook["matchConditions"].as_array().into_iter().flatten();
                 let conditions: Vec<&str> = conditions.map(|condition| condition["name"].as_str().unwrap()).collect();
                 writeln!(
                     text,
                     "  {} {} {} {:?} {}",
-                    hook["name"].as_str().unwrap(),
+                    webhook["name"].as_str().unwrap(),
                     rule["resources"],
                     rule["operations"],
                     conditions,
-                    hook["failurePolicy"].as_str().unwrap(),
+                    webhook["failurePolicy"].as_str().unwrap(),
                 )
                 .unwrap();
             }
@@ -255,8 +265,8 @@ mod tests {
     #[test]
     fn the_api_server_asks_a_service_or_an_address() {
         let rules = PodRules::default();
-        let client = |reach: &WebhookEndpoint| {
-            configurations(reach, "kai", &rules, b"pem")[0]["webhooks"][0]["clientConfig"].clone()
+        let client = |endpoint: &WebhookEndpoint| {
+            configurations(endpoint, "kai", &rules, b"pem")[0]["webhooks"][0]["clientConfig"].clone()
         };
         let service = WebhookEndpoint::Service { namespace: "kai".to_owned() };
         assert_eq!(service.host(), "admission.kai.svc");

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looked_for_a_long_time() {
+    fn a_certificate_that_was_not_renewed_in_time_is_replaced() {
         let late = StoredCertificates { served: Some(made(0)), next: None };
         assert_eq!(step(late, LIFE, at(119)), RotationStep::Prepare, "trust first, for as long as the old one is good");
         assert_eq!(
@@ -134,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever looks at least once in a part serves a good certificate that has been trusted for a while.
+        /// A server that checks at least once per part serves a valid certificate that has been trusted for a while.
         #[test]
         fn looking_now_and_then_is_enough(pauses in prop::collection::vec(1_i64..=9, 1..200)) {
             let (mut kept, mut now, mut trusted_since) = (StoredCertificates::default(), 0, 0);

@@ -21,9 +21,9 @@ fn pod(annotations: &Value, resources: &Value) -> Value {
     })
 }
 
-fn said(annotations: &Value, resources: &Value) -> String {
-    let answer = validate_pod(&pod(annotations, resources), "lab", &rules());
-    if answer.allowed() { "welcome".to_owned() } else { answer.message() }
+fn result_of(annotations: &Value, resources: &Value) -> String {
+    let result = validate_pod(&pod(annotations, resources), "lab", &rules());
+    if result.allowed() { "allowed".to_owned() } else { result.message() }
 }
 
 #[test]
@@ -52,19 +52,19 @@ fn each_rule_about_shared_gpus_refuses_in_known_words() {
     ];
     let mut text = String::new();
     for (annotations, resources) in &cases {
-        writeln!(text, "{annotations} {resources}\n  {}", said(annotations, resources)).unwrap();
+        writeln!(text, "{annotations} {resources}\n  {}", result_of(annotations, resources)).unwrap();
     }
     expect![[r#"
         {} {"limits":{"nvidia.com/gpu":1}}
-          welcome
+          allowed
         {"gpu-fraction":"0.5"} {}
-          welcome
+          allowed
         {"gpu-fraction":".5"} {}
-          welcome
+          allowed
         {"gpu-fraction":"5e-1","gpu-fraction-num-devices":"2"} {}
-          welcome
+          allowed
         {"gpu-memory":"2000"} {}
-          welcome
+          allowed
         {"mps":"true"} {}
           MPS is only supported with GPU fraction request; add the annotation gpu-fraction, or remove mps
         {"gpu-fraction":"0.5"} {"limits":{"nvidia.com/gpu":1}}
@@ -97,9 +97,9 @@ fn each_rule_about_shared_gpus_refuses_in_known_words() {
 
 #[test]
 fn sharing_must_be_switched_on() {
-    let answer = validate_pod(&pod(&json!({"gpu-fraction": "0.5"}), &json!({})), "lab", &PodRules::default());
+    let result = validate_pod(&pod(&json!({"gpu-fraction": "0.5"}), &json!({})), "lab", &PodRules::default());
     assert!(
-        answer.message().starts_with(
+        result.message().starts_with(
             "attempting to create a pod lab/train with gpu sharing request, while GPU sharing is disabled"
         )
     );
@@ -123,7 +123,7 @@ fn a_pod_that_will_be_refused_is_left_as_it_is() {
 fn mutated(pod: &Value, rules: &PodRules, want: &Expect) {
     let text = match mutate_pod(pod, "lab", "abcdefg", rules) {
         Ok(pod) => serde_json::to_string_pretty(&pod).unwrap(),
-        Err(answer) => answer.message(),
+        Err(result) => result.message(),
     };
     want.assert_eq(&text);
 }
@@ -275,8 +275,8 @@ fn queues_form_a_tree() {
         ("top", Some("top")),
         ("top", Some("leaf")),
     ] {
-        let answer = validate_queue(&queue(name, parent), &world, false);
-        writeln!(text, "{name} below {parent:?}: {}", answer.message()).unwrap();
+        let result = validate_queue(&queue(name, parent), &world, false);
+        writeln!(text, "{name} below {parent:?}: {}", result.message()).unwrap();
     }
     expect![[r#"
         new below None: 
@@ -294,12 +294,12 @@ fn queues_form_a_tree() {
 fn quotas_above_the_parents_are_mentioned_when_asked_for() {
     let world = world(&[("top", None), ("other", Some("top"))]);
     assert_eq!(validate_queue(&queue("new", Some("top")), &world, false).warnings, Vec::<String>::new());
-    let answer = validate_queue(&queue("new", Some("top")), &world, true);
-    assert!(answer.allowed());
+    let result = validate_queue(&queue("new", Some("top")), &world, true);
+    assert!(result.allowed());
     expect![[r"
         queue new: its cpu quota is larger than that of its parent top
         the cpu quotas of the children of queue top exceed its own"]]
-    .assert_eq(&answer.warnings.join("\n"));
+    .assert_eq(&result.warnings.join("\n"));
 }
 
 #[test]
@@ -321,6 +321,18 @@ fn a_queue_in_use_stays() {
 
 fn group(spec: &Value) -> Value {
     json!({"metadata": {"name": "g"}, "spec": spec})
+}
+
+#[test]
+fn topology_levels_without_a_topology_are_warned_about() {
+    let result = |spec: Value| validate_pod_group(&group(&spec), false);
+    let sub = json!({"name": "a", "minMember": 1, "topologyConstraint": {"preferredTopologyLevel": "rack"}});
+    let found = result(json!({"topologyConstraint": {"requiredTopologyLevel": "zone"}, "subGroups": [sub]}));
+    assert!(found.allowed());
+    let warning = |place: &str| format!("{place} names a level but no topology and is ignored; name a Topology");
+    assert_eq!(found.warnings, [warning("spec.topologyConstraint"), warning("spec.subGroups[0].topologyConstraint")]);
+    let named = json!({"topologyConstraint": {"topology": "dc", "requiredTopologyLevel": "zone"}});
+    assert_eq!(result(named), AdmissionResult::allow());
 }
 
 #[test]
@@ -374,10 +386,10 @@ fn sub_groups_form_a_tree_with_minima_that_make_sense() {
 fn an_alias_means_one_level() {
     let topology = |levels: Value| validate_topology(&json!({"metadata": {"name": "t"}, "spec": {"levels": levels}}));
     assert!(topology(json!([{"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack"}])).allowed());
-    let answer = topology(json!([
+    let result = topology(json!([
         {"nodeLabel": "zone", "alias": "rack"}, {"nodeLabel": "rack", "alias": "r"}, {"nodeLabel": "host", "alias": "r"},
     ]));
-    expect!["invalid topology aliases: spec.levels[0].alias: rack is the nodeLabel of a level; choose another alias; spec.levels[2].alias: r is the alias of an earlier level; choose another alias"].assert_eq(&answer.message());
+    expect!["invalid topology aliases: spec.levels[0].alias: rack is the nodeLabel of a level; choose another alias; spec.levels[2].alias: r is the alias of an earlier level; choose another alias"].assert_eq(&result.message());
 }
 
 #[test]

@@ -73,6 +73,13 @@ impl AssumedPods {
         self.bound.limit(pod, now, UNKNOWN_BIND_TTL);
     }
 
+    /// Forgets binds whose reply was lost and that no watch has shown in time.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        for (pod, bind) in self.bound.expire(now) {
+            remove_from_index(&mut self.on_node, &bind.node, &pod);
+        }
+    }
+
     pub(super) fn on_node(&self, node: &str, now: Timestamp) -> impl Iterator<Item = (&PodKey, &AssumedBind)> {
         let pods = self.on_node.get(node).into_iter().flatten();
         pods.filter_map(move |pod| Some((pod, self.bound.live(pod, now)?)))
@@ -81,5 +88,22 @@ impl AssumedPods {
     /// Whether a pod that shares the GPU is being bound.
     pub(super) fn uses(&self, group: &str, now: Timestamp) -> bool {
         self.bound.iter_live(now).any(|(_, bind)| bind.groups.iter().any(|own| own == group))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bind_whose_reply_was_lost_is_forgotten_after_its_ttl() {
+        let (pod, now) = (PodKey::new("lab", "p"), Timestamp(0));
+        let mut assumed = AssumedPods::default();
+        assumed.assume_bound(pod.clone(), "u".to_owned(), "n".to_owned(), vec!["g".to_owned()]);
+        assumed.mark_unknown(&pod, now);
+        assumed.expire(Timestamp(UNKNOWN_BIND_TTL.0 - 1));
+        assert_eq!(assumed.on_node("n", now).count(), 1);
+        assumed.expire(Timestamp(UNKNOWN_BIND_TTL.0));
+        assert!(assumed.bound.is_empty() && assumed.on_node.is_empty());
     }
 }

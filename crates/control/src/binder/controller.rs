@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{BindEffect, Binder, Plan, Settings};
 use crate::bind_batch;
 use crate::controller::{
-    ApiCall, CallError, Clock, Controller, OnError, Output, Skipped, WatchSpec, WorkItem, WorkKey, WorkQueue,
+    ApiCall, Assumed, CallError, Clock, Controller, OnError, Output, Skipped, WatchSpec, WorkItem, WorkKey, WorkQueue,
     WorkResult, WritePriority,
 };
 use crate::key::{Key, PodKey};
@@ -42,7 +42,7 @@ pub struct BinderController {
     queue: WorkQueue,
     /// Requests with a final status written, by the resourceVersion it was based on. While the cache still has that
     /// version, the request is not planned again.
-    finished_versions: BTreeMap<Key, String>,
+    finished_versions: Assumed<Key, String>,
     /// Calls from the final status on of requests for which it could not be written.
     unwritten_status: BTreeMap<Key, Vec<BindEffect>>,
     /// Backoff of requests: failed at, retry at. Watch events do not shorten it.
@@ -105,7 +105,7 @@ impl BinderController {
                 }
                 self.dirty_gpu_groups.extend(self.binder.delete_request(key));
                 self.queue.remove(key);
-                self.finished_versions.remove(key);
+                self.finished_versions.forget(key);
                 self.unwritten_status.remove(key);
                 self.backing_off.remove(key);
             }
@@ -172,6 +172,7 @@ impl BinderController {
     }
 
     pub(super) fn work(&mut self, now: Timestamp) -> Vec<Work> {
+        self.binder.expire(now);
         let mut work = Vec::new();
         for group in std::mem::take(&mut self.dirty_gpu_groups) {
             for effect in self.binder.sync_gpu_group(&group, now) {
@@ -260,7 +261,9 @@ impl BinderController {
             self.unwritten_status.insert(request.clone(), effects.split_off(at));
             self.queue.schedule_at(request, now.plus(CALL_RETRY_DELAY));
         } else if let Some(at) = end.filter(|at| *at < completed) {
-            self.finished_versions.extend(finishes_version(&effects[at]).map(|version| (request, version.to_owned())));
+            if let Some(version) = finishes_version(&effects[at]) {
+                self.finished_versions.assume(request, version.to_owned());
+            }
         } else if let Some((at, error)) = errors.pop_first() {
             let binds = matches!(effects[at], BindEffect::Bind { .. });
             if binds && matches!(error, CallError::Unknown(_)) {
@@ -299,7 +302,8 @@ impl BinderController {
         self.pods_in_flight.extend(effects.iter().filter_map(pod_written_by));
         let bind = effects.iter().position(|effect| matches!(effect, BindEffect::Bind { .. }));
         // Pods that wait do not wait for what is left to write about this one.
-        let tail = bind.map(|at| (at + 1, WritePriority::Status));
+        let report = || effects.iter().position(|effect| matches!(effect, BindEffect::ReportResult { .. }));
+        let tail = bind.map(|at| at + 1).or_else(report).map(|at| (at, WritePriority::Status));
         work.push(WorkItem { on_error, tail, ..WorkItem::new(key, effects) });
     }
 }
@@ -319,7 +323,7 @@ impl Controller for BinderController {
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
         let done = self.apply(kind, object, now.wall);
-        done.err().map(|problem| Skipped::new(kind, Key::of(object), problem)).into_iter().collect()
+        done.err().map(|problem| Skipped::new(kind, kind.key_of(object), problem)).into_iter().collect()
     }
 
     fn on_delete(&mut self, kind: Kind, key: &Key, now: Clock) {

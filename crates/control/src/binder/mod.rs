@@ -9,11 +9,12 @@
 //!              label, config maps, device claims, bind, status, condition, event
 //! ```
 //!
-//! Nothing is remembered between steps: whoever dies in between and starts again goes on where the cluster stands. An
+//! Stateless between steps: after a crash, binding resumes from the state of the cluster. An
 //! effect that fails is reported with [`Binder::failed`], which ends the attempt. What was written for the pod itself
 //! stays: the next attempt writes it anew, and a bind whose answer was lost may have been done.
 
 mod assumed;
+mod component;
 mod controller;
 mod node_fit;
 mod plan;
@@ -24,8 +25,10 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+pub use crate::calls::BindEffect;
+pub use component::COMPONENT;
 pub use controller::BinderController;
-pub use plan::relabelled;
+pub use plan::gpu_group_label_changes;
 pub use rows::{PodRow, RequestRow};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,73 +117,7 @@ pub struct Binder {
     assumed: AssumedPods,
 }
 
-/// One thing to do. All can be done again without harm.
-#[derive(Clone, Debug, PartialEq)]
-pub enum BindEffect {
-    /// Create the pod; that it exists already is as good.
-    CreatePod(Box<Value>),
-    /// Delete the pod at once, if it is still this one or if no uid is given; that it is gone is as good. Refused if it
-    /// has changed since this version of it was seen.
-    DeletePod {
-        pod: PodKey,
-        uid: String,
-        version: Option<String>,
-    },
-    /// Say on the pod which GPUs it shares: these labels and none but these, see [`relabelled`]. Refused if it is another
-    /// pod by now, or on another node: what is known of it may be old, and what it holds is read off its labels.
-    LabelPod {
-        pod: PodKey,
-        uid: String,
-        node: String,
-        labels: BTreeMap<String, String>,
-    },
-    /// Create the config map or add to the stored one.
-    WriteConfigMap(Box<Value>),
-    /// Tell whoever provisions the volume where it is needed.
-    SetSelectedNode {
-        claim: Key,
-        node: String,
-    },
-    /// Give the volume to the claim of this uid, and to no other; refused if somebody else has it.
-    PrebindVolume {
-        volume: String,
-        claim: Key,
-        uid: String,
-    },
-    /// Reserve the claim for the pod, with these devices unless it has some.
-    AllocateClaim {
-        claim: Key,
-        pod: PodKey,
-        uid: String,
-        allocation: Box<Value>,
-    },
-    /// Put the pod on the node, with these annotations.
-    Bind {
-        pod: PodKey,
-        uid: String,
-        node: String,
-        annotations: BTreeMap<String, String>,
-    },
-    /// How far the request has come. Refused if it changed since this version was seen: it may be another one by now.
-    /// That it is gone is as good as done. One in a batch has nowhere to say that it succeeded, and is taken out if it
-    /// failed.
-    SetPhase {
-        request: Key,
-        version: String,
-        phase: &'static str,
-        reason: String,
-        failed_attempts: u32,
-    },
-    DeleteRequest(Key),
-    /// Tell the owner of the pod: condition and event.
-    ReportResult {
-        pod: PodKey,
-        bound: bool,
-        message: String,
-    },
-}
-
-/// What to do about a request, and when to look at it again.
+/// Calls for a request, and when to reconcile it again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// In this order; the first that fails ends the attempt.
@@ -274,7 +211,7 @@ impl Binder {
     pub fn requests_about(&self, pod: &PodKey, groups: &[String]) -> BTreeSet<Key> {
         let own = self.requests_by_pod.get(pod).into_iter().flatten().filter_map(|key| self.requests.get(key));
         own.chain(groups.iter().flat_map(|group| self.requests_for(group)))
-            .filter(|row| row.open())
+            .filter(|row| row.is_pending())
             .map(|row| row.bind_request.key.clone())
             .collect()
     }
@@ -284,9 +221,15 @@ impl Binder {
         self.requests_by_gpu_group.get(group).into_iter().flatten().filter_map(|key| self.requests.get(key))
     }
 
-    /// All shared GPUs that anybody names.
+    /// All shared GPUs that pods use or reservations hold.
     pub fn groups(&self) -> BTreeSet<String> {
         self.pods_by_gpu_group.keys().chain(self.assumed_reservations.iter().map(|(group, _)| group)).cloned().collect()
+    }
+
+    /// Forgets what was assumed and no watch has shown in time.
+    fn expire(&mut self, now: Timestamp) {
+        self.assumed_prebinds.expire(now);
+        self.assumed.expire(now);
     }
 
     /// Requests of a batch.
@@ -301,18 +244,18 @@ impl Binder {
 
     /// The version in which a request was seen that is not carried out yet.
     fn version(&self, key: &Key) -> Option<&str> {
-        self.requests.get(key).filter(|row| row.open()).map(|row| row.version.as_str())
+        self.requests.get(key).filter(|row| row.is_pending()).map(|row| row.version.as_str())
     }
 
     /// Requests of a namespace not carried out yet.
     fn pending_requests_in(&self, namespace: &str) -> Vec<Key> {
         let there = self.requests.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
-        there.filter(|(_, row)| row.open()).map(|(key, _)| key.clone()).collect()
+        there.filter(|(_, row)| row.is_pending()).map(|(key, _)| key.clone()).collect()
     }
 
     /// Requests not carried out yet.
     pub fn pending_requests(&self) -> impl Iterator<Item = &Key> {
-        self.requests.values().filter(|row| row.open()).map(|row| &row.bind_request.key)
+        self.requests.values().filter(|row| row.is_pending()).map(|row| &row.bind_request.key)
     }
 }
 

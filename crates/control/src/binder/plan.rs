@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use kai_api::keys::{annotation, label, node_label, phase};
+use kai_api::keys::{annotation, phase};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 
 use super::rows::{BindInputs, PodRow, RequestRow};
 use super::{BindEffect, Binder, Plan};
+use crate::controller::Backoff;
 use crate::gpu_config_maps;
 use crate::key::{Key, PodKey};
+use crate::objects::gpu_memory_mib;
+use crate::objects::pod::{gpu_group_labels, is_gpu_group_label};
 
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
 const POD_LOOKUP_TIMEOUT: Span = Span::seconds(10);
@@ -17,6 +20,9 @@ const POD_LOOKUP_TIMEOUT: Span = Span::seconds(10);
 /// How long a node may seem full: the scheduler may have seen earlier who left it. And how often to look meanwhile.
 const FIT_TIMEOUT: Span = Span::seconds(10);
 const FIT_RETRY_PERIOD: Span = Span::seconds(1);
+
+/// Between attempts of a request.
+const ATTEMPT_BACKOFF: Backoff = Backoff::new(Span::seconds(1), Span::seconds(64));
 
 /// Why an attempt ends.
 pub(super) enum Stop {
@@ -38,7 +44,7 @@ impl From<String> for Stop {
 impl Binder {
     /// What to do about the request now.
     pub fn plan(&mut self, key: &Key, now: Timestamp) -> Plan {
-        let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
+        let Some(request) = self.requests.get(key).filter(|row| row.is_pending()) else { return Plan::default() };
         let node = request.bind_request.node.clone();
         let plan = match self.steps(request, now) {
             Ok(effects) => Plan { effects, requeue_at: None, wait_reason: None },
@@ -67,7 +73,7 @@ impl Binder {
         }
     }
 
-    /// Nobody can tell whether the bind of a plan was done.
+    /// The outcome of the plan's bind is unknown.
     pub fn mark_bind_unknown(&mut self, effects: &[BindEffect], now: Timestamp) {
         for pod in effects.iter().filter_map(bound) {
             self.assumed.mark_unknown(pod, now);
@@ -78,13 +84,13 @@ impl Binder {
         let pod_key = request.bind_request.pod.clone();
         let same = |pod: &&PodRow| request.bind_request.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         let Some(pod) = self.pods.get(&pod_key).filter(same) else {
-            let patience = Timestamp(request.created.0 + POD_LOOKUP_TIMEOUT.0);
-            if now < patience {
-                return Err(wait(format!("pod {pod_key} to appear"), Some(patience)));
+            let deadline = Timestamp(request.created.0 + POD_LOOKUP_TIMEOUT.0);
+            if now < deadline {
+                return Err(wait(format!("pod {pod_key} to appear"), Some(deadline)));
             }
             return Err(Stop::Fail(format!("pod {pod_key} does not exist")));
         };
-        let Some(unbound) = &pod.unbound else {
+        let Some(bind_inputs) = &pod.bind_inputs else {
             return match &pod.node {
                 Some(other) if *other != request.bind_request.node => {
                     Err(Stop::Fail(format!("the pod is already bound to node {other}")))
@@ -96,10 +102,10 @@ impl Binder {
             return Err(Stop::Fail(format!("node {} does not exist", request.bind_request.node)));
         };
         if let Some(lack) = self.insufficient_resource(request, pod, node, now) {
-            let patience = Timestamp(request.created.0 + FIT_TIMEOUT.0);
-            if now < patience {
+            let deadline = Timestamp(request.created.0 + FIT_TIMEOUT.0);
+            if now < deadline {
                 let next = Timestamp(now.0 + FIT_RETRY_PERIOD.0);
-                return Err(wait(format!("room: {lack}"), Some(next.min(patience))));
+                return Err(wait(format!("node to fit: {lack}"), Some(next.min(deadline))));
             }
             return Err(Stop::Fail(lack));
         }
@@ -108,17 +114,20 @@ impl Binder {
             if request.bind_request.gpu_groups.is_empty() {
                 return Err(Stop::Fail("the request is for a part of a GPU but names no GPU group".to_owned()));
             }
-            let devices = self.devices(request, pod, unbound, now)?;
+            let devices = self.devices(request, pod, bind_inputs, now)?;
             effects.push(BindEffect::LabelPod {
                 pod: pod_key.clone(),
                 uid: pod.uid.clone(),
                 node: request.bind_request.node.clone(),
-                labels: labels_of(pod, &request.bind_request.gpu_groups),
+                labels: {
+                    let groups = &request.bind_request.gpu_groups;
+                    gpu_group_labels(groups, pod.devices > 1 || groups.len() > 1)
+                },
             });
-            effects.extend(self.write_maps(request, pod, unbound, &devices)?);
+            effects.extend(self.write_maps(request, pod, bind_inputs, &devices)?);
         }
-        self.volumes(request, unbound, node, now)?;
-        effects.extend(device_claims(request, pod, unbound)?);
+        self.volumes(request, bind_inputs, node, now)?;
+        effects.extend(device_claims(request, pod, bind_inputs)?);
         let mut annotations =
             BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), request.received.clone())]);
         if let Some(zones) = &request.numa_zones {
@@ -196,15 +205,15 @@ impl Binder {
         user: &BindInputs,
         devices: &[String],
     ) -> Result<Vec<BindEffect>, Stop> {
-        let wiring = user.wiring.as_ref().map_err(|why| Stop::Fail(why.clone()))?;
-        // Admission was off when the pod came: the container cannot be told, but it can run.
-        let Some(maps) = &wiring.maps else { return Ok(Vec::new()) };
+        let gpu_env = user.gpu_env.as_ref().map_err(|why| Stop::Fail(why.clone()))?;
+        // Admission was off when the pod was created: the container runs, but does not get the names of its devices.
+        let Some(maps) = &gpu_env.maps else { return Ok(Vec::new()) };
         let named = |device: &String| {
             if self.settings.cdi { format!("k8s.device-plugin.nvidia.com/gpu={device}") } else { device.clone() }
         };
         let devices = devices.iter().map(named).collect::<Vec<_>>().join(",");
         let limit = if self.settings.hami_core { self.memory_limit(request) } else { None };
-        let [capabilities, env] = gpu_config_maps::contents(&devices, &request.portion, wiring.by_key, limit);
+        let [capabilities, env] = gpu_config_maps::contents(&devices, &request.portion, gpu_env.by_key, limit);
         let map = |name: &str, data: &BTreeMap<String, String>| {
             BindEffect::WriteConfigMap(Box::new(json!({
                 "apiVersion": "v1",
@@ -220,21 +229,21 @@ impl Binder {
         Ok(vec![map(&maps.capabilities, &capabilities), map(&maps.env, &env)])
     }
 
-    /// MiB that HAMi-core lets the container use; nothing where the node does not say what its GPUs have.
+    /// MiB that HAMi-core lets the container use; none where no label states the memory of the node's GPUs. The label is
+    /// not rounded here, as in KAI.
     fn memory_limit(&self, request: &RequestRow) -> Option<String> {
-        let memory: i64 =
-            self.nodes.get(&request.bind_request.node)?.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
+        let memory = gpu_memory_mib(&self.nodes.get(&request.bind_request.node)?.labels)?;
         let portion = crate::quantity::Quantity::parse(&request.portion).ok()?.milli();
         (memory > 0 && portion > 0).then(|| format!("{}m", i128::from(memory) * i128::from(portion) / 1000))
     }
 
     /// Ends an attempt and counts it. `why` is what an effect was answered.
     pub fn failed(&self, key: &Key, why: &str, now: Timestamp) -> Plan {
-        let Some(request) = self.requests.get(key).filter(|row| row.open()) else { return Plan::default() };
+        let Some(request) = self.requests.get(key).filter(|row| row.is_pending()) else { return Plan::default() };
         let pod_key = request.bind_request.pod.clone();
         let mut effects = Vec::new();
-        // One that never found its GPU would only fail the next attempt too. If it has found it by now, somebody else may
-        // be about to use it.
+        // A reservation that has not found its GPU would fail the next attempt as well. It is kept if it has found its GPU
+        // by now, as another request may use it.
         for group in &request.bind_request.gpu_groups {
             if let Some(reservation) = self.reservation(group).filter(|pod| pod.device.is_none()) {
                 let (pod, uid) = (reservation.key.clone(), reservation.uid.clone());
@@ -256,8 +265,8 @@ impl Binder {
             bound: false,
             message: format!("Failed to bind pod {pod_key} to node {}: {why}", request.bind_request.node),
         });
-        let pause = Span::seconds(1 << request.bind_request.failed_attempts.min(6));
-        Plan { effects, requeue_at: retry.then(|| Timestamp(now.0 + pause.0)), wait_reason: None }
+        let pause = ATTEMPT_BACKOFF.after(request.bind_request.failed_attempts);
+        Plan { effects, requeue_at: retry.then(|| now.plus(pause)), wait_reason: None }
     }
 }
 
@@ -283,22 +292,13 @@ fn succeeded(request: &RequestRow) -> BindEffect {
     }
 }
 
-/// One label for one device, a label each for several.
-fn labels_of(pod: &PodRow, groups: &[String]) -> BTreeMap<String, String> {
-    if pod.devices > 1 || groups.len() > 1 {
-        return groups.iter().map(|group| (format!("{}{group}", label::GPU_GROUP_PREFIX), group.clone())).collect();
-    }
-    groups.iter().map(|group| (label::GPU_GROUP.to_owned(), group.clone())).collect()
-}
-
 /// What to change about a pod's labels so that it shares the GPUs named by these and no others; `None` removes one.
-pub fn relabelled<'a>(
+pub fn gpu_group_label_changes<'a>(
     stored: impl IntoIterator<Item = (&'a String, &'a String)>,
     wanted: &BTreeMap<String, String>,
 ) -> BTreeMap<String, Option<String>> {
     let stored: BTreeMap<&String, &String> = stored.into_iter().collect();
-    let names_gpu = |key: &str| key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX);
-    let gone = stored.keys().filter(|key| names_gpu(key) && !wanted.contains_key(**key));
+    let gone = stored.keys().filter(|key| is_gpu_group_label(key) && !wanted.contains_key(**key));
     let new = wanted.iter().filter(|(key, group)| stored.get(key) != Some(group));
     gone.map(|key| ((*key).clone(), None)).chain(new.map(|(key, group)| (key.clone(), Some(group.clone())))).collect()
 }
@@ -322,4 +322,24 @@ fn device_claims(request: &RequestRow, pod: &PodRow, user: &BindInputs) -> Resul
         });
     }
     Ok(effects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_limit_is_in_mib_whatever_the_label_is_in() {
+        let spec = json!({"podName": "p", "selectedNode": "n", "receivedGPU": {"count": 1, "portion": "0.50"}});
+        let request = RequestRow::read(&json!({"metadata": {"name": "p", "namespace": "lab"}, "spec": spec})).unwrap();
+        let limit = |memory: &str| {
+            let mut binder = Binder::default();
+            let labels = json!({"nvidia.com/gpu.memory": memory});
+            binder.apply_node(&json!({"metadata": {"name": "n", "labels": labels}})).unwrap();
+            binder.memory_limit(&request)
+        };
+        assert_eq!(limit("16125").as_deref(), Some("8062m"), "not rounded to a hundred");
+        assert_eq!(limit("16777216000").as_deref(), Some("8000m"), "a label in bytes");
+        assert_eq!(limit("much"), None);
+    }
 }

@@ -17,7 +17,7 @@ impl Binder {
         self.members_of(group).find(|pod| self.is_reservation(pod) && !pod.deleting)
     }
 
-    /// Somebody who holds the shared GPU, though nothing reserves it any more.
+    /// A pod that holds the shared GPU, though nothing reserves it any more.
     pub(super) fn orphaned_user(&self, group: &str) -> Option<&PodRow> {
         self.members_of(group).find(|pod| pod.is_placed() && !self.is_reservation(pod))
     }
@@ -37,8 +37,8 @@ impl Binder {
         // One that waits only carries the label of an attempt that failed.
         let used = users.iter().any(|pod| pod.is_alive() && pod.node.is_some()) || self.assumed.uses(group, now);
         let delete = |pod: &PodRow| BindEffect::DeletePod { pod: pod.key.clone(), uid: pod.uid.clone(), version: None };
-        // Somebody may be about to use it, or do so already without our having seen it.
-        let expected = self.requests_for(group).any(|row| row.open() || self.pending_bind_pod(row).is_some());
+        // A pending request may use it, or a bind not yet observed.
+        let expected = self.requests_for(group).any(|row| row.is_pending() || self.pending_bind_pod(row).is_some());
         if reservations.is_empty() {
             if let Some((pod, _)) = self.assumed_reservations.get(group).filter(|_| !used && !expected) {
                 return vec![BindEffect::DeletePod { pod: pod.clone(), uid: String::new(), version: None }];
@@ -60,8 +60,7 @@ impl Binder {
         self.assumed_reservations.assume(group.to_owned(), (key, node.to_owned()));
     }
 
-    /// A pod was deleted, which nobody may count on any more, whatever watches show. If it reserved a GPU that no watch
-    /// has shown, none will.
+    /// Assumes the pod deleted until the watch shows it; drops an assumed reservation of that pod.
     pub fn assume_deleted(&mut self, pod: &PodKey, uid: &str) {
         self.assumed_reservations.forget_where(|(reservation, _)| reservation == pod);
         if let Some(row) = self.pods.get_mut(pod).filter(|row| row.uid == uid) {

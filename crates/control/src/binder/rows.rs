@@ -49,18 +49,18 @@ pub struct PodRow {
     pub sharing: Option<GpuSharing>,
     /// The device that a reservation pod found.
     pub device: Option<String>,
-    /// Nobody has found a node for it.
+    /// It lacks the condition `PodScheduled=True`.
     pub unscheduled: bool,
     /// What only a pod that is still to be bound needs to keep.
-    pub unbound: Option<Box<BindInputs>>,
+    pub bind_inputs: Option<Box<BindInputs>>,
 }
 
 /// What is needed to bind a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BindInputs {
     pub tolerations: Value,
-    /// Where its container reads its devices, or why that cannot be said.
-    pub wiring: Result<GpuEnvSource, String>,
+    /// Where its container reads its devices, or why that is unknown.
+    pub gpu_env: Result<GpuEnvSource, String>,
     /// Volume claims by name.
     pub volumes: Vec<String>,
     /// Device claims: the pod's own name, and the name of the object once there is one.
@@ -93,7 +93,7 @@ impl RequestRow {
     }
 
     /// Still to be carried out.
-    pub fn open(&self) -> bool {
+    pub fn is_pending(&self) -> bool {
         !self.deleting && self.bind_request.phase != BindPhase::Succeeded && !self.bind_request.given_up()
     }
 
@@ -112,10 +112,10 @@ impl PodRow {
         let annotations = root.field("metadata").field("annotations");
         let request = Request::read(&root.field("spec"), &annotations).unwrap_or_default();
         let reservation = key.namespace == settings.reservation_namespace;
-        let unbound = node.is_none().then(|| {
+        let bind_inputs = node.is_none().then(|| {
             Box::new(BindInputs {
                 tolerations: spec["tolerations"].clone(),
-                wiring: gpu_config_maps::target(pod).map(|target| GpuEnvSource {
+                gpu_env: gpu_config_maps::target(pod).map(|target| GpuEnvSource {
                     maps: gpu_config_maps::maps(pod, target),
                     by_key: gpu_config_maps::reads_devices_by_key(pod, target),
                 }),
@@ -139,7 +139,7 @@ impl PodRow {
             device: text(&metadata["annotations"][annotation::RESERVED_GPU]).filter(|_| reservation),
             unscheduled: !items(&status["conditions"])
                 .any(|condition| condition["type"] == "PodScheduled" && condition["status"] == "True"),
-            unbound,
+            bind_inputs,
             key,
         })
     }
@@ -185,8 +185,8 @@ fn claims(pod: &Value) -> Vec<(String, Option<String>)> {
 }
 
 fn key_of(object: &Value) -> Result<Key, String> {
-    let name = text(&object["metadata"]["name"]).ok_or("metadata.name: the object has no name")?;
-    Ok(Key::new(text(&object["metadata"]["namespace"]).unwrap_or_else(|| "default".to_owned()), name))
+    let key = Key::of(object);
+    if key.name.is_empty() { Err("metadata.name: the object has no name".to_owned()) } else { Ok(key) }
 }
 
 fn time_of(object: &Value) -> Timestamp {

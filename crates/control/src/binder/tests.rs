@@ -13,7 +13,7 @@ use crate::kinds::Kind;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Cluster {
     objects: BTreeMap<(String, String, String), Value>,
-    told: Vec<String>,
+    messages: Vec<String>,
     made: u32,
 }
 
@@ -99,7 +99,7 @@ impl Cluster {
                 stored["status"] = json!({"phase": phase, "reason": reason, "failedAttempts": failed_attempts});
             }
             BindEffect::DeleteRequest(key) => self.remove("BindRequest", key),
-            BindEffect::ReportResult { message, .. } => self.told.push(message.clone()),
+            BindEffect::ReportResult { message, .. } => self.messages.push(message.clone()),
         }
     }
 
@@ -206,7 +206,7 @@ fn run(cluster: &mut Cluster, lives: &[usize]) {
 }
 
 #[test]
-fn shared_gpus_are_reserved_once_and_told_to_containers() {
+fn shared_gpus_are_reserved_once_and_passed_to_containers() {
     let mut cluster = cluster();
     run(&mut cluster, &[]);
     assert!(cluster.kind("BindRequest").all(|request| request["status"]["phase"] == "Succeeded"));
@@ -227,7 +227,7 @@ fn shared_gpus_are_reserved_once_and_told_to_containers() {
     assert_eq!(map("a-abcdefg-shared-gpu-0-evar"), json!({}));
     let devices = map("c-abcdefg-shared-gpu-0")["NVIDIA_VISIBLE_DEVICES"].as_str().unwrap().to_owned();
     assert_eq!(devices.split(',').count(), 2);
-    assert_eq!(cluster.told.iter().filter(|text| *text == "Pod bound successfully to node n1").count(), 3);
+    assert_eq!(cluster.messages.iter().filter(|text| *text == "Pod bound successfully to node n1").count(), 3);
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn a_reservation_that_finds_no_gpu_fails_the_request_and_leaves_nothing() {
     assert_eq!(request["status"]["phase"], "Failed");
     assert!(request["status"]["reason"].as_str().unwrap().contains("failed waiting for GPU reservation pod"));
     assert!(cluster.kind("Pod").all(|pod| pod["metadata"]["namespace"] == "lab"));
-    assert!(cluster.told[0].starts_with("Failed to bind pod lab/a to node n1: failed to reserve GPUs"));
+    assert!(cluster.messages[0].starts_with("Failed to bind pod lab/a to node n1: failed to reserve GPUs"));
 }
 
 #[test]
@@ -406,12 +406,12 @@ fn a_node_takes_no_more_than_it_has_room_for() {
         let plan = cluster.binder().plan(&key, late);
         let gives_up = matches!(&plan.effects[0], BindEffect::SetPhase { phase: "Failed", .. });
         let waiting = cluster.binder().plan(&key, NOW).wait_reason;
-        assert_eq!(waiting.is_some(), gives_up, "at first it waits for whoever may have left already");
+        assert_eq!(waiting.is_some(), gives_up, "at first it waits for pods that may have been deleted already");
         waiting
     }
     let (gpu, cpus) = (json!({"nvidia.com/gpu": "1"}), json!({"cpu": "3"}));
     assert_eq!(waits_for(&gpu, &[(gpu.clone(), true)]), None);
-    let full = "room: insufficient GPUs on node n1: pod lab/new would exceed allocatable by 1";
+    let full = "node to fit: insufficient GPUs on node n1: pod lab/new would exceed allocatable by 1";
     assert_eq!(waits_for(&gpu, &[(gpu.clone(), true), (gpu.clone(), true)]).as_deref(), Some(full));
     assert_eq!(waits_for(&gpu, &[(gpu.clone(), true), (gpu.clone(), false)]).as_deref(), Some(full));
     assert_eq!(waits_for(&gpu, &[(cpus.clone(), true)]), None);
@@ -518,7 +518,7 @@ fn binds(jobs: &[Work]) -> usize {
 }
 
 #[test]
-fn nobody_is_bound_with_a_gpu_whose_reservation_is_being_deleted() {
+fn no_pod_is_bound_with_a_gpu_whose_reservation_is_being_deleted() {
     let mut cluster = Cluster::default();
     cluster.put(json!({"kind": "Node", "metadata": {"name": "n1"}}));
     for name in ["a", "b"] {
@@ -563,7 +563,7 @@ fn a_reservation_is_created_by_one_at_a_time_and_not_deleted_meanwhile() {
     let mut jobs = controller.work(NOW);
     assert_eq!(creations(&jobs), 3, "g1 for a and b, g2 and g3 for c");
     let first = jobs.remove(0);
-    // Nobody wants it any more while the call is on its way.
+    // Its requests are deleted while the call is in flight.
     for name in ["a", "b"] {
         controller.delete(Kind::BindRequest, &Key::new("lab", name), NOW);
     }
@@ -587,14 +587,15 @@ fn a_pod_shares_the_gpus_that_are_named_last() {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };
     let stored = text(&[("app", "web"), ("runai-gpu-group", "g0"), ("runai-gpu-group/g1", "g1")]);
-    let changes = relabelled(&stored, &text(&[("runai-gpu-group/g1", "g1"), ("runai-gpu-group/g2", "g2")]));
+    let changes =
+        gpu_group_label_changes(&stored, &text(&[("runai-gpu-group/g1", "g1"), ("runai-gpu-group/g2", "g2")]));
     let expected = [("runai-gpu-group".to_owned(), None), ("runai-gpu-group/g2".to_owned(), Some("g2".to_owned()))];
     assert_eq!(changes, BTreeMap::from(expected));
 }
 
 /// The scheduler may plan anew with the room of a request that was given up: nothing may be done for it any more.
 #[test]
-fn a_request_given_up_stays_so_even_if_nobody_could_be_told() {
+fn a_request_given_up_stays_so_even_if_its_event_fails() {
     let mut cluster = cluster();
     cluster.remove("Pod", &Key::new("lab", "c"));
     let mut controller = controller(&cluster);
@@ -603,11 +604,11 @@ fn a_request_given_up_stays_so_even_if_nobody_could_be_told() {
         .into_iter()
         .find(|job| job.on_error == OnError::Continue)
         .expect("c is given up");
-    let told = given_up.calls.len() - 1;
-    assert!(matches!(given_up.calls[told], BindEffect::ReportResult { bound: false, .. }));
+    let report = given_up.calls.len() - 1;
+    assert!(matches!(given_up.calls[report], BindEffect::ReportResult { bound: false, .. }));
     let later = NOW.plus(Span::seconds(90));
     let refused = CallError::Rejected("pod not found".to_owned());
-    controller.finished(ended(given_up, Some((told, refused))), later);
+    controller.finished(ended(given_up, Some((report, refused))), later);
     // The pod's watch was late.
     controller.apply(Kind::Pod, &pod("c", 2), later).unwrap();
     let about_c = |job: &Work| job.key == WorkKey::BindRequest(Key::new("lab", "c"));
@@ -636,10 +637,10 @@ fn a_bind_without_an_answer_is_tried_again_until_there_is_one() {
     };
     let binds = |effects: &[BindEffect]| effects.iter().any(|effect| matches!(effect, BindEffect::Bind { .. }));
     assert!(binds(&ends(CallError::Unknown("timeout".to_owned()))));
-    assert!(!binds(&ends(CallError::Rejected("it is on node n2 already".to_owned()))));
+    assert!(!binds(&ends(CallError::Rejected("the pod is already bound to node n2".to_owned()))));
 }
 
-/// Everything that is written about a failed attempt comes back from a watch, and should not be taken for news.
+/// Everything that is written about a failed attempt comes back from a watch, and is not a change.
 #[test]
 fn the_next_attempt_keeps_its_pause_whatever_is_seen_meanwhile() {
     let mut cluster = cluster();

@@ -1,7 +1,5 @@
-//! Volumes of a pod that is to be bound: claims that wait for it get one that is there, or one that is made for its node.
-//!
-//! As kube-scheduler does it: a volume that is there is marked as the claim's, and the controllers of Kubernetes do the
-//! rest; where there is none, the claim is told the node, and the provisioner of its class makes one.
+//! Volumes of a pod to bind: unbound claims are prebound to a matching volume, or get selected-node for dynamic
+//! provisioning, as in kube-scheduler.
 
 use std::collections::BTreeSet;
 
@@ -73,22 +71,22 @@ impl Binder {
     ) -> Result<(), Stop> {
         let mut effects = Vec::new();
         let mut waiting = Vec::new();
-        let mut open = Vec::new();
+        let mut unbound_claims = Vec::new();
         for name in &user.volumes {
             let key = Key::new(&request.bind_request.key.namespace, name);
             match self.volume_claims.get(&key) {
-                Some(claim) if claim.bound => {}
+                Some(claim) if claim.bound => self.check_reach(claim, node)?,
                 claim => {
                     waiting.push(key.to_string());
-                    open.extend(claim);
+                    unbound_claims.extend(claim);
                 }
             }
         }
         // The smallest first, so that it does not take what only a larger one needs.
-        open.sort_by_key(|claim| (claim.bytes, &claim.key));
+        unbound_claims.sort_by_key(|claim| (claim.bytes, &claim.key));
         let mut chosen = BTreeSet::new();
-        for claim in open {
-            if let Some(effect) = self.provide(claim, node, &chosen, now)? {
+        for claim in unbound_claims {
+            if let Some(effect) = self.provision_or_prebind(claim, node, &chosen, now)? {
                 if let BindEffect::PrebindVolume { volume, .. } = &effect {
                     chosen.insert(volume.clone());
                 }
@@ -109,8 +107,20 @@ impl Binder {
         Err(Stop::Wait { why: format!("volumes for the claims {waiting}"), until: Some(timeout), effects })
     }
 
+    /// Another pod may have had the claim bound at its own node meanwhile.
+    fn check_reach(&self, claim: &PersistentVolumeClaim, node: &Node) -> Result<(), Stop> {
+        let volume = claim.volume.as_ref().and_then(|name| self.persistent_volumes.get(name));
+        match volume.filter(|volume| !volume.reaches(&node.name, &node.labels)) {
+            None => Ok(()),
+            Some(volume) => Err(Stop::Fail(format!(
+                "plugin volumebinding failed in PreBind: volume {} of the claim {} cannot be reached from node {}",
+                volume.name, claim.key, node.name
+            ))),
+        }
+    }
+
     /// What to do so that the claim gets a volume at the node; nothing, if others are about to bind it.
-    fn provide(
+    fn provision_or_prebind(
         &self,
         claim: &PersistentVolumeClaim,
         node: &Node,
@@ -127,7 +137,7 @@ impl Binder {
         }
         let class = match self.storage_classes.get(&claim.class) {
             Some(class) if class.wait_for_first_consumer => class,
-            // Bound as soon as there is a volume, whoever uses it.
+            // Bound as soon as there is a volume, whichever pod uses it.
             _ => return Ok(None),
         };
         let others = |volume: &str| self.assumed_prebinds.live(volume, now).is_some_and(|other| *other != claim.key);
@@ -143,9 +153,9 @@ impl Binder {
             return Ok(Some(assign()));
         }
         Err(Stop::Fail(format!(
-            "plugin volumebinding failed in Filter: no volume of class {} that is free, large enough and reached from \
-             node {} is there for the claim {}, and the class makes none",
-            class.name, node.name, claim.key
+            "plugin volumebinding failed in Filter: no available PersistentVolume of StorageClass {} fits claim {} on \
+             node {}, and the class does not provision",
+            class.name, claim.key, node.name
         )))
     }
 }
@@ -210,7 +220,7 @@ mod tests {
         binder.plan(&Key::new("lab", pod), NOW)
     }
 
-    /// Which volume is given to which claim, and which claims are told the node.
+    /// Which volume is given to which claim, and which claims get the node.
     fn given(plan: &Plan) -> Vec<(&str, &str)> {
         let mut given = Vec::new();
         for effect in &plan.effects {
@@ -254,6 +264,22 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_not_bound_where_its_volume_cannot_be_reached() {
+        let mut binder = binder(BY_HAND, &[("a", &["data"])]);
+        binder.apply_volume(&volume("far", 10, "west")).unwrap();
+        let mut bound = claim("data", 10);
+        bound["spec"]["volumeName"] = json!("far");
+        bound["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        binder.apply_volume_claim(&bound).unwrap();
+        let refused = plan(&mut binder, "a");
+        let reason = refused.effects.iter().find_map(|effect| match effect {
+            BindEffect::SetPhase { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        });
+        assert!(reason.is_some_and(|reason| reason.contains("volume far of the claim lab/data")), "{refused:?}");
+    }
+
+    #[test]
     fn claims_of_a_pod_and_of_others_never_get_the_same_volume() {
         let mut binder = binder(BY_HAND, &[("a", &["large", "little"]), ("b", &["other"])]);
         for (name, gib) in [("large", 10), ("little", 1), ("other", 1)] {
@@ -285,15 +311,18 @@ mod tests {
             BindEffect::SetPhase { reason, .. } => Some(reason.as_str()),
             _ => None,
         });
-        assert!(reason.unwrap().contains("for the claim lab/data, and the class makes none"), "{reason:?}");
+        assert!(
+            reason.unwrap().contains("fits claim lab/data on node n1, and the class does not provision"),
+            "{reason:?}"
+        );
     }
 
     #[test]
     fn a_volume_that_was_made_for_a_claim_is_waited_for() {
         let mut binder = binder("csi.example.com", &[("a", &["data"])]);
-        let mut told = claim("data", 10);
-        told["metadata"]["annotations"] = json!({"volume.kubernetes.io/selected-node": "n1"});
-        binder.apply_volume_claim(&told).unwrap();
+        let mut selected = claim("data", 10);
+        selected["metadata"]["annotations"] = json!({"volume.kubernetes.io/selected-node": "n1"});
+        binder.apply_volume_claim(&selected).unwrap();
         binder.apply_volume(&volume("near", 10, "east")).unwrap();
         assert_eq!(given(&plan(&mut binder, "a")), []);
     }

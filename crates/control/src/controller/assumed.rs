@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use kai_engine::units::{Span, Timestamp};
 
 /// Assumptions by key. One counts until a watch confirms it, until it is forgotten because it was not done after all, or
-/// until its time is over, if it has one.
+/// until its TTL is over, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumed<K, T> {
     entries: BTreeMap<K, Entry<T>>,
@@ -74,9 +74,14 @@ impl<K: Ord, T> Assumed<K, T> {
         self.entries.retain(|_, entry| !is(&entry.value));
     }
 
-    /// Forgets what has been assumed for too long.
-    pub fn expire(&mut self, now: Timestamp) {
-        self.entries.retain(|_, entry| entry.is_live(now));
+    /// Forgets what has been assumed for too long, and returns it.
+    pub fn expire(&mut self, now: Timestamp) -> Vec<(K, T)> {
+        let expired = self.entries.extract_if(.., |_, entry| !entry.is_live(now));
+        expired.map(|(key, entry)| (key, entry.value)).collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     pub fn get<Q>(&self, key: &Q) -> Option<&T>
@@ -85,6 +90,14 @@ impl<K: Ord, T> Assumed<K, T> {
         Q: Ord + ?Sized,
     {
         self.entries.get(key).map(|entry| &entry.value)
+    }
+
+    pub fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut T>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.entries.get_mut(key).map(|entry| &mut entry.value)
     }
 
     /// What still counts.
@@ -98,6 +111,11 @@ impl<K: Ord, T> Assumed<K, T> {
 
     pub fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
         self.entries.iter().map(|(key, entry)| (key, &entry.value))
+    }
+
+    /// From this key on.
+    pub fn iter_from(&self, first: K) -> impl Iterator<Item = (&K, &T)> {
+        self.entries.range(first..).map(|(key, entry)| (key, &entry.value))
     }
 
     /// All that still count.
@@ -118,8 +136,7 @@ mod tests {
         assumed.assume_for("marked", 2, at(0), Span::seconds(10));
         assert_eq!((assumed.live(&"bound", at(1000)), assumed.live(&"marked", at(9))), (Some(&1), Some(&2)));
         assert_eq!((assumed.live(&"marked", at(10)), assumed.get(&"marked")), (None, Some(&2)));
-        assumed.expire(at(10));
-        assert_eq!(assumed.get(&"marked"), None);
+        assert_eq!((assumed.expire(at(10)), assumed.get(&"marked")), (vec![("marked", 2)], None));
         assumed.limit(&"bound", at(10), Span::seconds(5));
         assert_eq!(assumed.iter_live(at(15)).count(), 0);
         assert_eq!((assumed.confirm(&"bound"), assumed.forget(&"bound")), (Some(1), None));

@@ -6,8 +6,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_engine::units::Timestamp;
 
 use super::{
-    CallError, Clock, Controller, Output, Skipped, WatchSpec, WatchUpdate, WorkItem, WorkKey, WorkResult, WritePriority,
+    CallError, Clock, Controller, NewEvent, Output, Skipped, WatchSpec, WatchUpdate, WorkItem, WorkKey, WorkResult,
+    WritePriority,
 };
+use crate::grouper::PlannedWrite;
+
+/// Carries out what a controller asks for: with an API server, or with a simulated one.
+pub trait OutputHandler {
+    /// Whether another controller of the process takes planned writes.
+    fn has_receiver(&self) -> bool;
+
+    /// Hands this to the other controller of the process.
+    fn plan(&mut self, planned: PlannedWrite);
+
+    /// Logs what was left out.
+    fn skip(&mut self, skipped: &Skipped);
+
+    fn publish(&mut self, event: NewEvent);
+
+    /// Queues the work, as [`QueuedWrites::admit`] has it. Returns how those items ended that do not hold any more.
+    fn admit(&mut self, item: WorkItem) -> Vec<WorkResult>;
+}
 
 /// A controller, and which of its watches have been listed.
 pub struct Driver<C> {
@@ -63,15 +82,30 @@ impl<C: Controller> Driver<C> {
         self.controller.next_poll(now).filter(|_| self.has_synced())
     }
 
-    /// What to do now, once all watches have been listed. Of its work, actions come first: they decide which status
-    /// writes still hold.
-    pub fn poll(&mut self, now: Clock) -> Output {
+    /// Polls the controller, once all watches have been listed, and has done what it asks for.
+    pub fn poll(&mut self, now: Clock, handler: &mut impl OutputHandler) {
         if !self.has_synced() {
-            return Output::default();
+            return;
         }
-        let mut output = self.controller.poll(now);
-        output.work.sort_by_key(|item| item.priority != WritePriority::Action);
-        output
+        self.controller.announce_planned(handler.has_receiver());
+        let Output { planned, events, skipped, mut work } = self.controller.poll(now);
+        // Before it is written: what a watch shows of it comes later.
+        for planned in planned {
+            handler.plan(planned);
+        }
+        for skipped in &skipped {
+            handler.skip(skipped);
+        }
+        for event in events {
+            handler.publish(event);
+        }
+        // Actions come first: they decide which status writes still hold.
+        work.sort_by_key(|item| item.priority != WritePriority::Action);
+        for item in work {
+            for superseded in handler.admit(item) {
+                self.controller.on_result(superseded, now);
+            }
+        }
     }
 }
 
@@ -137,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_cancels_what_waits_to_be_said_about_the_same_object() {
+    fn an_action_cancels_queued_status_writes_of_the_same_object() {
         let mut queue = QueuedWrites::default();
         let (status, action) = (item(WritePriority::Status), item(WritePriority::Action));
         queue.admit(status.clone());

@@ -13,8 +13,11 @@ mod assumed;
 mod backoff;
 mod driver;
 mod field_selector;
+mod retry;
+mod watch_view;
 mod work;
 mod work_queue;
+mod wrapper;
 
 use std::sync::Arc;
 
@@ -23,14 +26,17 @@ use serde_json::Value;
 
 pub use assumed::Assumed;
 pub use backoff::Backoff;
-pub use driver::{Admitted, Driver, QueuedWrites};
+pub use driver::{Admitted, Driver, OutputHandler, QueuedWrites};
 pub use field_selector::FieldSelector;
+pub use retry::{RETRIES, RETRY_DELAY_MIN, RETRY_FACTOR, retry_delay};
+pub use watch_view::WatchView;
 pub use work::{
     ApiCall, CallError, NewEvent, OnError, Output, Regarding, WorkItem, WorkKey, WorkResult, WritePriority,
 };
 pub(crate) use work_queue::WorkQueue;
+pub use wrapper::{Wrapped, Wrapper};
 
-use crate::grouper::PlannedWrite;
+use crate::calls::PlannedWrite;
 use crate::key::Key;
 use crate::kinds::Kind;
 
@@ -157,14 +163,32 @@ pub enum WatchUpdate {
 /// An object, or a part of one, that a controller leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
+    pub left_out: LeftOut,
     pub kind: Kind,
     pub key: Key,
     pub problem: String,
     pub hint: String,
 }
 
+/// What of an object has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// All of it: it counts as absent.
+    Object,
+    /// It does not count in the totals of a status.
+    Totals,
+    /// A setting of a workload.
+    Setting,
+    /// A pod has no pod group until another attempt succeeds.
+    Grouping,
+}
+
 impl Skipped {
     pub(crate) fn new(kind: Kind, key: Key, problem: impl Into<String>) -> Self {
-        Self { kind, key, problem: problem.into(), hint: String::new() }
+        Self { left_out: LeftOut::Object, kind, key, problem: problem.into(), hint: String::new() }
+    }
+
+    pub(crate) fn of(left_out: LeftOut, kind: Kind, key: Key, problem: impl Into<String>) -> Self {
+        Self { left_out, ..Self::new(kind, key, problem) }
     }
 }

@@ -8,11 +8,9 @@ use kai_workloads::ObjectRef;
 use serde_json::Value;
 
 use super::Skipped;
-use crate::binder::BindEffect;
-use crate::grouper::{GroupEffect, PlannedWrite};
+use crate::calls::{BindEffect, GroupEffect, PlannedWrite, Write};
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::Kind;
-use crate::scheduler::Write;
 
 /// What a controller asks for, in the order in which it is to be done.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,7 +65,7 @@ pub enum OnError {
 pub enum WritePriority {
     /// Lets pods start, or makes room for them.
     Action,
-    /// Why a pod or a group waits, told for the first time.
+    /// First reason why a pod or group is pending.
     PendingReason,
     /// Everything else.
     Status,

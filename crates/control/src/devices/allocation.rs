@@ -1,11 +1,12 @@
 //! Devices that a pod was allocated, as the API writes them.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::key::Key;
 
 /// Devices of one resource claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimedDevices {
     /// The pod's own name for the claim.
     pub name: String,
@@ -15,7 +16,7 @@ pub struct ClaimedDevices {
 }
 
 /// Devices for extended resources; the binder makes a claim of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtendedDevices {
     /// An `AllocationResult` as the API writes it.
     pub allocation: Value,

@@ -68,7 +68,7 @@ pub(super) struct Subject<'v> {
 }
 
 impl Selector {
-    /// Whether the device matches, or why that cannot be said.
+    /// Whether the device matches, or the error of the expression.
     pub(super) fn matches(&self, subject: &Subject<'_>) -> Result<bool, String> {
         match self.program.execute(&subject.context) {
             Ok(Value::Bool(matches)) => Ok(matches),
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_is_said() {
+    fn errors_name_what_failed() {
         assert!(run("device.attributes['gpu.example.com'].colour == 'red'").unwrap_err().contains("colour"));
         assert_eq!(run("device.driver"), Err("it is string and not true or false".to_owned()));
         assert!(run("device.driver ==").is_err());

@@ -6,7 +6,8 @@ use fixedbitset::FixedBitSet;
 use kai_engine::ids::ClaimId;
 use kai_engine::snapshot::{Allocation, Claim, ClaimAsk, Grant, Pick};
 
-use super::inventory::{ClaimFault, Inventory, position};
+use super::faults::ClaimFault;
+use super::inventory::{Inventory, position};
 use crate::key::Key;
 use crate::objects::{
     AllocatedDevice, ClaimAllocation, ClaimSpec, DeviceAlternative, DeviceRequest, ResourceClaim, Resources,
@@ -24,7 +25,7 @@ pub struct Consumer<'w> {
     pub refs: Vec<ClaimRef<'w>>,
     /// Whether it has a place on a node.
     pub placed: bool,
-    /// Devices that a bind under way gives it, by its own names for claims.
+    /// Devices that a bind in flight gives it, by its own names for claims.
     pub decided: &'w [(String, ClaimAllocation)],
     /// Extended resources that devices may have to provide, by container.
     pub extended: Option<Extended>,
@@ -101,7 +102,7 @@ impl<'a, 'w> ClaimTranslator<'a, 'w> {
         }
     }
 
-    /// Adds the claims of all pods, and those that hold devices for anybody else. Answers pod by pod.
+    /// Adds the claims of all pods, and those that hold devices for other consumers. The results are in the order of the pods.
     pub fn add(&mut self, consumers: Vec<Consumer<'w>>) -> Vec<Consumed> {
         let users = Users::count(&consumers, self.claims);
         let mut consumed = Vec::new();
@@ -212,14 +213,18 @@ impl<'a, 'w> ClaimTranslator<'a, 'w> {
         let made = match self.inventory.ask(&key.to_string(), &claim.spec) {
             Ok(ask) => Ok(ask),
             // What is allocated needs no class any more.
-            Err(_) if allocation.is_some() => Ok(ClaimAsk { requests: Vec::new(), agreements: Vec::new() }),
+            Err(_) if allocation.is_some() => Ok(ClaimAsk { requests: Vec::new(), match_attributes: Vec::new() }),
             Err(fault) => Err(fault),
         };
         let id = made.map(|ask| {
             let allocated = allocation.map(|allocation| self.allocated(&claim.spec, allocation));
-            let kept = allocated.is_some() && !users.held_by_pods_alone(key, claim);
+            let held_externally = allocated.is_some() && !users.held_by_pods_alone(key, claim);
             let counted = if users.shared.contains(key) || claim.extended { 0 } else { claim.spec.gpus().0 };
-            self.push(ask, Claim { ask: 0, allocated, kept, gpus_counted: Some(counted) }, ClaimSource::Claim(claim))
+            self.push(
+                ask,
+                Claim { ask: 0, allocated, held_externally, gpus_counted: Some(counted) },
+                ClaimSource::Claim(claim),
+            )
         });
         self.known.insert(key.clone(), id.clone());
         id
@@ -247,7 +252,7 @@ impl<'a, 'w> ClaimTranslator<'a, 'w> {
     }
 
     fn pick(&self, spec: &ClaimSpec, result: &AllocatedDevice) -> Option<Pick> {
-        // A device that has left its pool is nobody's to give away.
+        // A device that has left its pool cannot be allocated.
         let device = self.inventory.device(&result.driver, &result.pool, &result.device)?;
         let (request, alternative) = position(spec, &result.request).unwrap_or((0, None));
         Some(Pick { request, alternative: alternative.unwrap_or(0), device, admin: result.admin })
@@ -280,7 +285,7 @@ impl<'a, 'w> ClaimTranslator<'a, 'w> {
         let allocated = made.filter(|_| placed).map(|allocation| self.allocated(&extended.spec, allocation));
         // A pod on a node that has the resources itself uses the claim for nothing.
         let picks = allocated.as_ref().map_or_else(Vec::new, |allocation| allocation.picks.clone());
-        let row = Claim { ask: 0, allocated, kept: false, gpus_counted: None };
+        let row = Claim { ask: 0, allocated, held_externally: false, gpus_counted: None };
         let id = self.push(ask, row, ClaimSource::Extended(extended.spec));
         consumed.grants.extend(placed.then_some(Grant { claim: id, picks }));
         match consumed.list {
@@ -298,7 +303,7 @@ struct Users<'w> {
     placed: BTreeSet<Key>,
     /// Pods of jobs here.
     uids: BTreeSet<&'w str>,
-    /// Devices that binds under way give to claims.
+    /// Devices that binds in flight give to claims.
     decided: BTreeMap<Key, &'w ClaimAllocation>,
     /// Claims that are rows of a pod already.
     made: BTreeSet<Key>,

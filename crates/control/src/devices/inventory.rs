@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixedbitset::FixedBitSet;
 use kai_engine::ids::NodeId;
 use kai_engine::snapshot::{
-    Alternative, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, Selection, Wanted,
+    AllocationMode, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, SelectorMatches, SubRequest,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::allocation::ExtendedDevices;
 use super::cel::{Selector, Selectors, Subject};
+use super::faults::{ClaimFault, Origin};
 use crate::objects::{
     Attribute, ClaimSpec, Device, DeviceAlternative, DeviceClass, DeviceRequest, NodeTerm, Pod, ResourceSlice,
     SliceNodes, names_gpus,
@@ -22,101 +23,6 @@ use crate::objects::{
 pub struct NodeView<'w> {
     pub name: &'w str,
     pub labels: &'w BTreeMap<String, String>,
-}
-
-/// Why a claim cannot be used anywhere.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum ClaimFault {
-    /// The pod's own name for a claim that is yet to be made from a template.
-    NotCreated {
-        name: String,
-    },
-    Missing {
-        claim: String,
-    },
-    TooManyConsumers {
-        claim: String,
-    },
-    NoQueueLabel {
-        claim: String,
-        key: String,
-    },
-    WrongQueueLabel {
-        claim: String,
-        key: String,
-        expected: String,
-        found: String,
-    },
-    NoClass {
-        claim: String,
-        request: String,
-        class: String,
-    },
-    BadSelector {
-        claim: String,
-        origin: Origin,
-        expression: String,
-        problem: String,
-    },
-    UnknownConstraint {
-        claim: String,
-        request: String,
-    },
-}
-
-/// Who wrote a selector.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Origin {
-    Class(String),
-    Request(String),
-}
-
-impl std::fmt::Display for Origin {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Class(name) => write!(out, "device class {name}"),
-            Self::Request(name) => write!(out, "request {name}"),
-        }
-    }
-}
-
-impl ClaimFault {
-    /// What is wrong and what to do about it.
-    pub fn explain(&self) -> String {
-        match self {
-            Self::NotCreated { name } => format!(
-                "its claim {name} has not been made from its template yet; it is made soon after the pod, if the \
-                 template exists"
-            ),
-            Self::Missing { claim } => format!("resource claim {claim} does not exist: create it"),
-            Self::TooManyConsumers { claim } => {
-                format!("resource claim {claim} has reached its maximum number of consumers (256)")
-            }
-            Self::NoQueueLabel { claim, key } => {
-                format!(
-                    "resource claim {claim} asks for GPUs and is shared, but has no label {key}: name its queue there"
-                )
-            }
-            Self::WrongQueueLabel { claim, key, expected, found } => format!(
-                "resource claim {claim} belongs to queue {found} by its label {key}, but the pod to queue {expected}"
-            ),
-            Self::NoClass { claim, request, class } => format!(
-                "device class {class} of request {request} of resource claim {claim} does not exist: create it, or \
-                 correct deviceClassName"
-            ),
-            Self::BadSelector { claim, origin, expression, problem } => format!(
-                "the selector `{expression}` of {origin}, which resource claim {claim} uses, cannot be understood: {problem}"
-            ),
-            Self::UnknownConstraint { claim, request } if request.is_empty() => {
-                format!("resource claim {claim} has a constraint other than matchAttribute: remove it")
-            }
-            Self::UnknownConstraint { claim, request } => {
-                format!("a constraint of resource claim {claim} names request {request}, which it does not have")
-            }
-        }
-    }
 }
 
 /// A selector that fails on a device.
@@ -131,21 +37,21 @@ pub struct SelectorError {
 }
 
 /// A device with its names.
-struct Row<'w> {
+struct DeviceRow<'w> {
     driver: &'w str,
     pool: &'w str,
     device: &'w Device,
     nodes: &'w SliceNodes,
 }
 
-/// What an expression says of each device.
+/// The result of an expression for each device.
 type Verdicts = Vec<Result<bool, String>>;
 
 /// Devices and what is known of them.
 pub struct Inventory<'w> {
     nodes: Vec<NodeView<'w>>,
     classes: BTreeMap<&'w str, &'w DeviceClass>,
-    rows: Vec<Row<'w>>,
+    rows: Vec<DeviceRow<'w>>,
     by_name: BTreeMap<(&'w str, &'w str, &'w str), u32>,
     /// GPUs of each node that slices bring.
     gpus: Vec<u32>,
@@ -179,7 +85,7 @@ impl<'w> Inventory<'w> {
             errors: BTreeMap::new(),
             claims: Claims::default(),
         };
-        inventory.claims.unsettled = FixedBitSet::with_capacity(inventory.nodes.len());
+        inventory.claims.incomplete_pools = FixedBitSet::with_capacity(inventory.nodes.len());
         for pool in pools(slices) {
             inventory.add_pool(&pool);
         }
@@ -211,13 +117,13 @@ impl<'w> Inventory<'w> {
                 }
                 let index = u32::try_from(self.rows.len()).expect("devices are few");
                 self.by_name.insert((&slice.driver, &slice.pool, &device.name), index);
-                self.rows.push(Row { driver: &slice.driver, pool: &slice.pool, device, nodes: &slice.nodes });
+                self.rows.push(DeviceRow { driver: &slice.driver, pool: &slice.pool, device, nodes: &slice.nodes });
                 self.claims.devices.push(ClaimDevice { nodes: id, gpu_of });
             }
         }
         for (node, count) in visible.into_iter().enumerate().filter(|(_, count)| *count > 0) {
             if ambiguous || count != slices[0].slices {
-                self.claims.unsettled.insert(node);
+                self.claims.incomplete_pools.insert(node);
             }
         }
     }
@@ -302,16 +208,16 @@ impl<'w> Inventory<'w> {
             }
             requests.push(ClaimRequest { alternatives, nodes: None });
         }
-        let mut agreements = Vec::new();
+        let mut match_attributes = Vec::new();
         for constraint in &spec.constraints {
             let unknown =
                 |request: &str| ClaimFault::UnknownConstraint { claim: claim.to_owned(), request: request.to_owned() };
             let Some(attribute) = &constraint.attribute else { return Err(unknown("")) };
             let named = |name: &String| position(spec, name).ok_or_else(|| unknown(name));
             let requests = constraint.requests.iter().map(named).collect::<Result<_, _>>()?;
-            agreements.push(MatchAttribute { attribute: self.attribute(attribute), requests });
+            match_attributes.push(MatchAttribute { attribute: self.attribute(attribute), requests });
         }
-        Ok(ClaimAsk { requests, agreements })
+        Ok(ClaimAsk { requests, match_attributes })
     }
 
     fn alternative(
@@ -319,7 +225,7 @@ impl<'w> Inventory<'w> {
         claim: &str,
         request: &str,
         alternative: &DeviceAlternative,
-    ) -> Result<Alternative, ClaimFault> {
+    ) -> Result<SubRequest, ClaimFault> {
         let Some(class) = self.classes.get(alternative.class.as_str()).copied() else {
             return Err(ClaimFault::NoClass {
                 claim: claim.to_owned(),
@@ -327,9 +233,9 @@ impl<'w> Inventory<'w> {
                 class: alternative.class.clone(),
             });
         };
-        let wanted = alternative.count.map_or(Wanted::All, Wanted::Exactly);
+        let mode = alternative.count.map_or(AllocationMode::All, AllocationMode::ExactCount);
         let selection = self.selection(claim, request, class, &alternative.selectors)?;
-        Ok(Alternative { selection, wanted, admin: alternative.admin })
+        Ok(SubRequest { selection, mode, admin: alternative.admin })
     }
 
     /// Devices that all selectors of a class and of a request match.
@@ -344,7 +250,7 @@ impl<'w> Inventory<'w> {
         if let Some(known) = self.selections.get(&expressions) {
             return Ok(*known);
         }
-        let id = u32::try_from(self.claims.selections.len()).expect("distinct selectors are few");
+        let id = u32::try_from(self.claims.selector_matches.len()).expect("distinct selectors are few");
         let origin = |index: usize| {
             if index < class.selectors.len() {
                 Origin::Class(class.name.clone())
@@ -364,7 +270,7 @@ impl<'w> Inventory<'w> {
                 expression: expression.clone(),
                 problem: problem.clone(),
             };
-            self.judge(expression);
+            self.validate_selector(expression);
             let verdicts = self.verdicts[expression].as_ref().map_err(bad)?;
             for (device, verdict) in
                 verdicts.iter().enumerate().filter(|(device, _)| matching.contains(*device)).collect::<Vec<_>>()
@@ -386,14 +292,14 @@ impl<'w> Inventory<'w> {
                 }
             }
         }
-        self.claims.selections.push(Selection { matching, failing });
+        self.claims.selector_matches.push(SelectorMatches { matching, failing });
         self.errors.extend(error.map(|error| (id, error)));
         self.selections.insert(expressions, id);
         Ok(id)
     }
 
     /// Evaluates an expression on every device, unless that was done before.
-    fn judge(&mut self, expression: &str) {
+    fn validate_selector(&mut self, expression: &str) {
         if self.verdicts.contains_key(expression) {
             return;
         }
@@ -574,7 +480,7 @@ fn pools<'w>(slices: impl IntoIterator<Item = &'w ResourceSlice>) -> Vec<Vec<&'w
 }
 
 /// A fully qualified attribute of a device; the driver's own domain may be left out.
-fn lookup<'w>(row: &Row<'w>, name: &str) -> Option<&'w Attribute> {
+fn lookup<'w>(row: &DeviceRow<'w>, name: &str) -> Option<&'w Attribute> {
     row.device.attributes.get(name).or_else(|| {
         let (domain, id) = name.split_once('/')?;
         (domain == row.driver).then(|| row.device.attributes.get(id))?

@@ -10,8 +10,10 @@
 mod allocation;
 mod cel;
 mod claims;
+mod faults;
 mod inventory;
 
 pub use allocation::{ClaimedDevices, ExtendedDevices};
 pub use claims::{ClaimRef, ClaimSource, ClaimTranslator, Consumed, Consumer, Extended};
-pub use inventory::{ClaimFault, Inventory, NodeView, Origin, SelectorError};
+pub use faults::{ClaimFault, Origin};
+pub use inventory::{Inventory, NodeView, SelectorError};

@@ -7,12 +7,11 @@ use kai_api::PodGroup;
 use kai_api::keys::annotation;
 use kai_engine::units::Timestamp;
 use kai_workloads::owners::{Lookup, OwnerQuery};
-use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup};
+use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup, is_karta_of};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::POD_GROUP_API;
-use super::controller::GetOutcome;
+use super::pod_group_api;
 use crate::controller::Assumed;
 use crate::key::Key;
 
@@ -24,7 +23,17 @@ pub(super) struct GrouperCache {
     /// Groups that were created.
     assumed: Assumed<Key, Value>,
     pub(super) classes: BTreeSet<String>,
+    /// By name.
+    kartas: BTreeMap<String, Value>,
     pub(super) read: BTreeMap<ObjectRef, (GetOutcome, Timestamp)>,
+}
+
+/// Result of the GET of an object that is not watched.
+#[derive(Clone, Debug)]
+pub(super) enum GetOutcome {
+    Found(Box<Value>),
+    Forbidden,
+    NotFound,
 }
 
 /// A pod without its status and without what runs in it, of which no rule asks anything. As text, which takes
@@ -108,9 +117,29 @@ impl GrouperCache {
         std::mem::take(&mut self.assumed).iter().map(|(key, _)| key.clone()).collect()
     }
 
-    pub(super) fn see_group(&mut self, key: Key, group: Value) {
+    pub(super) fn on_apply_group(&mut self, key: Key, group: Value) {
         self.assumed.confirm(&key);
         self.groups.insert(key, group);
+    }
+
+    /// Keeps a Karta, without what is written about it. Whether that is a change.
+    pub(super) fn see_karta(&mut self, name: String, karta: &Value) -> bool {
+        let metadata = &karta["metadata"];
+        let kept = json!({
+            "metadata": {
+                "name": metadata["name"],
+                "labels": metadata["labels"],
+                "deletionTimestamp": metadata["deletionTimestamp"],
+            },
+            "spec": karta["spec"],
+        });
+        let changed = self.kartas.get(&name) != Some(&kept);
+        self.kartas.insert(name, kept);
+        changed
+    }
+
+    pub(super) fn forget_karta(&mut self, name: &str) {
+        self.kartas.remove(name);
     }
 
     fn group(&self, key: &Key) -> Option<&Value> {
@@ -145,7 +174,7 @@ impl<'a> CacheView<'a> {
 
 impl ClusterReader for CacheView<'_> {
     fn object(&self, at: &ObjectRef) -> Option<&Value> {
-        if at.api_version == POD_GROUP_API && at.kind == "PodGroup" {
+        if at.api_version == pod_group_api() && at.kind == "PodGroup" {
             return self.known.group(&Key::new(&at.namespace, &at.name));
         }
         match self.known.read.get(at) {
@@ -181,6 +210,10 @@ impl ClusterReader for CacheView<'_> {
         let all: BTreeMap<&Key, &Value> = self.known.assumed.iter().chain(&self.known.groups).collect();
         all.into_iter().filter(|(key, _)| named(key)).map(|(_, group)| stored(group)).collect()
     }
+
+    fn kartas(&self, api_version: &str, kind: &str) -> Vec<&Value> {
+        self.known.kartas.values().filter(|karta| is_karta_of(karta, api_version, kind)).collect()
+    }
 }
 
 fn stored(group: &Value) -> StoredGroup {
@@ -195,8 +228,6 @@ fn stored(group: &Value) -> StoredGroup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

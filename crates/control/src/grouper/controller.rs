@@ -4,25 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kai_engine::units::{Span, Timestamp};
-use kai_workloads::{DeclaredKinds, ObjectRef, Settings};
+use kai_workloads::{DeclaredKinds, GroupError, IgnoredValue, KindDefaults, ObjectRef, Settings};
 use serde_json::Value;
 
-use super::cache::{CacheView, CachedPod, GrouperCache};
+use super::cache::{CacheView, CachedPod, GetOutcome, GrouperCache};
 use super::{GroupEffect, PlannedWrite, ReconcileOutput, reconcile};
 use crate::controller::{
-    ApiCall, Backoff, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec,
-    WorkItem, WorkKey, WorkQueue, WorkResult, WritePriority,
+    ApiCall, Backoff, CallError, Clock, Controller, FieldSelector, LeftOut, NewEvent, Output, Regarding, Skipped,
+    WatchSpec, WorkItem, WorkKey, WorkQueue, WorkResult, WritePriority,
 };
 use crate::key::{Key, PodKey};
 use crate::kinds::Kind;
-
-/// What the API server says about an object that is not watched.
-#[derive(Clone, Debug)]
-pub(super) enum GetOutcome {
-    Found(Box<Value>),
-    Forbidden,
-    NotFound,
-}
 
 /// Reason of events.
 const WARNING: &str = "PodGrouperWarning";
@@ -44,6 +36,8 @@ pub struct GrouperController {
     settings: Settings,
     /// The config map in which users declare kinds.
     declarations: Key,
+    /// The config map with defaults per workload kind.
+    kind_defaults: Option<Key>,
     cache: GrouperCache,
     queue: WorkQueue,
     /// Failed attempts, and the last problem.
@@ -64,7 +58,9 @@ pub struct GrouperController {
 
 impl GrouperController {
     pub fn new(settings: Settings, declarations: Key) -> Self {
+        let kind_defaults = settings.kind_defaults_config_map.as_ref();
         Self {
+            kind_defaults: kind_defaults.map(|map| Key::new(&map.namespace, &map.name)),
             settings,
             declarations,
             cache: GrouperCache::default(),
@@ -80,7 +76,7 @@ impl GrouperController {
     }
 
     pub(super) fn apply(&mut self, kind: Kind, value: &Value, now: Timestamp) -> Vec<Skipped> {
-        let key = Key::of(value);
+        let key = kind.key_of(value);
         match kind {
             Kind::Pod => {
                 let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -91,18 +87,20 @@ impl GrouperController {
                 }
                 self.cache.pods.insert(key, pod);
             }
-            Kind::PodGroup => self.cache.see_group(key, value.clone()),
+            Kind::PodGroup => self.cache.on_apply_group(key, value.clone()),
             Kind::PriorityClass => {
                 self.cache.classes.insert(key.name);
             }
             Kind::ConfigMap => {
-                let (declared, problems) = DeclaredKinds::from_config_map(value);
-                self.set_declared_kinds(declared, now);
+                let problems = self.apply_config_map(&key, value, now);
                 let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
                 for problem in &problems {
                     self.warn(kind, &key, uid, problem.to_string());
                 }
                 return problems.iter().map(|problem| Skipped::new(kind, key.clone(), problem.to_string())).collect();
+            }
+            Kind::Karta if self.cache.see_karta(key.name, value) => {
+                self.reconcile_all(now);
             }
             _ => {}
         }
@@ -133,7 +131,12 @@ impl GrouperController {
             Kind::PriorityClass => {
                 self.cache.classes.remove(&key.name);
             }
-            Kind::ConfigMap => self.set_declared_kinds(DeclaredKinds::default(), now),
+            // As if it declared nothing.
+            Kind::ConfigMap => self.set_by_config_map(key, DeclaredKinds::default(), KindDefaults::default(), now),
+            Kind::Karta => {
+                self.cache.forget_karta(&key.name);
+                self.reconcile_all(now);
+            }
             _ => {}
         }
     }
@@ -193,22 +196,49 @@ impl GrouperController {
         std::mem::take(&mut self.outbox)
     }
 
-    /// With other declared kinds every pod may belong to another group.
-    fn set_declared_kinds(&mut self, declared: DeclaredKinds, now: Timestamp) {
-        if self.settings.declared != declared {
-            self.settings.declared = declared;
-            for pod in self.cache.pods.keys() {
-                self.queue.schedule_at(pod.clone(), now);
+    /// Returns what of the config map cannot be used.
+    fn apply_config_map(&mut self, key: &Key, value: &Value, now: Timestamp) -> Vec<GroupError> {
+        let mut problems = Vec::new();
+        let (mut declared, mut defaults) = (DeclaredKinds::default(), KindDefaults::default());
+        if *key == self.declarations {
+            (declared, problems) = DeclaredKinds::from_config_map(value);
+        }
+        if self.kind_defaults.as_ref() == Some(key) {
+            match KindDefaults::from_config_map(value) {
+                Ok(read) => defaults = read,
+                Err(problem) => problems.push(problem),
             }
+        }
+        self.set_by_config_map(key, declared, defaults, now);
+        problems
+    }
+
+    /// With other declarations and defaults every pod may belong to another group.
+    fn set_by_config_map(&mut self, key: &Key, declared: DeclaredKinds, defaults: KindDefaults, now: Timestamp) {
+        let before = self.settings.clone();
+        if *key == self.declarations {
+            self.settings.declared = declared;
+        }
+        if self.kind_defaults.as_ref() == Some(key) {
+            self.settings.kind_defaults = defaults;
+        }
+        if self.settings != before {
+            self.reconcile_all(now);
+        }
+    }
+
+    fn reconcile_all(&mut self, now: Timestamp) {
+        for pod in self.cache.pods.keys() {
+            self.queue.schedule_at(pod.clone(), now);
         }
     }
 
     fn reconcile_pod(&mut self, pod: PodKey, now: Timestamp) {
         let Some(value) = self.cache.pods.get(&pod).map(CachedPod::value) else { return };
         let view = CacheView::new(&self.cache);
-        let answer = reconcile(&value, |query| view.owner(query), &view, &self.settings);
+        let result = reconcile(&value, |query| view.owner(query), &view, &self.settings);
         let mut misses = view.misses();
-        if let Err(ungrouped) = &answer {
+        if let Err(ungrouped) = &result {
             misses.extend(ungrouped.unfetched_owner().map(|query| query.object.clone()));
         }
         if !misses.is_empty() {
@@ -222,17 +252,17 @@ impl GrouperController {
             }
             return;
         }
-        match answer {
-            Ok(answer) => {
+        match result {
+            Ok(output) => {
                 let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
-                self.enqueue_writes(pod, uid, answer, now);
+                self.enqueue_writes(pod, uid, output, now);
             }
             Err(ungrouped) => self.requeue_with_backoff(&pod, ungrouped.to_string(), now),
         }
     }
 
     fn enqueue_writes(&mut self, pod: PodKey, uid: &str, output: ReconcileOutput, now: Timestamp) {
-        let ReconcileOutput { mut effects, link_can_wait, notes } = output;
+        let ReconcileOutput { mut effects, link_can_wait, ignored_values } = output;
         if effects.is_empty() {
             self.on_grouped(pod, now);
             return;
@@ -258,8 +288,9 @@ impl GrouperController {
                 self.cache.assume(group);
             }
         }
-        for note in notes {
-            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), format!("{note:?}")));
+        for ignored in &ignored_values {
+            let problem = ignored_value_problem(ignored);
+            self.outbox.skipped.push(Skipped::of(LeftOut::Setting, Kind::Pod, pod.clone(), problem));
         }
         self.queue.start(pod.clone());
         let first_link = effects.iter().position(links);
@@ -325,8 +356,7 @@ impl GrouperController {
         self.queue.schedule_at(pod.clone(), now.plus(RETRY_BACKOFF.after(*attempts - 1)));
         if *last != why {
             last.clone_from(&why);
-            let problem = format!("cannot determine the pod group, will retry: {why}");
-            self.outbox.skipped.push(Skipped::new(Kind::Pod, pod.clone(), problem));
+            self.outbox.skipped.push(Skipped::of(LeftOut::Grouping, Kind::Pod, pod.clone(), why.clone()));
             self.warn(Kind::Pod, pod, &uid, why);
         }
     }
@@ -343,14 +373,35 @@ impl GrouperController {
     }
 }
 
+fn ignored_value_problem(ignored: &IgnoredValue) -> String {
+    match ignored {
+        IgnoredValue::UnknownPriorityClass { object, class } => {
+            format!("{object} names priority class {class}, which does not exist, ignored")
+        }
+        IgnoredValue::InvalidPreemptibility { object, value } => {
+            format!("{object} has preemptibility `{value}`, which is invalid, ignored")
+        }
+        IgnoredValue::InvalidDuration { object, key, value } => {
+            format!("{object} has {key} `{value}`, which is not a duration, ignored")
+        }
+    }
+}
+
 impl Controller for GrouperController {
     fn watches(&self) -> Vec<WatchSpec> {
-        vec![
+        let mut watches = vec![
             WatchSpec::with(Kind::Pod, FieldSelector::scheduler(&self.settings.scheduler_name)),
             WatchSpec::all(Kind::PodGroup),
             WatchSpec::all(Kind::PriorityClass),
             WatchSpec::with(Kind::ConfigMap, FieldSelector::named(&self.declarations)),
-        ]
+        ];
+        if self.settings.karta_fallback {
+            watches.push(WatchSpec::all(Kind::Karta));
+        }
+        if let Some(config_map) = self.kind_defaults.as_ref().filter(|map| **map != self.declarations) {
+            watches.push(WatchSpec::with(Kind::ConfigMap, FieldSelector::named(config_map)));
+        }
+        watches
     }
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
@@ -464,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_link_to_the_own_group() {
+    fn the_link_to_a_pods_own_group_can_wait() {
         let mut controller = following(&pod(&json!([])));
         assert_eq!(drawn(&mut controller, NOW), ["create"]);
         assert_eq!(drawn(&mut controller, NOW), [""; 0]);
@@ -501,8 +552,90 @@ mod tests {
         assert_eq!(drawn(&mut controller, NOW), ["create link"]);
     }
 
+    /// A workload of a kind without a rule of its own.
+    fn graph() -> Value {
+        json!({"apiVersion": "x.io/v1", "kind": "Graph", "metadata": {"name": "g", "namespace": "lab", "uid": "o"},
+            "spec": {"nodes": 4}})
+    }
+
+    /// Of such a workload, which has been read.
+    fn pod_of_graph(mut controller: GrouperController) -> GrouperController {
+        let owner = json!({"apiVersion": "x.io/v1", "kind": "Graph", "name": "g", "uid": "o"});
+        controller.apply(Kind::Pod, &pod(&json!([owner])), NOW);
+        assert_eq!(drawn(&mut controller, NOW), ["read g"]);
+        controller.on_get(ObjectRef::new("x.io/v1", "Graph", "lab", "g"), Ok(Some(Box::new(graph()))), NOW);
+        controller
+    }
+
+    /// The pod group that is created or replaced.
+    fn written(controller: &mut GrouperController) -> kai_api::PodGroup {
+        let work = controller.work(NOW).work;
+        match &work[0].calls[0] {
+            ApiCall::Group(GroupEffect::CreatePodGroup(group) | GroupEffect::ReplacePodGroup(group)) => {
+                (**group).clone()
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    fn karta() -> Value {
+        json!({"apiVersion": "run.ai/v1alpha1", "kind": "Karta",
+            "metadata": {"name": "graphs", "labels": {"run.ai/karta-group": "x.io", "run.ai/karta-version": "v1",
+                "run.ai/karta-kind": "Graph"}},
+            "spec": {
+                "structureDefinition": {"rootComponent": {"name": "graph",
+                    "kind": {"group": "x.io", "version": "v1", "kind": "Graph"},
+                    "scaleDefinition": {"replicasPath": ".spec.nodes"}}},
+                "optimizationInstructions": {"gangScheduling": {"podGroup": {"name": "all"}}}}})
+    }
+
     #[test]
-    fn failures_are_told_once_and_tried_again_more_and_more_seldom() {
+    fn a_pod_of_a_kind_that_a_karta_describes_is_grouped_by_it() {
+        let mut controller = GrouperController::new(Settings::default(), Key::default());
+        assert!(controller.watches().contains(&WatchSpec::all(Kind::Karta)));
+        controller.apply(Kind::Karta, &karta(), NOW);
+        let mut controller = pod_of_graph(controller);
+        let group = written(&mut controller);
+        assert_eq!((group.metadata.name.as_deref(), group.spec.min_member), (Some("pg-o-all"), Some(4)));
+        ended(&mut controller, None, NOW);
+        controller.apply(Kind::Karta, &karta(), NOW);
+        assert_eq!(drawn(&mut controller, NOW), [""; 0], "nothing has changed");
+        controller.delete(Kind::Karta, &Key::new("", "graphs"), NOW);
+        assert_eq!(written(&mut controller).metadata.name.as_deref(), Some("pg-g-o"), "the base rule");
+    }
+
+    #[test]
+    fn kartas_are_not_asked_if_the_administrator_does_not_want_it() {
+        let settings = Settings { karta_fallback: false, ..Settings::default() };
+        let controller = GrouperController::new(settings, Key::default());
+        assert!(!controller.watches().contains(&WatchSpec::all(Kind::Karta)));
+    }
+
+    #[test]
+    fn defaults_of_a_kind_come_from_their_config_map() {
+        let name = Key::new("kai-scheduler", "defaults");
+        let config_map = ObjectRef::new("v1", "ConfigMap", &name.namespace, &name.name);
+        let settings = Settings { kind_defaults_config_map: Some(config_map), ..Settings::default() };
+        let mut controller = GrouperController::new(settings, Key::default());
+        assert!(controller.watches().contains(&WatchSpec::with(Kind::ConfigMap, FieldSelector::named(&name))));
+        let map = |types: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"types": types},
+                "metadata": {"namespace": "kai-scheduler", "name": "defaults"}})
+        };
+        controller.apply(Kind::PriorityClass, &json!({"metadata": {"name": "build"}}), NOW);
+        let types = r#"[{"typeName": "Graph", "priorityName": "build", "preemptibility": "Preemptible"}]"#;
+        assert_eq!(controller.apply(Kind::ConfigMap, &map(types), NOW), []);
+        let mut controller = pod_of_graph(controller);
+        let spec = written(&mut controller).spec;
+        let preemptible = Some(kai_api::Preemptibility::Preemptible);
+        assert_eq!((spec.priority_class_name.as_str(), spec.preemptibility), ("build", preemptible));
+        ended(&mut controller, None, NOW);
+        assert_eq!(controller.apply(Kind::ConfigMap, &map("[{"), NOW).len(), 1, "what is malformed is logged");
+        assert_eq!(written(&mut controller).spec.priority_class_name, "train", "and counts as absent");
+    }
+
+    #[test]
+    fn failures_are_reported_once_and_retried_with_backoff() {
         let mut controller = following(&pod(&json!([])));
         assert_eq!(drawn(&mut controller, NOW), ["create"]);
         ended(&mut controller, Some(rejected()), NOW);
@@ -518,7 +651,7 @@ mod tests {
         controller.next_poll(Clock { wall: now, steady: now })
     }
 
-    /// With somebody who takes drafts, and the owner of the pod read.
+    /// With a scheduler that takes planned writes, and the owner of the pod read.
     fn drafting() -> GrouperController {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"});
         let mut controller = following(&pod(&json!([owner])));
@@ -576,13 +709,17 @@ mod tests {
             "no",
         ];
         assert_eq!(drawn(&mut controller, NOW), taken_back);
-        assert_eq!(drawn(&mut controller, NOW.plus(RETRY_BACKOFF.first)), ["create link"], "somebody waits for it now");
+        assert_eq!(
+            drawn(&mut controller, NOW.plus(RETRY_BACKOFF.first)),
+            ["create link"],
+            "the scheduler waits for it now"
+        );
         ended(&mut controller, None, NOW);
         assert_eq!(drawn(&mut controller, NOW), [""; 0]);
     }
 
     #[test]
-    fn drafts_of_what_others_were_faster_to_write_stay_until_the_next_look() {
+    fn planned_writes_stay_after_a_conflict() {
         let mut controller = drafting();
         controller.work(NOW);
         ended(&mut controller, Some(CallError::Conflict(String::new())), NOW);
@@ -590,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_drafts_of_pods_in_node_pools() {
+    fn writes_for_pods_in_node_pools_are_not_announced() {
         let mut pooled = pod(&json!([]));
         pooled["metadata"]["labels"] = json!({"kai.scheduler/node-pool": "blue"});
         let mut controller = following(&pooled);

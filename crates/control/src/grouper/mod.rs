@@ -4,11 +4,12 @@
 //! stored one, and the pod is linked to it. Level-triggered: asking again about a grouped pod changes nothing.
 
 mod cache;
+mod component;
 mod controller;
-mod planned;
 
+pub use crate::calls::{GroupEffect, Link, PlannedWrite};
+pub use component::COMPONENT;
 pub use controller::GrouperController;
-pub use planned::{Link, PlannedWrite};
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::key::PodKey;
+use crate::kinds::Kind;
 
 /// What to do about one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,21 +33,7 @@ pub struct ReconcileOutput {
     /// The group is the pod's own, and the pod belongs to it without a link.
     pub link_can_wait: bool,
     /// Values that were there but could not be used, for the log.
-    pub notes: Vec<IgnoredValue>,
-}
-
-/// One thing to write.
-#[derive(Clone, Debug, PartialEq)]
-pub enum GroupEffect {
-    CreatePodGroup(Box<PodGroup>),
-    /// Replace the stored object, unless somebody else changed it meanwhile.
-    ReplacePodGroup(Box<PodGroup>),
-    /// Add to what the pod carries.
-    LinkPod {
-        pod: PodKey,
-        annotations: BTreeMap<String, String>,
-        labels: BTreeMap<String, String>,
-    },
+    pub ignored_values: Vec<IgnoredValue>,
 }
 
 /// Why a pod has no group for now.
@@ -69,7 +57,7 @@ impl GroupingError {
     }
 }
 
-/// Groups one pod. `read` answers from what is known of owners; `related` shows the rest of the cluster, stored
+/// Groups one pod. `read` looks up cached owners; `related` shows the rest of the cluster, stored
 /// pod groups included.
 pub fn reconcile<'a>(
     pod: &Value,
@@ -82,7 +70,7 @@ pub fn reconcile<'a>(
     }
     let owners = match walk(pod, read) {
         Ok(owners) => owners,
-        // Its owners are often gone first; nobody waits for a group any more.
+        // Owners are often deleted first, and a terminating pod needs no group.
         Err(_) if !pod["metadata"]["deletionTimestamp"].is_null() => return Ok(ReconcileOutput::default()),
         Err(error) => return Err(error.into()),
     };
@@ -95,7 +83,7 @@ pub fn reconcile<'a>(
     let own = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
     // The scheduler finds it by its name.
     let link_can_wait = spec.sub_groups.is_empty() && spec.name == default_group_name(own("name"), own("uid"));
-    Ok(ReconcileOutput { effects, link_can_wait, notes: spec.ignored_values })
+    Ok(ReconcileOutput { effects, link_can_wait, ignored_values: spec.ignored_values })
 }
 
 fn write_group(
@@ -104,7 +92,7 @@ fn write_group(
     settings: &Settings,
 ) -> Result<Option<GroupEffect>, GroupingError> {
     let wanted = desired(spec);
-    let at = ObjectRef::new(POD_GROUP_API, "PodGroup", &spec.namespace, &spec.name);
+    let at = ObjectRef::new(pod_group_api(), "PodGroup", &spec.namespace, &spec.name);
     let Some(stored) = related.object(&at) else {
         return Ok(Some(GroupEffect::CreatePodGroup(Box::new(wanted))));
     };
@@ -114,7 +102,10 @@ fn write_group(
     Ok((merged != stored).then(|| GroupEffect::ReplacePodGroup(Box::new(merged))))
 }
 
-const POD_GROUP_API: &str = "scheduling.run.ai/v2alpha2";
+/// As rules ask for it.
+fn pod_group_api() -> &'static str {
+    Kind::PodGroup.row().api_version
+}
 
 /// The group as its rule wants it.
 fn desired(spec: &GroupSpec) -> PodGroup {
@@ -260,8 +251,8 @@ mod tests {
         reconcile(pod, read, &store, &Settings::default())
     }
 
-    fn written(answer: &ReconcileOutput) -> Value {
-        match &answer.effects[0] {
+    fn written(output: &ReconcileOutput) -> Value {
+        match &output.effects[0] {
             GroupEffect::CreatePodGroup(group) | GroupEffect::ReplacePodGroup(group) => {
                 serde_json::to_value(group).unwrap()
             }
@@ -275,9 +266,9 @@ mod tests {
 
     #[test]
     fn a_pod_gets_the_group_of_its_job() {
-        let answer = ask(&pod(), &[job()]).unwrap();
+        let output = ask(&pod(), &[job()]).unwrap();
         check(
-            &written(&answer)["spec"],
+            &written(&output)["spec"],
             &expect![[r#"
             {
               "minMember": 1,
@@ -286,7 +277,7 @@ mod tests {
             }
         "#]],
         );
-        let [_, GroupEffect::LinkPod { pod, annotations, labels }] = &answer.effects[..] else { panic!("not linked") };
+        let [_, GroupEffect::LinkPod { pod, annotations, labels }] = &output.effects[..] else { panic!("not linked") };
         assert_eq!((pod.to_string().as_str(), annotations["pod-group-name"].as_str()), ("lab/sweep-x", "pg-sweep-u1"));
         assert!(labels.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Identities of objects as text, such as `pod group team/train`, and as JSON: kind, namespace and name.
+//! Identities of objects as text, such as `pod group team/train`, and as JSON: group, kind, namespace and name.
 
 use std::fmt;
 
@@ -24,6 +24,9 @@ impl fmt::Display for ObjectId {
 
 #[derive(Serialize, Deserialize)]
 struct Written {
+    /// Other groups may have kinds of the same name. Records before this field name the kind only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     kind: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     namespace: String,
@@ -33,15 +36,22 @@ struct Written {
 impl Serialize for ObjectId {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         let Key { namespace, name } = self.key();
-        Written { kind: self.kind().name().to_owned(), namespace, name }.serialize(out)
+        let row = self.kind().row();
+        let group = Some(row.group()).filter(|group| !group.is_empty()).map(str::to_owned);
+        Written { group, kind: row.name.to_owned(), namespace, name }.serialize(out)
     }
 }
 
 impl<'de> Deserialize<'de> for ObjectId {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let Written { kind, namespace, name } = Written::deserialize(from)?;
-        let known = Kind::ALL.iter().find(|known| known.name() == kind);
-        let kind = known.ok_or_else(|| de::Error::custom(format!("`{kind}` is not a kind of the table")))?;
+        let Written { group, kind, namespace, name } = Written::deserialize(from)?;
+        let is =
+            |known: &&Kind| known.name() == kind && group.as_deref().is_none_or(|group| known.row().group() == group);
+        let known = Kind::ALL.iter().find(is);
+        let kind = known.ok_or_else(|| {
+            let group = group.as_deref().unwrap_or_default();
+            de::Error::custom(format!("kind `{kind}` of group `{group}` is not in the table"))
+        })?;
         Ok(Self::new(*kind, Key { namespace, name }))
     }
 }

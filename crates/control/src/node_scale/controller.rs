@@ -27,6 +27,7 @@ pub struct NodeScaleController {
     scaling_pods: BTreeMap<PodKey, Arc<Value>>,
     /// Scaling pods that are being created or deleted. Until that has ended, nothing else is decided.
     in_flight: BTreeSet<PodKey>,
+    /// By the steady clock: a clock that is set must not keep scaling pods from being created.
     last_scale_down: Option<Timestamp>,
     /// When to reconcile, by the steady clock.
     due: Option<Timestamp>,
@@ -82,8 +83,8 @@ impl Controller for NodeScaleController {
             return Output::default();
         }
         let Adjustment { delete, create, requeue_at } =
-            adjust(&self.pods, &self.scaling_pods, &self.settings, self.last_scale_down, now.wall);
-        let wait = requeue_at.map_or(IDLE, |at| at.since(now.wall).min(IDLE).max(DEBOUNCE));
+            adjust(&self.pods, &self.scaling_pods, &self.settings, self.last_scale_down, now.steady);
+        let wait = requeue_at.map_or(IDLE, |at| at.since(now.steady).min(IDLE).max(DEBOUNCE));
         self.due = Some(now.steady.plus(wait));
         let deletions = delete.into_iter().map(|key| (key.clone(), ApiCall::DeleteScalingPod(key)));
         let creations = create.into_iter().map(|pod| (Key::of(&pod), ApiCall::CreateScalingPod(Box::new(pod))));
@@ -101,7 +102,7 @@ impl Controller for NodeScaleController {
                     self.in_flight.remove(&key);
                     if !failed {
                         self.scaling_pods.remove(&key);
-                        self.last_scale_down = Some(now.wall);
+                        self.last_scale_down = Some(now.steady);
                     }
                 }
                 ApiCall::CreateScalingPod(pod) => {

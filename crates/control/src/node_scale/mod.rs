@@ -5,6 +5,7 @@
 //! node would help them. Scaling pods use the default scheduler, end as soon as they run, and go when the pod they stand
 //! for has found its place.
 
+mod component;
 mod controller;
 
 use std::borrow::Borrow;
@@ -15,6 +16,7 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::key::Key;
+pub use component::COMPONENT;
 pub use controller::NodeScaleController;
 
 use crate::quantity::Quantity;
@@ -27,7 +29,7 @@ pub struct Settings {
     pub app: String,
     pub service_account: String,
     pub image: String,
-    /// Hundredths of a GPU that a request in memory counts as: nobody knows yet how large the GPU will be.
+    /// Hundredths of a GPU that a request in memory counts as: the size of the new node's GPUs is unknown.
     pub memory_hundredths: u32,
 }
 
@@ -107,7 +109,7 @@ fn waits(pod: &Value) -> bool {
     !over && !placed && !leaving && scheduled(pod).is_some_and(needs_node)
 }
 
-/// The condition that tells whether a pod is scheduled, if somebody has looked at it.
+/// The condition `PodScheduled`, if a scheduler has written it.
 fn scheduled(pod: &Value) -> Option<&Value> {
     let conditions = pod["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == "PodScheduled")

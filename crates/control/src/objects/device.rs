@@ -342,6 +342,11 @@ impl DeviceAlternative {
 }
 
 impl ClaimAllocation {
+    /// Reads an `AllocationResult`.
+    pub(crate) fn parse(value: &Value) -> Result<Self, Malformed> {
+        Ok(Self::read(&FieldReader::root(value))?.unwrap_or_default())
+    }
+
     /// Reads an `AllocationResult`; `None` if there is none.
     pub(crate) fn read(place: &FieldReader<'_>) -> Result<Option<Self>, Malformed> {
         let Some(raw) = place.value() else { return Ok(None) };
@@ -455,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_say_from_where_they_can_be_used() {
+    fn slices_name_the_nodes_that_can_use_them() {
         let slice = |spec: Value| ResourceSlice::parse(&json!({"metadata": {"name": "s"}, "spec": spec}));
         assert_eq!(slice(json!({"nodeName": "a"})).unwrap().nodes, SliceNodes::Node("a".to_owned()));
         assert_eq!(slice(json!({"allNodes": true})).unwrap().nodes, SliceNodes::All);

@@ -1,4 +1,4 @@
-//! Reads a field of a JSON object and remembers where it is, so that a complaint can name it.
+//! Reads a field of a JSON object and remembers where it is, so that an error can name it.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::duration;
+use crate::key::NAMESPACE_DEFAULT;
 
 /// A field that cannot be used as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -90,7 +91,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Text, or a number or truth value written without quotes.
+    /// Text, or a number or boolean written without quotes.
     pub(crate) fn scalar_text(&self) -> Result<Option<String>, Malformed> {
         match self.value {
             Some(value @ (Value::Bool(_) | Value::Number(_))) => Ok(Some(value.to_string())),
@@ -215,9 +216,9 @@ impl<'a> FieldReader<'a> {
         place.non_empty_text()?.ok_or_else(|| place.invalid("the object has no name", "give it a metadata.name"))
     }
 
-    /// `metadata.namespace`, `default` if absent, as `kubectl` has it.
+    /// `metadata.namespace` of a namespaced object.
     pub(crate) fn object_namespace(&self) -> Result<String, Malformed> {
-        Ok(self.field("metadata").field("namespace").non_empty_text()?.unwrap_or_else(|| "default".to_owned()))
+        Ok(self.field("metadata").field("namespace").non_empty_text()?.unwrap_or_else(|| NAMESPACE_DEFAULT.to_owned()))
     }
 }
 

@@ -202,16 +202,16 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let complaint = |spec: &Value| read(spec).unwrap_err().field;
+        let wrong_field = |spec: &Value| read(spec).unwrap_err().field;
         let required = |term: Value| json!({"affinity": {"podAntiAffinity": {REQUIRED: [term]}}});
-        assert_eq!(complaint(&required(json!({}))), format!("affinity.podAntiAffinity.{REQUIRED}[0].topologyKey"));
+        assert_eq!(wrong_field(&required(json!({}))), format!("affinity.podAntiAffinity.{REQUIRED}[0].topologyKey"));
         let spread = |rule: Value| json!({"topologySpreadConstraints": [rule]});
         assert_eq!(
-            complaint(&spread(json!({"topologyKey": "zone", "maxSkew": 0, "whenUnsatisfiable": "DoNotSchedule"}))),
+            wrong_field(&spread(json!({"topologyKey": "zone", "maxSkew": 0, "whenUnsatisfiable": "DoNotSchedule"}))),
             "topologySpreadConstraints[0].maxSkew"
         );
         assert_eq!(
-            complaint(&spread(json!({"topologyKey": "zone", "maxSkew": 1}))),
+            wrong_field(&spread(json!({"topologyKey": "zone", "maxSkew": 1}))),
             "topologySpreadConstraints[0].whenUnsatisfiable"
         );
     }

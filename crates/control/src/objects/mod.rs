@@ -9,6 +9,7 @@ mod device;
 pub(crate) mod field_reader;
 mod gpu_sharing;
 mod inter_pod_rules;
+mod karta;
 mod namespace;
 mod node;
 mod numa;
@@ -35,9 +36,10 @@ pub use field_reader::Malformed;
 pub use gpu_sharing::GpuSharing;
 pub use inter_pod_rules::{InterPodRules, PodAffinityTerm, TopologySpreadConstraint};
 pub use kai_engine::builder::{HostPort, Protocol};
+pub use karta::Karta;
 pub use namespace::Namespace;
-pub use node::Node;
 pub(crate) use node::PRESSURES;
+pub use node::{Node, gpu_memory_mib};
 pub use numa::{NodeResourceTopology, Policy as NumaPolicy, Scope as NumaScope, Zone, ZoneAmount};
 pub use pod::{Owner, Phase, Pod, PodClaim};
 pub use pod_group::{PodGroup, SubGroup, TopologyConstraint};
@@ -62,7 +64,8 @@ use field_reader::FieldReader;
 /// the table of the `World` that keeps it; `kind`; `apiVersion`; plural name; whether its objects have a namespace;
 /// whether a cluster may lack it; its list in snapshot files.
 ///
-/// In the order of the lists in snapshot files: KAI's, then those that KAI's lack although its decisions depend on them.
+/// In the order of the lists in snapshot files: KAI's, then those that KAI's lack although its decisions depend on them. Last
+/// come kinds on which no scheduling cycle depends, with `""` for a list: the scheduler neither watches nor may read them.
 #[macro_export]
 macro_rules! for_each_kind {
     ($then:ident) => {
@@ -97,6 +100,7 @@ macro_rules! for_each_kind {
                 "nodeResourceTopologies";
             Namespace namespaces "Namespace" "v1" "namespaces" Cluster Required "namespaces";
             CsiNode csi_nodes "CSINode" "storage.k8s.io/v1" "csinodes" Cluster Optional "csiNodes";
+            Karta kartas "Karta" "run.ai/v1alpha1" "kartas" Cluster Optional "";
         }
     };
 }

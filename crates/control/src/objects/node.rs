@@ -27,7 +27,13 @@ pub struct Node {
 /// Some exporters write bytes; no GPU has a million MiB.
 const BYTES_FROM: i64 = 1 << 20;
 
-/// Pod slots of a node that reports none: what a kubelet offers unless told otherwise.
+/// MiB of each GPU as the label states them, not rounded. `None` without the label, or if it is not a number.
+pub fn gpu_memory_mib(labels: &BTreeMap<String, String>) -> Option<i64> {
+    let number: i64 = labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
+    Some(if number >= BYTES_FROM { number / BYTES_FROM } else { number })
+}
+
+/// Pod slots of a node that reports none: the default of kubelets.
 const PODS_DEFAULT: i64 = 110;
 
 impl Node {
@@ -54,11 +60,9 @@ impl Node {
         })
     }
 
-    /// MiB of each of its GPUs, if it says so.
+    /// MiB of each of its GPUs, rounded as KAI does; `None` if no label states them.
     pub fn device_memory(&self) -> Option<i64> {
-        let number: i64 = self.labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
-        let mib = if number >= BYTES_FROM { number / BYTES_FROM } else { number };
-        Some(compat::floor_device_memory(mib))
+        gpu_memory_mib(&self.labels).map(compat::floor_device_memory)
     }
 
     /// Whether the condition is absent or has this status.
@@ -105,6 +109,18 @@ mod tests {
         let node = node(&json!({}), &json!({"capacity": {"cpu": 8, "nvidia.com/gpu": "4"}})).unwrap();
         assert_eq!((node.allocatable.cpu_milli, node.allocatable.gpus, node.allocatable.pods), (8_000, 4, 110));
         assert!(node.is_ready());
+    }
+
+    #[test]
+    fn gpu_memory_is_written_in_mib_or_bytes() {
+        let memory = |text: &str| {
+            let node =
+                Node { labels: [(node_label::GPU_MEMORY.to_owned(), text.to_owned())].into(), ..Node::default() };
+            (gpu_memory_mib(&node.labels), node.device_memory())
+        };
+        assert_eq!(memory("4096"), (Some(4096), Some(4000)));
+        assert_eq!(memory("4295000001"), (Some(4096), Some(4000)));
+        assert_eq!(memory("much"), (None, None));
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl ZoneAmount {
     }
 
     /// Reads the text of an annotation; `None` if it is no such list.
-    pub(crate) fn parse_all(text: &str) -> Option<Vec<Self>> {
+    pub fn parse_all(text: &str) -> Option<Vec<Self>> {
         let value: Value = serde_json::from_str(text).ok()?;
         Self::read_all(&FieldReader::root(&value)).ok()
     }

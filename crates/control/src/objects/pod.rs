@@ -34,7 +34,7 @@ pub struct Pod {
     pub gated: bool,
     pub node: Option<String>,
     pub nominated_node: Option<String>,
-    /// What its owner was last told about why it waits.
+    /// The message of `PodScheduled=False`, as stored.
     pub unschedulable_message: Option<String>,
     /// The binder could not bind it when it last tried.
     pub bind_failed: bool,
@@ -163,25 +163,26 @@ impl Pod {
 
     /// Writes down which shared GPUs it holds, the way [`Pod::gpu_groups`] reads it.
     pub fn set_gpu_groups(&mut self, groups: &[String]) {
-        self.labels.retain(|key, _| key != label::GPU_GROUP && !key.starts_with(label::GPU_GROUP_PREFIX));
-        match groups {
-            [] => {}
-            [group] => {
-                self.labels.insert(label::GPU_GROUP.to_owned(), group.clone());
-            }
-            several => {
-                for group in several {
-                    self.labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), group.clone());
-                }
-            }
-        }
+        self.labels.retain(|key, _| !is_gpu_group_label(key));
+        self.labels.extend(gpu_group_labels(groups, groups.len() > 1));
     }
+}
+
+pub(crate) fn is_gpu_group_label(key: &str) -> bool {
+    key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX)
+}
+
+/// Labels that name these shared GPUs: one label for a pod of a single device, one label each for several devices.
+pub(crate) fn gpu_group_labels(groups: &[String], several: bool) -> BTreeMap<String, String> {
+    let key = |group: &String| {
+        if several { format!("{}{group}", label::GPU_GROUP_PREFIX) } else { label::GPU_GROUP.to_owned() }
+    };
+    groups.iter().map(|group| (key(group), group.clone())).collect()
 }
 
 /// Shared GPUs that labels name, in order.
 pub(crate) fn gpu_groups<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> Vec<&'l str> {
-    let about = |key: &str| key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX);
-    let mut groups: Vec<&str> = labels.filter(|(key, _)| about(key)).map(|(_, group)| group).collect();
+    let mut groups: Vec<&str> = labels.filter(|(key, _)| is_gpu_group_label(key)).map(|(_, group)| group).collect();
     groups.sort_unstable();
     groups.dedup();
     groups
@@ -356,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_almost_empty_pod_is_a_pod_of_somebody_else() {
+    fn an_almost_empty_pod_is_of_another_scheduler() {
         let pod = Pod::parse(&json!({"metadata": {"name": "a"}})).unwrap();
         assert_eq!((pod.key.to_string().as_str(), pod.uid.as_str()), ("default/a", "default/a"));
         assert_eq!((pod.scheduler.as_str(), pod.phase), ("default-scheduler", Phase::Pending));

@@ -44,7 +44,7 @@ pub struct PodGroup {
     pub backs_off: bool,
     /// Whether its waiting pods are marked as unschedulable.
     pub mark_unschedulable: bool,
-    /// What was last said of it, as stored.
+    /// Its scheduling conditions, as stored.
     pub conditions: Vec<SchedulingCondition>,
 }
 

@@ -17,7 +17,7 @@ pub struct PriorityClass {
 }
 
 impl PriorityClass {
-    /// Priority of whoever names no class, or one that does not exist.
+    /// Priority of pods and groups that name no class, or one that does not exist.
     pub(crate) fn global_default_value(classes: &BTreeMap<String, Self>) -> i32 {
         // Of several global defaults Kubernetes takes the lowest.
         let defaults = classes.values().filter(|class| class.global_default);

@@ -85,7 +85,7 @@ impl QueueAmounts {
     }
 }
 
-/// Any negative amount is unlimited. KAI has it so for memory only and takes -2 GPUs at its word, which nobody wants.
+/// Negative amounts are unlimited. KAI does this for memory only and takes -2 GPUs literally.
 fn ceiling(place: &FieldReader<'_>, unit: i64) -> Result<Ceiling, Malformed> {
     let amount = place.number()?.unwrap_or(0.0);
     if amount < 0.0 {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_nothing() {
+    fn absent_amounts_are_zero() {
         let queue = queue(&json!({})).unwrap();
         assert_eq!(queue.gpu, QueueAmounts { quota: Ceiling::At(0), limit: Ceiling::At(0), weight: 0 });
         assert_eq!((queue.priority, queue.parent, queue.preempt_min_runtime), (100, None, None));

@@ -22,6 +22,11 @@ pub struct Resources {
 }
 
 impl Resources {
+    /// Reads a list of amounts that is no part of an object.
+    pub(crate) fn parse(list: &Value) -> Result<Self, Malformed> {
+        Self::read(&FieldReader::root(list))
+    }
+
     /// Reads a resource list such as `status.allocatable` or `resources.requests`.
     pub(crate) fn read(list: &FieldReader<'_>) -> Result<Self, Malformed> {
         let mut all = Self::default();
@@ -72,7 +77,7 @@ impl Resources {
         devices
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.cpu_milli += other.cpu_milli;
         self.memory_bytes += other.memory_bytes;
         self.gpus += other.gpus;
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_name_the_resource() {
+    fn errors_name_the_resource() {
         check(
             &json!({"cpu": "2 cores"}),
             &expect!["cpu: `2 cores` is not a quantity (write an amount such as 2, 500m or 8Gi, without spaces)"],

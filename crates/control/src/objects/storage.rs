@@ -51,7 +51,7 @@ pub struct PersistentVolume {
     pub nodes: Option<Vec<NodeTerm>>,
     /// The claim that has it, or for which it is kept, and the uid of that claim if it is a certain one.
     pub claim: Option<(Key, Option<String>)>,
-    /// Nobody has it, and nobody had it before.
+    /// No claim has it, and none had it before.
     pub available: bool,
     pub deleting: bool,
     /// Its driver, and what the driver calls it.
@@ -102,7 +102,7 @@ pub struct CsiStorageCapacity {
     pub nodes: Option<LabelSelector>,
     /// Free space.
     pub bytes: Option<i64>,
-    /// The largest volume that can be made; as large as all the space unless told.
+    /// The largest volume that can be made; all of the capacity by default.
     pub largest: Option<i64>,
 }
 

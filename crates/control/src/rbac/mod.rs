@@ -1,162 +1,45 @@
-//! What each part may do in a cluster, and no more: namespaces, service accounts, roles.
+//! What each component may do in a cluster, and no more: namespaces, service accounts, roles.
 
 pub mod declared;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_api::keys::{name, webhook};
-use kai_workloads::table;
+use kai_api::keys::name;
+use kai_workloads::kinds;
 use serde_json::{Value, json};
 
+use crate::component::{CHANGE, KAI, Rule, rule};
 use crate::kinds::Kind;
-
-/// A part that runs as its own service account.
-struct ComponentRole {
-    account: &'static str,
-    role: &'static str,
-    /// What it reads, everywhere.
-    reads: &'static [Kind],
-    /// What else it may do, everywhere.
-    rules: &'static [Rule],
-    /// In the namespace of the parts, beside its lease.
-    namespaced_rules: &'static [Rule],
-}
-
-struct Rule {
-    group: &'static str,
-    resources: &'static [&'static str],
-    verbs: &'static [&'static str],
-    /// Only these objects; all of them if empty.
-    names: &'static [&'static str],
-}
-
-const fn rule(group: &'static str, resources: &'static [&'static str], verbs: &'static [&'static str]) -> Rule {
-    Rule { group, resources, verbs, names: &[] }
-}
+use crate::registry;
 
 const READ: &[&str] = &["get", "list", "watch"];
 const READ_PATCH: &[&str] = &["get", "list", "watch", "patch", "update"];
-const CHANGE: &[&str] = &["patch", "update"];
-const EVENT_VERBS: &[&str] = &["create", "patch"];
 
-const KAI: &str = "scheduling.run.ai";
-const EVENTS: Rule = rule("", &["events"], EVENT_VERBS);
-const WEBHOOKS: &[&str] = &[webhook::POD_GROUPS, webhook::QUEUES, webhook::MUTATING, webhook::VALIDATING];
-const WEBHOOK_KINDS: &[&str] = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-const ADMISSION: &str = "admissionregistration.k8s.io";
-
-const COMPONENTS: [ComponentRole; 7] = [
-    ComponentRole {
-        account: "scheduler",
-        role: "kai-scheduler",
-        reads: Kind::ALL,
-        rules: &[
-            rule("", &["pods"], &["delete", "patch"]),
-            rule("", &["pods/eviction"], &["create"]),
-            rule("", &["pods/finalizers", "pods/status"], CHANGE),
-            EVENTS,
-            rule(KAI, &["bindrequests"], &["create", "delete", "patch", "update"]),
-            rule(KAI, &["podgroups", "podgroups/status"], CHANGE),
-        ],
-        namespaced_rules: &[],
-    },
-    ComponentRole {
-        account: "binder",
-        role: "kai-binder",
-        reads: &[
-            Kind::BindRequest,
-            Kind::Pod,
-            Kind::Node,
-            Kind::PersistentVolumeClaim,
-            Kind::PersistentVolume,
-            Kind::StorageClass,
-            Kind::CsiDriver,
-            Kind::CsiNode,
-            Kind::CsiStorageCapacity,
-            Kind::ConfigMap,
-            Kind::DeviceClass,
-            Kind::ResourceSlice,
-            Kind::ResourceClaim,
-        ],
-        rules: &[
-            rule("", &["configmaps", "pods"], &["create", "delete", "patch", "update"]),
-            rule("", &["persistentvolumeclaims", "persistentvolumes"], CHANGE),
-            rule("", &["pods/binding"], &["create"]),
-            rule("", &["pods/finalizers", "pods/status"], CHANGE),
-            EVENTS,
-            rule("resource.k8s.io", &["resourceclaims"], CHANGE),
-            rule("resource.k8s.io", &["resourceclaims/binding", "resourceclaims/status"], CHANGE),
-            rule(KAI, &["bindrequests"], &["delete", "patch", "update"]),
-            rule(KAI, &["bindrequests/finalizers", "bindrequests/status"], CHANGE),
-        ],
-        namespaced_rules: &[],
-    },
-    ComponentRole {
-        account: "pod-grouper",
-        role: "kai-podgrouper",
-        reads: &[Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::ConfigMap, Kind::Namespace],
-        rules: &[rule("", &["pods"], CHANGE), EVENTS, rule(KAI, &["podgroups"], &["create", "patch", "update"])],
-        namespaced_rules: &[],
-    },
-    ComponentRole {
-        account: "podgroup-controller",
-        role: "kai-podgroup-controller",
-        reads: &[Kind::Pod, Kind::PodGroup, Kind::Node, Kind::PriorityClass, Kind::ResourceClaim],
-        rules: &[rule(KAI, &["podgroups/status"], CHANGE)],
-        namespaced_rules: &[],
-    },
-    ComponentRole {
-        account: "queue-controller",
-        role: "queuecontroller",
-        reads: &[Kind::Queue, Kind::PodGroup],
-        rules: &[rule(KAI, &["queues/status"], CHANGE)],
-        namespaced_rules: &[],
-    },
-    ComponentRole {
-        account: "admission",
-        role: "kai-admission",
-        reads: &[Kind::Pod, Kind::PodGroup, Kind::Queue],
-        rules: &[
-            rule(ADMISSION, WEBHOOK_KINDS, &["create"]),
-            Rule { group: ADMISSION, resources: WEBHOOK_KINDS, verbs: &["get", "patch", "update"], names: WEBHOOKS },
-        ],
-        // Certificates, shared by its replicas.
-        namespaced_rules: &[rule("", &["secrets"], &["create", "get", "update"])],
-    },
-    ComponentRole {
-        account: "node-scale-adjuster",
-        role: "kai-node-scale-adjuster",
-        reads: &[Kind::Pod],
-        rules: &[rule("", &["pods"], &["create", "delete"]), rule("", &["pods/status"], &["patch"])],
-        namespaced_rules: &[],
-    },
-];
-
-/// Service accounts of all parts, by role.
+/// Service accounts of all components, by role.
 pub fn accounts() -> BTreeMap<&'static str, &'static str> {
-    COMPONENTS.iter().map(|component| (component.role, component.account)).collect()
+    registry::components().iter().map(|(component, _)| (component.role, component.service_account)).collect()
 }
 
-/// Everything there must be before a part can run as itself.
+/// Everything there must be before a component can run as itself.
 pub fn manifests() -> Vec<Value> {
     let (home, reservations) = (name::NAMESPACE, name::RESOURCE_RESERVATION);
     let scaling_pods = name::SCALE_ADJUST;
     let mut all = vec![namespace(home), namespace(reservations), namespace(scaling_pods)];
-    for component in &COMPONENTS {
-        let mut rules = reads(component.reads);
+    for (component, kinds) in registry::components() {
+        let mut rules = reads(&kinds);
         rules.extend(component.rules.iter().map(Rule::manifest));
-        if component.role == "kai-podgrouper" {
+        if component.reads_owners {
             rules.extend(owners());
         }
         let lease = rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]);
         let namespaced_rules = component.namespaced_rules.iter().chain([&lease]).map(Rule::manifest);
-        all.push(account(home, component.account));
+        all.push(account(home, component.service_account));
         all.push(json!({
             "apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": component.role}, "rules": rules,
         }));
-        all.push(binding("ClusterRole", None, component.role, home, component.account));
+        all.push(binding("ClusterRole", None, component.role, home, component.service_account));
         all.push(role(home, component.role, &namespaced_rules.collect::<Vec<_>>()));
-        all.push(binding("Role", Some(home), component.role, home, component.account));
+        all.push(binding("Role", Some(home), component.role, home, component.service_account));
     }
     let own_pod = rule("", &["pods"], READ_PATCH);
     all.push(account(reservations, reservations));
@@ -169,7 +52,7 @@ pub fn manifests() -> Vec<Value> {
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Rules to read these kinds, one for each group.
-fn reads(kinds: &[Kind]) -> Vec<Value> {
+fn reads(kinds: &BTreeSet<Kind>) -> Vec<Value> {
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in kinds.iter().map(|kind| kind.row()) {
         groups.entry(row.group()).or_default().insert(row.plural);
@@ -182,12 +65,12 @@ fn reads(kinds: &[Kind]) -> Vec<Value> {
 fn owners() -> Vec<Value> {
     let mut kinds: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     // Its own rule says what it may do with pod groups.
-    let owners = table::readable().into_iter().filter(|(group, _)| *group != KAI);
+    let owners = kinds::readable().into_iter().filter(|(group, _)| *group != KAI);
     for (group, kind) in owners {
         kinds.entry(group).or_default().insert(format!("{}s", kind.to_lowercase()));
     }
     let rules = kinds.into_iter().flat_map(|(group, resources)| {
-        // Whoever is named as an owner that must wait for us has to be one that we may hold up.
+        // `blockOwnerDeletion` requires update on the finalizers of the owner.
         let finalizers: Vec<String> = resources.iter().map(|resource| format!("{resource}/finalizers")).collect();
         [
             json!({"apiGroups": [group], "resources": resources, "verbs": READ}),
@@ -237,9 +120,17 @@ fn binding(kind: &str, within: Option<&str>, role: &str, namespace: &str, accoun
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::{COMPONENTS, Registered, Settings};
+
+    /// `kai rbac` prints this; what an installed component may do must not change by accident.
+    #[test]
+    fn the_permissions_of_all_components_are_these() {
+        let lines: Vec<String> = manifests().iter().map(Value::to_string).collect();
+        expect_test::expect_file!["manifests.jsonl"].assert_eq(&format!("{}\n", lines.join("\n")));
+    }
 
     #[test]
-    fn nobody_may_do_everything() {
+    fn no_component_may_do_everything() {
         for manifest in manifests() {
             let rules = manifest["rules"].as_array().into_iter().flatten();
             for text in rules.flat_map(|rule| ["apiGroups", "resources", "verbs"].map(|field| rule[field].to_string()))
@@ -249,12 +140,54 @@ mod tests {
         }
     }
 
+    /// Kinds of the table that a rule of the role lets it read, whatever they are for.
+    fn readable(role: &str) -> BTreeSet<Kind> {
+        let all = manifests();
+        let of = |one: &&Value| one["kind"] == "ClusterRole" && one["metadata"]["name"] == role;
+        let rules = all.iter().find(of).unwrap()["rules"].as_array().unwrap();
+        let allows = |rule: &Value, kind: Kind| {
+            let row = kind.row();
+            rule["apiGroups"] == json!([row.group()])
+                && rule["verbs"] == json!(READ)
+                && rule["resources"].as_array().unwrap().contains(&json!(row.plural))
+        };
+        Kind::ALL.iter().copied().filter(|kind| rules.iter().any(|rule| allows(rule, *kind))).collect()
+    }
+
     #[test]
-    fn the_scheduler_may_watch_every_kind_of_the_table() {
+    fn each_component_may_read_what_it_watches_and_no_more() {
+        for Registered { component, start } in COMPONENTS {
+            let watched = start(&Settings::default()).watches();
+            let needed = watched.iter().map(|spec| spec.kind).chain(component.reads.iter().copied());
+            // Pods may belong to kinds of the table as well.
+            let owners = if component.reads_owners { kinds::readable() } else { BTreeSet::new() };
+            let is_owner = |kind: &Kind| owners.contains(&(kind.row().group(), kind.name()));
+            let needed: BTreeSet<Kind> = needed.filter(|kind| !is_owner(kind)).collect();
+            let readable: BTreeSet<Kind> =
+                readable(component.role).into_iter().filter(|kind| !is_owner(kind)).collect();
+            assert_eq!(readable, needed, "{}", component.name);
+            let twice = component.reads.iter().find(|kind| watched.iter().any(|spec| spec.kind == **kind));
+            assert_eq!(twice, None, "{} watches what it says to read only", component.name);
+        }
+    }
+
+    #[test]
+    fn names_of_components_differ() {
+        let distinct =
+            |of: fn(&Registered) -> &'static str| COMPONENTS.iter().map(|one| of(one)).collect::<BTreeSet<_>>().len();
+        assert_eq!(distinct(|one| one.component.name), COMPONENTS.len());
+        assert_eq!(distinct(|one| one.component.role), COMPONENTS.len());
+        assert_eq!(distinct(|one| one.component.service_account), COMPONENTS.len());
+        let leases: Vec<&str> = COMPONENTS.iter().filter_map(|one| one.component.lease).collect();
+        assert_eq!(leases.iter().collect::<BTreeSet<_>>().len(), leases.len());
+    }
+
+    #[test]
+    fn the_scheduler_may_watch_every_kind_that_cycles_depend_on() {
         let all = manifests();
         let role = all.iter().find(|one| one["kind"] == "ClusterRole" && one["metadata"]["name"] == "kai-scheduler");
         let rules = role.unwrap()["rules"].as_array().unwrap();
-        for row in Kind::ALL.iter().map(|kind| kind.row()) {
+        for row in Kind::CYCLE_INPUTS.iter().map(|kind| kind.row()) {
             let rule = json!({"group": [row.group()], "verbs": READ});
             let allows = |one: &Value| {
                 one["apiGroups"] == rule["group"]

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
+use super::eviction_backoff::EvictionBackoff;
+use super::record::{ActionRecord, CycleHistory, CycleRecord};
 use super::{CycleProgress, CycleResult, Event, InvolvedObject, Scheduler, Settings, Usage, Write, WritePlanner};
+use crate::calls::PlannedWrite;
 use crate::controller::{
     ApiCall, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec, WorkItem,
     WorkKey, WorkResult, WritePriority,
 };
-use crate::grouper::PlannedWrite;
 use crate::key::Key;
 use crate::kinds::{Kind, Object, ObjectId};
 use crate::scheduler::cache::SchedulerCache;
 use crate::world::World;
 
-/// How long a write counts before a watch shows it. A bind that was done all the same is then rejected the second time.
-const ASSUME_TTL: Span = Span::seconds(30);
 /// Changes come in bursts, and a gang that is there as a whole is decided about once.
 const DEBOUNCE: Span = Span(100_000);
 /// While so many urgent writes are in flight, those of another cycle would wait behind them: a later one sees more.
@@ -37,12 +37,19 @@ pub struct SchedulerController {
     usage: Usage,
     period: Span,
     last: CycleResult,
+    /// Cycles so far.
+    cycles: u64,
+    /// Records of the last cycles.
+    history: CycleHistory,
     /// When the last cycle began or was found unnecessary, by the steady clock.
     started: Option<Timestamp>,
     /// CPU time of the last cycle.
     cpu_time: Span,
     /// Something changed since the last cycle.
     dirty: bool,
+    eviction_backoff: EvictionBackoff,
+    /// Evictions of the last cycle were withheld: a later one may make them.
+    withheld: bool,
 }
 
 impl SchedulerController {
@@ -55,9 +62,13 @@ impl SchedulerController {
             usage: Usage::default(),
             period,
             last: CycleResult::default(),
+            cycles: 0,
+            history: CycleHistory::default(),
             started: None,
             cpu_time: Span(0),
             dirty: true,
+            eviction_backoff: EvictionBackoff::default(),
+            withheld: false,
         }
     }
 
@@ -71,6 +82,11 @@ impl SchedulerController {
 
     pub fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    /// Records of the last cycles.
+    pub fn history(&self) -> &CycleHistory {
+        &self.history
     }
 
     /// Whether there was a cycle already.
@@ -92,38 +108,56 @@ impl SchedulerController {
         self.cpu_time = cpu_time;
     }
 
-    /// When the next cycle should begin, by the steady clock, while so many urgent writes are in flight. Nothing if it
-    /// would decide the same as the last one.
+    /// When the next cycle should begin, by the steady clock, while so many urgent writes are in flight: soon after a change;
+    /// without one, when the period ends or as soon as time alone may change a decision. `None` if it would decide the same
+    /// as the last one.
     pub fn next_cycle(&self, now: Clock, urgent_in_flight: usize) -> Option<Timestamp> {
         let Some(started) = self.started else { return Some(now.steady) };
         let debounce = if urgent_in_flight < HIGH_LOAD { DEBOUNCE } else { DEBOUNCE_UNDER_LOAD };
         let pause = Span(self.cpu_time.0.saturating_mul(CPU_SHARE_DIVISOR)).max(debounce).min(self.period);
-        let wait = if self.dirty { pause } else { self.period };
-        self.needs_cycle().then(|| started.plus(wait))
+        let earliest = started.plus(pause);
+        if self.dirty {
+            return Some(earliest);
+        }
+        let change = self.last.next_change_at.map(|at| now.steady.plus(at.since(now.wall)).max(earliest));
+        let period = self.needs_cycle().then(|| started.plus(self.period));
+        period.into_iter().chain(change).min()
     }
 
     /// Whether another cycle may decide something else than the last one, if only because time has passed.
     fn needs_cycle(&self) -> bool {
         self.dirty
+            || self.withheld
             || !self.last.effects.is_empty()
             || !self.last.pending.is_empty()
+            || self.last.next_change_at.is_some()
             || !self.cache.is_empty()
-            || self.cache.world().pod_groups.values().any(|group| group.stale_since.is_some())
     }
 
-    /// Decides, and says how far it is. A panic leaves everything as before: the next cycle starts from what is known
-    /// then.
-    pub fn decide(&mut self, now: Clock, passed: impl FnMut(CycleProgress)) -> CycleResult {
+    /// Runs a cycle, reports progress to `passed`, and records it. After a panic the next cycle decides anew.
+    pub fn decide(&mut self, now: Clock, mut passed: impl FnMut(CycleProgress)) -> CycleResult {
         self.started = Some(now.steady);
         // Until the cycle has ended well.
         self.dirty = true;
-        self.cache.expire(now.wall, ASSUME_TTL);
-        self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, passed)
+        self.cache.expire(now.wall);
+        let mut statistics = Vec::new();
+        let cycle = self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, |progress| {
+            if let CycleProgress::ActionDone(action, stats) = progress {
+                statistics.push(ActionRecord::new(action, stats));
+            }
+            passed(progress);
+        });
+        self.cycles += 1;
+        let seen = (self.cache.world(), self.scheduler.settings(), &self.usage);
+        let record = CycleRecord::new(self.cycles, now.wall, seen, &cycle, statistics);
+        self.history.add(record.with_changes(self.scheduler.changes().cloned()));
+        cycle
     }
 
     /// What is to be written of a cycle, which counts as written from now on.
-    pub fn finish(&mut self, cycle: CycleResult, now: Clock) -> Output {
+    pub fn finish(&mut self, mut cycle: CycleResult, now: Clock) -> Output {
         self.dirty = false;
+        self.withheld = self.eviction_backoff.withhold(&mut cycle.effects, now.steady);
         let settings = self.scheduler.settings();
         let writes = self.planner.plan(self.cache.world(), &cycle, settings, now.wall);
         for effect in &cycle.effects {
@@ -142,7 +176,7 @@ impl Controller for SchedulerController {
             Kind::Pod => WatchSpec::with(Kind::Pod, FieldSelector::not_failed()),
             kind => WatchSpec::all(*kind),
         };
-        Kind::ALL.iter().map(spec).collect()
+        Kind::CYCLE_INPUTS.iter().map(spec).collect()
     }
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
@@ -156,7 +190,7 @@ impl Controller for SchedulerController {
             Err(malformed) => Some(malformed),
         };
         // A malformed object counts as absent: it must not keep the others from being seen.
-        let key = Key::of(object);
+        let key = kind.key_of(object);
         self.on_delete(kind, &key, now);
         problem
             .map(|malformed| Skipped { hint: malformed.hint.clone(), ..Skipped::new(kind, key, malformed.to_string()) })
@@ -166,6 +200,9 @@ impl Controller for SchedulerController {
 
     fn on_delete(&mut self, kind: Kind, key: &Key, _: Clock) {
         self.dirty = true;
+        if kind == Kind::Pod {
+            self.eviction_backoff.reset(key);
+        }
         self.cache.on_delete(&ObjectId::new(kind, key.clone()));
     }
 
@@ -177,7 +214,19 @@ impl Controller for SchedulerController {
         self.finish(cycle, now)
     }
 
-    fn on_result(&mut self, result: WorkResult, _: Clock) {
+    fn on_result(&mut self, result: WorkResult, now: Clock) {
+        for call in result.performed() {
+            if let ApiCall::Schedule(Write::Evict { pod, .. }) = call {
+                self.eviction_backoff.reset(pod);
+            }
+        }
+        for (at, error) in &result.errors {
+            if let ApiCall::Schedule(Write::Evict { pod, uid, .. }) = &result.item.calls[*at]
+                && *error != CallError::Superseded
+            {
+                self.eviction_backoff.on_failed(pod, uid, now.steady);
+            }
+        }
         let Some(error) = result.errors.values().next() else { return };
         // Calls behind the failed one were not made.
         for call in &result.item.calls[result.completed..] {
@@ -273,6 +322,8 @@ fn request_key(request: &kai_api::BindRequest) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::PodGroup;
+    use crate::scheduler::test_cluster::{NOW, objects};
 
     fn at(milliseconds: i64) -> Clock {
         let time = Timestamp(milliseconds * 1_000);
@@ -293,11 +344,140 @@ mod tests {
         assert_eq!(waits(5, false, 0), None, "nothing is pending");
     }
 
+    /// A controller after its first cycle, at steady time 0, with a period of ten minutes.
+    fn after_first_cycle(text: &str, mut settings: Settings, change: impl Fn(&mut PodGroup)) -> SchedulerController {
+        let minute = Span::seconds(60);
+        settings.policy.staleness_grace = Some(minute);
+        settings.policy.min_runtime.as_mut().expect("on by default").preempt_default = minute;
+        let mut controller = SchedulerController::new(settings, Span::seconds(600));
+        for mut object in objects(text) {
+            if let Object::PodGroup(group) = &mut object {
+                change(group);
+            }
+            controller.cache.on_apply(object);
+        }
+        controller.poll(after(0));
+        controller
+    }
+
+    /// So many microseconds after the first cycle.
+    fn after(micros: i64) -> Clock {
+        Clock { wall: NOW.plus(Span(micros)), steady: Timestamp(micros) }
+    }
+
+    /// The only cycle of the first ten minutes is at this time, and evicts so many pods.
+    fn expect_cycle(mut controller: SchedulerController, micros: i64, evicted: usize) {
+        let cycles = |controller: &SchedulerController| controller.history().list().last().map(|cycle| cycle.cycle);
+        for at in [1, micros / 2, micros - 1] {
+            assert_eq!(controller.next_poll(after(at)), Some(Timestamp(micros)));
+            controller.poll(after(at));
+            assert_eq!(cycles(&controller), Some(1), "at {at}");
+        }
+        controller.poll(after(micros));
+        assert_eq!(cycles(&controller), Some(2));
+        assert_eq!(controller.history().list().last().map(|cycle| cycle.evicted), Some(evicted));
+    }
+
+    #[test]
+    fn a_cycle_starts_when_a_minimum_runtime_ends() {
+        let text = "node a gpu=1
+            queue team
+            class low value=1
+            class high value=2
+            job old queue=team priority=low gpu=1 on=a
+            job new queue=team priority=high gpu=1";
+        let started = |group: &mut PodGroup| {
+            group.last_start = (group.key.name == "old").then_some(Timestamp(NOW.0 - 10_000_000));
+        };
+        expect_cycle(after_first_cycle(text, Settings::default(), started), 50_000_000, 1);
+    }
+
+    #[test]
+    fn a_cycle_starts_when_the_grace_of_a_stale_gang_ends() {
+        let text = "node a gpu=1
+            queue team
+            job gang queue=team min=2 gpu=1 on=a";
+        let stale = |group: &mut PodGroup| {
+            group.last_start = Some(Timestamp(NOW.0 - 60_000_000));
+            group.stale_since = Some(Timestamp(NOW.0 - 10_000_000));
+        };
+        expect_cycle(after_first_cycle(text, Settings::default(), stale), 50_000_000, 1);
+    }
+
+    #[test]
+    fn a_cycle_starts_when_a_terminating_pod_counts_as_stuck() {
+        let text = "node a gpu=1
+            queue team
+            job old queue=team gpu=1 on=a ending";
+        let started = |group: &mut PodGroup| group.last_start = Some(NOW);
+        let controller = after_first_cycle(text, Settings::default(), started);
+        expect_cycle(controller, 120_000_001, 0);
+    }
+
+    #[test]
+    fn without_a_time_to_wait_for_there_is_no_cycle() {
+        let text = "node a gpu=1
+            queue team
+            job old queue=team gpu=1 on=a";
+        let started = |group: &mut PodGroup| group.last_start = Some(NOW);
+        let controller = after_first_cycle(text, Settings::default(), started);
+        assert_eq!(controller.next_poll(after(1)), None);
+    }
+
     #[test]
     fn a_short_period_is_kept() {
         let mut controller = SchedulerController::new(Settings::default(), Span(20_000));
         controller.poll(at(0));
         controller.dirty = true;
         assert_eq!(controller.next_cycle(at(0), HIGH_LOAD), Some(Timestamp(20_000)));
+    }
+
+    /// Polls every 10 ms until `end`. The API server rejects all evictions before `rejects_until`. Returns when evictions
+    /// were called and how many binds were made, times in milliseconds.
+    fn evictions(controller: &mut SchedulerController, rejects_until: i64, end: i64) -> (Vec<i64>, usize) {
+        let (mut evictions, mut binds) = (Vec::new(), 0);
+        for now in (0..end).step_by(10) {
+            for item in controller.poll(at(now)).work {
+                let mut result = WorkResult::new(item);
+                while let Some(call) = result.next_call() {
+                    let evicts = matches!(call, ApiCall::Schedule(Write::Evict { .. }));
+                    binds += usize::from(matches!(call, ApiCall::Schedule(Write::CreateBindRequest(_))));
+                    let rejected = CallError::Rejected("it would violate the pod's disruption budget".to_owned());
+                    result.record(if evicts && now < rejects_until { Err(rejected) } else { Ok(None) });
+                    evictions.extend(evicts.then_some(now));
+                }
+                controller.on_result(result, at(now));
+            }
+        }
+        (evictions, binds)
+    }
+
+    fn with_a_victim() -> SchedulerController {
+        let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
+        let cluster = "node a gpu=2
+            node b gpu=1
+            queue team
+            class build value=100
+            job low queue=team gpu=2 on=a
+            job high queue=team gpu=2 priority=build
+            job other queue=team gpu=1";
+        for object in objects(cluster) {
+            controller.cache.on_apply(object);
+        }
+        controller
+    }
+
+    #[test]
+    fn an_eviction_that_is_rejected_backs_off() {
+        let (evictions, binds) = evictions(&mut with_a_victim(), i64::MAX, 10_000);
+        assert_eq!((evictions.len(), binds), (4, 1), "at {evictions:?}");
+        let pauses: Vec<i64> = evictions.windows(2).map(|pair| (pair[1] - pair[0]) / 1000).collect();
+        assert_eq!(pauses, [1, 2, 4]);
+    }
+
+    #[test]
+    fn an_eviction_that_succeeds_ends_the_backoff() {
+        let mut controller = with_a_victim();
+        assert_eq!(evictions(&mut controller, 2_500, 10_000).0.len(), 3, "one is called again until it succeeds");
     }
 }

@@ -4,8 +4,9 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::effect::{CycleResult, Effect};
-use super::settings::{NumaSettings, Settings, Usage};
+use super::settings::{NumaSettings, Settings};
 use super::test_cluster::{NOW, render, world};
+use super::usage::Usage;
 use crate::kinds::Object;
 use crate::world::World;
 
@@ -142,7 +143,7 @@ fn pods_that_share_a_claim_go_to_its_node_and_count_once() {
 }
 
 #[test]
-fn devices_must_agree_where_a_constraint_says_so() {
+fn devices_must_agree_where_a_constraint_demands_it() {
     let mut objects = two_nodes();
     let mut pair = claim("c", "team", &exactly(DRIVER, 2, &[]));
     pair["spec"]["devices"]["constraints"] =
@@ -176,9 +177,9 @@ fn the_first_alternative_that_can_be_met_counts() {
 }
 
 #[test]
-fn what_is_wrong_with_a_claim_is_said() {
+fn what_is_wrong_with_a_claim_is_reported() {
     let drawing = "node a\nnode b\nqueue team\njob train queue=team";
-    let say = |objects: &[Value], named: &str| {
+    let report = |objects: &[Value], named: &str| {
         let mut all = two_nodes();
         all.extend_from_slice(objects);
         let mut world = cluster(drawing, &all);
@@ -190,14 +191,17 @@ fn what_is_wrong_with_a_claim_is_said() {
     let mut unlabelled = claim("c", "team", &exactly(DRIVER, 1, &[]));
     unlabelled["metadata"]["labels"] = json!({});
     let messages = [
-        say(&[], "nothing"),
-        say(&[unlabelled], "c"),
-        say(&[claim("c", "rivals", &exactly(DRIVER, 1, &[]))], "c"),
-        say(&[claim("c", "team", &exactly("tpu.example.com", 1, &[]))], "c"),
-        say(&[claim("c", "team", &exactly(DRIVER, 1, &["device.driver =="]))], "c"),
-        say(&[claim("c", "team", &exactly(DRIVER, 1, &["device.attributes['gpu.example.com'].colour == 'red'"]))], "c"),
-        say(&[claim("c", "team", &exactly(DRIVER, 3, &[]))], "c"),
-        say(
+        report(&[], "nothing"),
+        report(&[unlabelled], "c"),
+        report(&[claim("c", "rivals", &exactly(DRIVER, 1, &[]))], "c"),
+        report(&[claim("c", "team", &exactly("tpu.example.com", 1, &[]))], "c"),
+        report(&[claim("c", "team", &exactly(DRIVER, 1, &["device.driver =="]))], "c"),
+        report(
+            &[claim("c", "team", &exactly(DRIVER, 1, &["device.attributes['gpu.example.com'].colour == 'red'"]))],
+            "c",
+        ),
+        report(&[claim("c", "team", &exactly(DRIVER, 3, &[]))], "c"),
+        report(
             &[claim("c", "team", &exactly(DRIVER, 2, &["device.attributes['gpu.example.com'].model == 'small'"]))],
             "c",
         ),

@@ -7,7 +7,6 @@ use kai_engine::policy::Action;
 use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::explain::JobNames;
 use super::reasons::{
     BindReason, EvictionReason, IgnoredPod, PendingReason, PipelineReason, ProblemReason, StaleBindRequest, wire,
 };
@@ -26,13 +25,15 @@ pub struct CycleResult {
     pub queues: Vec<QueueView>,
     /// Objects that could not be used as written.
     pub problems: Vec<Problem>,
-    /// When the next cycle may decide otherwise though nothing has changed in the cluster: a delay, a grace period, a
-    /// minimum runtime or a cooldown ends.
+    /// The earliest time at which the next cycle may decide otherwise though nothing has changed in the cluster: a delay,
+    /// a grace period, a minimum runtime or a cooldown ends, or a terminating pod counts as stuck. `None`: only a change
+    /// in the cluster, new usage data or the end of an assumption can make a difference.
     pub next_change_at: Option<Timestamp>,
 }
 
 /// One thing to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Effect {
     /// Bind the pod to the node now.
     Bind {
@@ -40,42 +41,84 @@ pub enum Effect {
         job: GroupKey,
         node: String,
         received: Received,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         gpu_groups: Vec<GpuGroup>,
+        #[serde(default, skip_serializing_if = "BindExtras::is_empty")]
         extras: BindExtras,
+        #[serde(rename = "reason")]
         why: BindReason,
     },
     /// The pod is pipelined: it will get this node once terminating pods release the resources. Beyond the cycle only
     /// [`Effect::Nominate`] keeps the node for it.
-    Pipeline { pod: PodKey, job: GroupKey, node: String, gpu_groups: Vec<GpuGroup>, why: PipelineReason },
+    Pipeline {
+        pod: PodKey,
+        job: GroupKey,
+        node: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        gpu_groups: Vec<GpuGroup>,
+        #[serde(rename = "reason")]
+        why: PipelineReason,
+    },
     /// Delete the pod.
     Evict {
         pod: PodKey,
         job: GroupKey,
+        /// Where it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
+        #[serde(with = "wire::action")]
         action: Action,
-        beneficiary: Option<GroupKey>,
+        /// The job for which it is evicted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preemptor: Option<GroupKey>,
         /// Pods evicted or moved together with this one, itself included.
-        batch: u32,
+        gang_size: u32,
+        #[serde(rename = "reason")]
         why: EvictionReason,
     },
     /// Store the three times of a job on its pod group; `None` removes one.
     SetGroupTimestamps {
         job: GroupKey,
+        #[serde(default, with = "wire::maybe_time", skip_serializing_if = "Option::is_none")]
         last_start: Option<Timestamp>,
+        #[serde(default, with = "wire::maybe_time", skip_serializing_if = "Option::is_none")]
         stale_since: Option<Timestamp>,
+        #[serde(default, with = "wire::maybe_time", skip_serializing_if = "Option::is_none")]
         last_eviction: Option<Timestamp>,
     },
     /// Set or remove `status.nominatedNodeName` of a pending pod: pods are evicted for it on this node, where it comes
     /// first in the next cycle.
-    Nominate { pod: PodKey, node: Option<String> },
-    /// Delete a bind request that failed for good or names a node that is gone.
-    DeleteBindRequest { request: Key, why: StaleBindRequest },
-    /// Tell the owner of a pod that the scheduler ignores it, and why.
+    Nominate {
+        pod: PodKey,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
+    },
+    /// Delete a bind request that failed for good or names a node that no longer exists.
+    DeleteBindRequest {
+        request: Key,
+        #[serde(rename = "reason")]
+        why: StaleBindRequest,
+    },
+    /// Report on a pod that the scheduler ignores it, and why.
     MarkPod { pod: PodKey, reason: IgnoredPod },
 }
 
+impl Effect {
+    /// Whether a pod is bound, pipelined or evicted.
+    pub fn is_placement(&self) -> bool {
+        match self {
+            Self::Bind { .. } | Self::Pipeline { .. } | Self::Evict { .. } => true,
+            Self::SetGroupTimestamps { .. }
+            | Self::Nominate { .. }
+            | Self::DeleteBindRequest { .. }
+            | Self::MarkPod { .. } => false,
+        }
+    }
+}
+
 /// A shared GPU, which has its name as long as pods share it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GpuGroup {
     pub name: String,
     /// Opened by this cycle.
@@ -83,25 +126,37 @@ pub struct GpuGroup {
 }
 
 /// What a bound pod gets beyond its node and GPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct BindExtras {
     /// NUMA zones that its resources are expected to come from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub numa_zones: Vec<NumaZone>,
     /// Devices of its resource claims.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimedDevices>,
     /// Devices for extended resources that a device class provides.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub extended: Option<ExtendedDevices>,
 }
 
+impl BindExtras {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Amounts of one NUMA zone: quantities by resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NumaZone {
     pub zone: String,
     pub amount: BTreeMap<String, String>,
 }
 
 /// What a bound pod gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Received {
     pub kind: ResourceType,
     pub devices: u32,
@@ -110,7 +165,8 @@ pub struct Received {
 }
 
 /// Kind of resource a bound pod gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ResourceType {
     Regular,
     Fraction,
@@ -135,30 +191,14 @@ pub struct PendingJob {
     pub reasons: Vec<PendingReason>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked>,
-    /// The reasons in sentences, once somebody has asked for them.
+    /// The reasons in sentences, made when they are first read.
     #[serde(skip)]
-    explanations: OnceLock<Vec<Explanation>>,
+    pub(super) explanations: OnceLock<Vec<Explanation>>,
 }
 
 impl PendingJob {
     pub fn new(job: GroupKey, queue: String, reasons: Vec<PendingReason>, blocked: Option<Blocked>) -> Self {
         Self { job, queue, reasons, blocked, explanations: OnceLock::new() }
-    }
-
-    /// The reasons in sentences. Made when they are first asked for.
-    pub fn explanations(&self) -> &[Explanation] {
-        self.explanations.get_or_init(|| self.explain(JobNames::default()))
-    }
-
-    /// The reasons in sentences that call jobs by these names.
-    pub fn explain(&self, names: JobNames<'_>) -> Vec<Explanation> {
-        let mut explanations: Vec<Explanation> = Vec::new();
-        for explanation in self.reasons.iter().map(|reason| reason.explain(names)) {
-            if !explanations.contains(&explanation) {
-                explanations.push(explanation);
-            }
-        }
-        explanations
     }
 }
 
@@ -208,7 +248,7 @@ pub struct QueueView {
 }
 
 /// An object that could not be used as written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Problem {
     pub object: ObjectId,
     pub reason: ProblemReason,

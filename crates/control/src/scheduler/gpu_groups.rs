@@ -1,4 +1,4 @@
-//! Names for shared GPUs. KAI draws a random one; here it follows from who opens the device, where and when.
+//! Names for shared GPUs. KAI draws a random one; here it follows from the first pod, its node and the time.
 
 use std::collections::BTreeSet;
 

@@ -1,14 +1,19 @@
 //! The scheduler around the engine: lowers a [`World`] to a snapshot, runs a cycle, decodes the outcome.
 
 pub mod cache;
+mod collect;
+mod component;
 pub mod config;
 mod controller;
 mod effect;
+mod eviction_backoff;
 mod explain;
 mod gpu_groups;
 mod lower;
 mod outcome;
+mod pod_volumes;
 pub mod reasons;
+mod recent_cache;
 pub mod record;
 mod settings;
 pub mod usage;
@@ -23,6 +28,7 @@ mod tests;
 #[cfg(test)]
 mod volume_tests;
 
+pub use component::COMPONENT;
 pub use config::{Configured, action_name};
 pub use controller::SchedulerController;
 pub use effect::{
@@ -30,7 +36,8 @@ pub use effect::{
     PendingJob, Problem, QueueView, Received, ResourceType,
 };
 pub use explain::JobNames;
-pub use settings::{NumaSettings, Settings, TaskOrder, Usage};
+pub use settings::{NumaSettings, SCHEDULE_PERIOD, Settings, TaskOrder};
+pub use usage::Usage;
 pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};
 
 pub use kai_engine::CycleProgress;
@@ -38,6 +45,7 @@ pub use kai_engine::CycleProgress;
 use kai_engine::units::Timestamp;
 
 use self::explain::cache::ExplanationCache;
+use self::record::InputChanges;
 use crate::world::World;
 
 /// Runs one scheduling cycle.
@@ -77,18 +85,24 @@ fn run(
 #[derive(Debug)]
 pub struct Scheduler {
     settings: Settings,
-    memory: Option<lower::IncrementalSnapshot>,
+    incremental: Option<lower::IncrementalSnapshot>,
     explanations: Option<ExplanationCache>,
+    changes: Option<InputChanges>,
 }
 
 impl Scheduler {
     /// A scheduler before its first cycle.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, memory: None, explanations: None }
+        Self { settings, incremental: None, explanations: None, changes: None }
     }
 
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What had changed before the last cycle; `None` if the whole cluster was read anew.
+    pub fn changes(&self) -> Option<&InputChanges> {
+        self.changes.as_ref()
     }
 
     /// Runs one scheduling cycle.
@@ -105,18 +119,27 @@ impl Scheduler {
         passed: impl FnMut(CycleProgress),
     ) -> CycleResult {
         let changes = world.take_changes();
+        self.changes = InputChanges::new(&changes, world);
         let settings = &self.settings;
-        let last = self.explanations.take().filter(|_| changes.is_none());
-        let updated = self.memory.take().and_then(|memory| memory.try_update(world, settings, usage, now, &changes));
-        let memory = match updated {
-            Some(memory) => memory,
+        let last = self.explanations.take().filter(|_| changes.is_empty());
+        let updated = self.incremental.take().and_then(|last| last.try_update(world, settings, usage, now, &changes));
+        let incremental = match updated {
+            Some(incremental) => incremental,
             None if lower::IncrementalSnapshot::is_unsupported(world, settings) => {
                 return cycle_with_progress(world, settings, usage, now, passed);
             }
-            None => lower::lower_incremental(world, settings, usage, now),
+            None => match lower::lower_incremental(world, settings, usage, now) {
+                Ok(incremental) => incremental,
+                Err(lowered) => {
+                    let (cycle, explanations) = run(world, &lowered, settings, now, passed, last.as_ref());
+                    self.explanations = Some(explanations);
+                    return cycle;
+                }
+            },
         };
-        let (cycle, explanations) = run(world, &memory.lowered(world, settings), settings, now, passed, last.as_ref());
-        (self.memory, self.explanations) = (Some(memory), Some(explanations));
+        let lowered = incremental.lowered(world, settings);
+        let (cycle, explanations) = run(world, &lowered, settings, now, passed, last.as_ref());
+        (self.incremental, self.explanations) = (Some(incremental), Some(explanations));
         cycle
     }
 }

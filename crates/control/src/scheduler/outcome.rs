@@ -11,6 +11,7 @@ use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::compat::memory_to_share;
 use kai_engine::units::{GPU, QueueResource, ResourceQuantities, Timestamp};
 
+use super::collect::{Collector, queue_ref};
 use super::effect::{
     BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, GpuGroup, NumaZone, PendingJob, QueueView, Received,
     ResourceType,
@@ -19,7 +20,6 @@ use super::explain::amounts::as_quantity;
 use super::explain::cache::ExplanationCache;
 use super::gpu_groups::fresh_name;
 use super::lower::Lowered;
-use super::reasons::collect::{Collector, queue_ref};
 use super::reasons::{
     BindReason, EvictionReason, PendingReason, PipelineReason, QueueHolding, ReclaimSide, SubGroupFault,
 };
@@ -59,7 +59,7 @@ pub(super) fn decode<'w>(
     });
     let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).chain(nominated).collect();
     let ((pending, explained), queues) = (decoder.pending(last), decoder.queues());
-    let next_change_at = outcome.next_change_at;
+    let next_change_at = outcome.next_change_at.into_iter().chain(lowered.next_change_at).min();
     (CycleResult { effects, pending, queues, problems: lowered.problems.clone(), next_change_at }, explained)
 }
 
@@ -136,8 +136,8 @@ impl OutcomeDecoder<'_, '_> {
                     .node
                     .map(|node| self.lowered.names.nodes[node.index()].to_owned()),
                 action: cause.action,
-                beneficiary: cause.preemptor.and_then(|job| self.lowered.names.job(job.index()).cloned()),
-                batch: cause.gang_size,
+                preemptor: cause.preemptor.and_then(|job| self.lowered.names.job(job.index()).cloned()),
+                gang_size: cause.gang_size,
                 why: self.eviction_reason(*task, cause),
             },
         }
@@ -272,7 +272,7 @@ impl OutcomeDecoder<'_, '_> {
                 EvictionReason::Reclaim {
                     preemptor,
                     victim_queue: sides.map(|(victim, _)| side(victim)),
-                    preemptor_queue: sides.map(|(_, winner)| side(winner)),
+                    preemptor_queue: sides.map(|(_, preemptor)| side(preemptor)),
                 }
             }
             (Action::EvictStale, _) => {

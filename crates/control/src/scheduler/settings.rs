@@ -1,6 +1,6 @@
-//! What the scheduler is told at start, other than the engine's policy.
+//! Flags and configuration of the scheduler: the engine's policy, and what lowering and writes go by.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kai_api::keys::{label, name, node_label};
 use kai_engine::policy::Policy;
@@ -8,11 +8,14 @@ use kai_engine::units::Span;
 
 use super::usage::UsageRule;
 
+/// The longest time between two cycles, where nothing else is configured.
+pub const SCHEDULE_PERIOD: Span = Span::seconds(1);
+
 /// Flags and configuration of one scheduler (one shard).
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub policy: Policy,
-    /// Pods that name another scheduler only take up room.
+    /// Pods that name another scheduler only hold resources.
     pub scheduler_name: String,
     /// Label that assigns nodes, queues and pod groups to shards; empty is no sharding at all.
     pub node_pool_label_key: String,
@@ -33,18 +36,18 @@ pub struct Settings {
     pub task_order: TaskOrder,
     /// How past usage counts, if it does.
     pub usage: Option<UsageRule>,
-    /// NUMA zones are looked at, and how.
+    /// How NUMA zones are aligned, if they are.
     pub numa: Option<NumaSettings>,
-    /// So many binds of a cycle are asked for in one object; 0 is never.
+    /// From this many binds per namespace and cycle on, bind requests are batched into one object; 0 disables batching.
     pub batch_binds: usize,
 }
 
-/// How NUMA zones are looked at.
+/// How NUMA zones are aligned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaSettings {
     /// Resources that are not aligned.
     pub ignored: BTreeSet<String>,
-    /// Free is what zones have less what known pods hold; otherwise what the exporter says.
+    /// Free is what zones have less what known pods hold; otherwise what the exporter reports.
     pub reconstruct_available: bool,
 }
 
@@ -86,10 +89,4 @@ impl Default for Settings {
             batch_binds: 16,
         }
     }
-}
-
-/// Past usage of queues, as a share of the cluster in millionths: CPU, memory, GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub queues: BTreeMap<String, [i64; 3]>,
 }

@@ -20,7 +20,8 @@ use kai_engine::units::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::effect::{CycleResult, Effect, Explanation, GpuGroup};
-use super::settings::{Settings, Usage};
+use super::settings::Settings;
+use super::usage::Usage;
 use crate::kinds::Object;
 use crate::world::World;
 
@@ -192,7 +193,7 @@ fn pod(line: &Line<'_>, name: &str, node: Option<&str>, scheduler: &str, age: us
     if let Some(app) = line.get("app") {
         labels["app"] = json!(app);
     }
-    let (affinity, spread) = relations(line);
+    let (affinity, spread) = inter_pod_rules(line);
     let claims = line.get("claims").map_or_else(Vec::new, |names| names.split(',').collect());
     let volume = |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
     let volumes: Vec<Value> = claims.iter().map(volume).collect();
@@ -209,7 +210,7 @@ fn pod(line: &Line<'_>, name: &str, node: Option<&str>, scheduler: &str, age: us
 }
 
 /// Affinity to pods, and spread constraints.
-fn relations(line: &Line<'_>) -> (Value, Value) {
+fn inter_pod_rules(line: &Line<'_>) -> (Value, Value) {
     let term = |text: &str| {
         let (app, rest) = text.split_once('@').expect("a node label after @");
         let (key, amount) = rest.split_once('*').unwrap_or((rest, "1"));

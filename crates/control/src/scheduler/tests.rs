@@ -4,9 +4,11 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::settings::{Settings, Usage};
+use super::settings::Settings;
 use super::test_cluster::{NOW, objects, render, run_and_render, world};
+use super::usage::Usage;
 use crate::kinds::Object;
+use crate::objects::Pod;
 use crate::world::World;
 
 fn check(text: &str, want: &Expect) {
@@ -93,7 +95,7 @@ fn what_is_missing_is_named_for_the_best_node() {
 }
 
 #[test]
-fn a_request_that_no_node_can_serve_is_told_so() {
+fn a_request_that_no_node_can_serve_is_reported() {
     check(
         "node a gpu=8
          queue team
@@ -194,7 +196,7 @@ fn the_rest_of_a_gang_does_not_wait_for_pods_that_are_done() {
 }
 
 #[test]
-fn room_that_is_being_freed_is_promised() {
+fn a_pod_is_pipelined_on_resources_that_are_being_released() {
     check(
         "node a gpu=2
          queue team
@@ -247,7 +249,7 @@ fn a_shard_sees_its_own_nodes_only() {
 }
 
 #[test]
-fn victims_are_told_for_whom_they_leave() {
+fn reasons_of_evictions_name_the_preemptor() {
     check(
         "node a gpu=4
          queue east quota=2
@@ -333,7 +335,7 @@ fn mig_profiles_are_resources() {
 }
 
 #[test]
-fn memory_that_no_device_has_is_told() {
+fn memory_that_no_device_has_is_reported() {
     check(
         "node a gpu=1 gpu-memory=16000
          node b gpu=1
@@ -361,7 +363,7 @@ fn bind_request(node: &str, uid: Option<&str>, status: &Value) -> Object {
 
 /// The answer to its bind was lost, so a request was made anew, before a watch showed that it is bound.
 #[test]
-fn a_bound_pod_shares_the_gpu_it_was_bound_with_whatever_a_request_says() {
+fn a_bound_pod_shares_the_gpu_it_was_bound_with_even_if_its_request_names_another() {
     let mut world = world(
         "node a gpu=2 gpu-memory=16000
          queue team
@@ -377,7 +379,7 @@ fn a_bound_pod_shares_the_gpu_it_was_bound_with_whatever_a_request_says() {
 }
 
 #[test]
-fn a_pod_under_way_holds_its_node_until_the_bind_is_given_up() {
+fn a_pod_that_is_being_bound_holds_its_node_until_the_bind_has_failed_for_good() {
     let check = |request: Object, want: &Expect| {
         let mut world = world(
             "node a gpu=2
@@ -460,5 +462,27 @@ proptest! {
         prop_assert!(deleted.delete(&gone.id()));
         let cycle = |world: &World| super::cycle(world, &Settings::default(), &Usage::default(), NOW);
         prop_assert_eq!(cycle(&deleted), cycle(&without));
+    }
+}
+
+#[test]
+fn a_scheduler_that_goes_on_names_what_pods_ask_of_each_other() {
+    let mut world = world("node a gpu=2\nqueue team quota=2\njob old queue=team gpu=1 on=a\njob new queue=team gpu=1");
+    let mut pod = world.pods.values().find(|pod| pod.node.is_none()).expect("one is pending").clone();
+    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {}});
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    let value = json!({"metadata": {"name": "x", "namespace": "lab"}, "spec": {"affinity": apart}});
+    pod.inter_pod = Pod::parse(&value).expect("well-formed").inter_pod;
+    world.apply(Object::Pod(Box::new(pod)));
+    let mut node = world.nodes["a"].clone();
+    node.labels.insert("kubernetes.io/hostname".to_owned(), "a".to_owned());
+    world.apply(Object::Node(Box::new(node)));
+    let (settings, usage) = (Settings::default(), Usage::default());
+    let whole = render(&super::cycle(&world, &settings, &usage, NOW));
+    assert!(whole.contains("anti-affinity"), "{whole}");
+    let mut scheduler = super::Scheduler::new(settings);
+    for _ in 0..2 {
+        let next = scheduler.cycle(&mut world, &usage, NOW);
+        assert_eq!(render(&next), whole);
     }
 }

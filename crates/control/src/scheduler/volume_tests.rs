@@ -1,10 +1,11 @@
-//! Volumes and config maps: which nodes they leave, what pods take from each other, and what is said.
+//! Volumes and config maps: which nodes they leave, what pods take from each other, and which reasons are given.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::settings::{Settings, Usage};
+use super::settings::Settings;
 use super::test_cluster::{NOW, render, world};
+use super::usage::Usage;
 use crate::kinds::Object;
 
 const DRIVER: &str = "csi.example.com";
@@ -42,9 +43,9 @@ fn check(text: &str, objects: &[Value], want: &Expect) {
         world.apply(Object::parse(object).unwrap().unwrap());
     }
     let cycle = super::cycle(&world, &Settings::default(), &Usage::default(), NOW);
-    let told = |line: &&str| !line.contains("No capacity can be freed") && !line.starts_with("timestamps ");
+    let about_nodes = |line: &&str| !line.contains("No capacity can be freed") && !line.starts_with("timestamps ");
     let lines: Vec<String> =
-        render(&cycle).lines().filter(told).map(|line| line.replace("; queue team now holds", " |")).collect();
+        render(&cycle).lines().filter(about_nodes).map(|line| line.replace("; queue team now holds", " |")).collect();
     want.assert_eq(&lines.join("\n"));
 }
 
@@ -96,7 +97,7 @@ fn a_node_without_zone_labels_may_be_in_any_zone() {
 }
 
 #[test]
-fn what_is_missing_is_said_whatever_the_node() {
+fn missing_objects_are_reported_independent_of_nodes() {
     let mut lost = claim("lost", &json!({"volumeName": "pv"}));
     lost["status"] = json!({"phase": "Lost"});
     let mut leaving = claim("leaving", &json!({"volumeName": "pv"}));
@@ -185,8 +186,8 @@ fn volumes_are_made_where_the_class_allows_and_space_is_left() {
             "nodeTopology": {"matchLabels": {"zone": zone}}})
     };
     let waiting = json!({"storageClassName": "fast"});
-    let mut promised = claim("three", &waiting);
-    promised["metadata"]["annotations"] = json!({"volume.kubernetes.io/selected-node": "a"});
+    let mut provisioning = claim("three", &waiting);
+    provisioning["metadata"]["annotations"] = json!({"volume.kubernetes.io/selected-node": "a"});
     let objects = [
         fast,
         json!({"kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"storageCapacity": true}}),
@@ -194,7 +195,7 @@ fn volumes_are_made_where_the_class_allows_and_space_is_left() {
         capacity("y", "y", "5G"),
         claim("one", &waiting),
         claim("two", &waiting),
-        promised,
+        provisioning,
     ];
     check(
         "node a gpu=1 label:zone=z

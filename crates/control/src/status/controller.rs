@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::StatusAggregator;
 use crate::controller::{
-    ApiCall, Clock, Controller, Output, Skipped, WatchSpec, WorkItem, WorkKey, WorkResult, WritePriority,
+    ApiCall, Clock, Controller, LeftOut, Output, Skipped, WatchSpec, WorkItem, WorkKey, WorkResult, WritePriority,
 };
 use crate::key::Key;
 use crate::kinds::Kind;
@@ -61,7 +61,8 @@ impl<T: StatusAggregator> Controller for StatusController<T> {
         self.changed_pods += usize::from(kind == Kind::Pod);
         self.schedule(now);
         let done = self.aggregator.apply(kind, object);
-        done.err().map(|problem| Skipped::new(kind, Key::of(object), problem)).into_iter().collect()
+        let skipped = |problem| Skipped::of(LeftOut::Totals, kind, kind.key_of(object), problem);
+        done.err().map(skipped).into_iter().collect()
     }
 
     fn on_delete(&mut self, kind: Kind, key: &Key, now: Clock) {

@@ -1,16 +1,17 @@
 //! Status controllers: keep `status.resourcesStatus` of pod groups and the status of queues up to date. Dirty objects are
 //! recomputed and compared with the stored status; the difference is a merge patch.
 
+mod component;
 mod controller;
 pub mod pod_group;
 pub mod queue;
-pub mod resource_sum;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::PodGroupResources;
 use serde_json::{Map, Value, json};
 
+pub use component::{POD_GROUPS, QUEUES};
 pub use controller::StatusController;
 
 use self::pod_group::{ClaimedGpus, PodUsage, PodUsageInputs};
@@ -138,7 +139,7 @@ impl StatusAggregator for PodGroupAggregator {
     }
 
     fn apply(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
-        let key = Key::of(object);
+        let key = kind.key_of(object);
         match kind {
             Kind::Pod => return self.apply_pod(key, object),
             Kind::PodGroup => {
@@ -231,7 +232,7 @@ impl StatusAggregator for QueueAggregator {
     }
 
     fn apply(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
-        let key = Key::of(object);
+        let key = kind.key_of(object);
         match kind {
             Kind::Queue => {
                 let queue = Queue::parse(object).map_err(|malformed| malformed.to_string())?;

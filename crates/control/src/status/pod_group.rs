@@ -7,9 +7,9 @@ use kai_api::keys::{annotation, node_label, received, resource};
 use serde_json::Value;
 
 use crate::key::{GroupKey, Key};
-use crate::objects::{DeviceRequest, Malformed, PodGroup, PriorityClass, ResourceClaim};
+use crate::objects::{DeviceRequest, Malformed, PodGroup, PriorityClass, ResourceClaim, gpu_memory_mib};
 use crate::quantity::Quantity;
-use crate::status::resource_sum::ResourceSum;
+use crate::resource_sum::ResourceSum;
 
 /// What one pod adds to its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +57,9 @@ impl PodUsage {
         let Some(group) = annotations[annotation::POD_GROUP_NAME].as_str().filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
-        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+        let namespace = Key::of(pod).namespace;
         let mut found = Self {
-            group: GroupKey::new(namespace, group),
+            group: GroupKey::new(&namespace, group),
             requested: ResourceSum::default(),
             allocated: ResourceSum::default(),
         };
@@ -70,7 +70,7 @@ impl PodUsage {
         for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
             found.requested.add_list(&container["resources"]["requests"])?;
         }
-        for claim in claims(pod, namespace)? {
+        for claim in claims(pod, &namespace)? {
             let gpus = inputs.claims.get(&claim).ok_or_else(|| format!("resource claim {claim} is not known"))?;
             if let Some(ClaimedGpus { class, devices }) = gpus {
                 found.requested.add_milli(class, devices.saturating_mul(1000));
@@ -145,12 +145,12 @@ impl Share {
     }
 }
 
-/// MiB of each GPU, from the one label that says so: as a value, or with AMD's GPUs in the key.
+/// MiB of each GPU. AMD's label has them in its key; only KAI's status controller reads it.
 fn device_memory(labels: &BTreeMap<String, String>) -> Result<i64, String> {
     let own = labels.get(node_label::GPU_MEMORY);
     let amd = labels.keys().find_map(|key| key.strip_prefix(node_label::AMD_GPU_MEMORY_PREFIX));
     let memory = match (own, amd) {
-        (Some(text), None) => text.parse::<i64>().ok(),
+        (Some(_), None) => gpu_memory_mib(labels),
         (None, Some(text)) => {
             Quantity::parse(text.trim_start_matches('.')).ok().map(|memory| memory.units() / 1_000_000)
         }
@@ -177,7 +177,7 @@ pub fn resources<'p>(
         allocated.add(&pod.allocated);
     }
     let allocated = allocated.to_list();
-    // KAI leaves an old amount behind when a group becomes preemptible; nobody is served by that.
+    // KAI keeps the old amount when a group becomes preemptible, which is wrong from then on.
     let non_preemptible = if is_preemptible(group, classes) { BTreeMap::new() } else { allocated.clone() };
     PodGroupResources { requested: requested.to_list(), allocated, allocated_non_preemptible: non_preemptible }
 }
@@ -196,13 +196,15 @@ mod tests {
     use super::*;
 
     fn check(pod: &Value, want: &Expect) {
-        let labels = BTreeMap::from([(node_label::GPU_MEMORY.to_owned(), "16000".to_owned())]);
+        let labels = |memory: &str| BTreeMap::from([(node_label::GPU_MEMORY.to_owned(), memory.to_owned())]);
         let claim = |requests: Value| {
             let spec = json!({"devices": {"requests": requests}});
             ClaimedGpus::read(&json!({"metadata": {"name": "claim"}, "spec": spec})).unwrap()
         };
         let inputs = PodUsageInputs {
-            labels: BTreeMap::from([("n1".to_owned(), labels)]),
+            labels: [("n1", "16000"), ("bytes", "16777216000")]
+                .map(|(node, memory)| (node.to_owned(), labels(memory)))
+                .into(),
             claims: BTreeMap::from([
                 (Key::new("lab", "none"), claim(json!([{"exactly": {"deviceClassName": "nic.example.com"}}]))),
                 (
@@ -282,6 +284,12 @@ mod tests {
         let memory = json!({"gpu-memory": "4000", "received-resource-type": "Fraction"});
         check(
             &pod(&memory, "Running", Some("n1")),
+            &expect![
+                "lab/g asks [cpu=1500m memory=1Gi run.ai/gpu.memory=4k] holds [cpu=1500m memory=1Gi nvidia.com/gpu=250m]"
+            ],
+        );
+        check(
+            &pod(&memory, "Running", Some("bytes")),
             &expect![
                 "lab/g asks [cpu=1500m memory=1Gi run.ai/gpu.memory=4k] holds [cpu=1500m memory=1Gi nvidia.com/gpu=250m]"
             ],

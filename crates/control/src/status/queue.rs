@@ -1,11 +1,12 @@
 //! Status of queues: their children, and what the workloads below them ask for and hold, at every level at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kai_api::{PodGroupResources, QueueStatus};
 
+use crate::ancestors::with_ancestors;
 use crate::objects::Queue;
-use crate::status::resource_sum::ResourceSum;
+use crate::resource_sum::ResourceSum;
 
 #[derive(Clone, Default)]
 struct Sums {
@@ -26,7 +27,7 @@ pub fn statuses<'a>(
             ResourceSum::from_list(&resources.allocated_non_preemptible),
             ResourceSum::from_list(&resources.requested),
         );
-        for name in up_from(queue, queues) {
+        for name in with_ancestors(queue, |name| queues.get(name)?.parent.as_deref()) {
             let Some(sum) = sums.get_mut(name) else { continue };
             sum.allocated.add(&allocated);
             sum.non_preemptible.add(&non_preemptible);
@@ -51,21 +52,6 @@ pub fn statuses<'a>(
             (name.to_owned(), status)
         })
         .collect()
-}
-
-/// The queue and all above it; a circle is walked once.
-fn up_from<'q>(queue: &'q str, queues: &'q BTreeMap<String, Queue>) -> Vec<&'q str> {
-    let mut seen = BTreeSet::new();
-    let mut way = Vec::new();
-    let mut next = Some(queue);
-    while let Some(name) = next {
-        if !seen.insert(name) {
-            break;
-        }
-        way.push(name);
-        next = queues.get(name).and_then(|queue| queue.parent.as_deref());
-    }
-    way
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Places waiting jobs on what is free, or about to be: the most entitled first, each gang as a whole.
+//! Places pending jobs on free or releasing resources: queues furthest below their share first, each gang as a whole.
 //!
 //! Jobs with nominated pods come first, on their nominated nodes only: pods were evicted for them in an earlier cycle,
 //! and a job ahead of them would otherwise take the room.
@@ -8,8 +8,8 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::consolidate;
 use super::early_exit::EarlyExitBackoff;
+use super::{consolidate, victim_action};
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, NodeSet, TaskId};
 use crate::ledger::TaskState;
@@ -53,13 +53,15 @@ pub fn run(session: &mut Session<'_>) {
 /// Places jobs whose waiting pods are nominated, on those nodes only. Without room, a nomination is dropped.
 fn place_nominated(session: &mut Session<'_>) {
     let snapshot = session.snapshot;
-    let claims = |task: &TaskId| {
+    let is_nominated = |task: &TaskId| {
         let row = snapshot.task(*task);
         row.status == Status::Pending && row.nominated.is_some()
     };
     let waiting = session.waiting.iter().copied();
     let jobs: Vec<JobId> = waiting
-        .filter(|job| gang::has_pending(&session.ledger, *job) && snapshot.job_tasks(*job).any(|task| claims(&task)))
+        .filter(|job| {
+            gang::has_pending(&session.ledger, *job) && snapshot.job_tasks(*job).any(|task| is_nominated(&task))
+        })
         .filter(|job| Gang::new(&session.ledger, *job).is_ready())
         .collect();
     if jobs.is_empty() {
@@ -73,8 +75,9 @@ fn place_nominated(session: &mut Session<'_>) {
     while let Some(job) = tree.pop(&session.ledger, &mut facts) {
         let chunk = Gang::new(&session.ledger, job).chunk(false);
         let mut nodes = FixedBitSet::with_capacity(snapshot.nodes.len());
-        let claimed = chunk.iter().filter(|task| claims(task)).filter_map(|task| snapshot.task(*task).nominated);
-        nodes.extend(claimed.map(NodeId::index));
+        let nominated =
+            chunk.iter().filter(|task| is_nominated(task)).filter_map(|task| snapshot.task(*task).nominated);
+        nodes.extend(nominated.map(NodeId::index));
         if nodes.is_clear()
             || !start(session, job, |session, job| place_on(session, job, NodeSet::Only(&nodes), Attempt::Quiet))
         {
@@ -121,7 +124,10 @@ fn refuse_all(session: &mut Session<'_>, tree: &mut JobTree) -> bool {
 fn place(session: &mut Session<'_>, job: JobId) -> bool {
     if session.policy.keep_nodes_whole && leaves_part_of_a_node(session, job) {
         let used = nodes_in_use(session);
-        if place_on(session, job, NodeSet::Only(&used), Attempt::Quiet) || consolidate::among(session, job, &used) {
+        let consolidate = consolidate::action(session);
+        if place_on(session, job, NodeSet::Only(&used), Attempt::Quiet)
+            || victim_action::run_for(session, &consolidate, job, &used)
+        {
             return true;
         }
     }

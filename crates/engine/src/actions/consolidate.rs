@@ -1,16 +1,12 @@
 //! Makes room by moving pods: every pod that has a place keeps one.
 
-use fixedbitset::FixedBitSet;
-
-use super::victim_action::{self, IneligibleJob, VictimAction, run as run_victim_action};
-use crate::gang::Gang;
+use super::victim_action::{IneligibleJob, VictimAction, run as run_victim_action};
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::TaskState;
 use crate::outcome::Ineligibility;
 use crate::policy::Action;
-use crate::queues::job_index::Scratch;
 use crate::session::Session;
-use crate::snapshot::{Column, GpuAsk};
+use crate::snapshot::{GpuAsk, ResourceKind};
 use crate::solve::loss_bound::LossBound;
 use crate::solve::search::Trial;
 use crate::solve::victims::{VictimRule, VictimScope};
@@ -18,40 +14,25 @@ use crate::units::GPU;
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {
-    if session.policy.consolidation_moves_max != Some(0) {
-        run_victim_action(session, &action(session));
-    }
+    run_victim_action(session, &action(session));
 }
 
-fn action(session: &Session<'_>) -> VictimAction {
+/// The action, for one job of another action as well.
+pub(super) fn action(session: &Session<'_>) -> VictimAction {
     VictimAction {
         action: Action::Consolidate,
         depth: session.policy.depth.consolidate,
         budget: session.policy.budget.consolidate,
-        considers: |session, job| session.snapshot.job(job).preemptible,
+        considers: |session, job| {
+            session.snapshot.job(job).preemptible && session.policy.consolidation_moves_max != Some(0)
+        },
         check_eligible,
-        eligible,
+        victim_scope,
         loss_bound: |_, _| LossBound::MoveOnly,
         accept: |session, _, trial, _| accept(session, trial),
         victims_have_lower_priority: false,
         shared_failures: true,
     }
-}
-
-/// Makes room for one job by moving pods among these nodes only.
-pub fn among(session: &mut Session<'_>, job: JobId, nodes: &FixedBitSet) -> bool {
-    let is_on = session.policy.actions.contains(&Action::Consolidate);
-    let may_move = is_on && session.policy.consolidation_moves_max != Some(0);
-    if !may_move || !session.snapshot.job(job).preemptible || victim_action::delayed_until(session, job).is_some() {
-        return false;
-    }
-    let chunk = Gang::new(&session.ledger, job).chunk(false);
-    let action = action(session);
-    let Some(budget) = victim_action::budget(session, &action, 0) else { return false };
-    let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(&session.ledger, session.policy));
-    let report = victim_action::solve(session, &action, job, &chunk, &mut scratch, budget, Some(nodes));
-    session.scratch = Some(scratch);
-    report.stop.is_none()
 }
 
 /// Moving cannot help if all that is free together is too little.
@@ -64,8 +45,8 @@ fn check_eligible(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Opti
         if let GpuAsk::Memory { devices, mib } = shape.gpu {
             asked_memory += i64::from(devices) * mib;
         }
-        for (need, column) in shape.need.iter().zip(&snapshot.columns) {
-            if let Column::Mig { memory, .. } = column {
+        for (need, column) in shape.need.iter().zip(&snapshot.resources) {
+            if let ResourceKind::Mig { memory, .. } = column {
                 asked_memory += need * i64::from(*memory);
             }
         }
@@ -94,7 +75,7 @@ fn memory_free(session: &Session<'_>) -> i64 {
     nodes.ids().filter(|node| nodes.ready[node.index()]).map(free).sum()
 }
 
-fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> VictimScope {
+fn victim_scope(session: &Session<'_>, job: JobId, _: &[TaskId]) -> VictimScope {
     VictimScope { preemptor: job, queues: session.leaves.clone(), rule: VictimRule::Move }
 }
 

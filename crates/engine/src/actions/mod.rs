@@ -3,7 +3,8 @@
 pub mod allocate;
 pub mod consolidate;
 mod early_exit;
+mod failed_jobs;
 pub mod preempt;
 pub mod reclaim;
 pub mod stale;
-pub mod victim_action;
+pub(crate) mod victim_action;

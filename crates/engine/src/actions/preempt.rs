@@ -19,7 +19,7 @@ pub fn run(session: &mut Session<'_>) {
         budget: session.policy.budget.preempt,
         considers: |_, _| true,
         check_eligible,
-        eligible,
+        victim_scope,
         loss_bound: |_, _| LossBound::Unlimited,
         accept: |session, _, trial, _| {
             victims::keeps_min_members(session, &trial.batches, |job| min_runtime::protected_from_preempt(session, job))
@@ -40,7 +40,7 @@ fn check_eligible(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Op
     over.map(|block| IneligibleJob { why: Ineligibility::Quota(block), counts_as_failure: true })
 }
 
-fn eligible(session: &Session<'_>, job: JobId, _: &[TaskId]) -> VictimScope {
+fn victim_scope(session: &Session<'_>, job: JobId, _: &[TaskId]) -> VictimScope {
     let queues = session.snapshot.job(job).queue.into_iter().collect();
     VictimScope { preemptor: job, queues, rule: VictimRule::LowerPriority }
 }

@@ -26,7 +26,7 @@ pub fn run(session: &mut Session<'_>) {
         budget: session.policy.budget.reclaim,
         considers: |_, _| true,
         check_eligible,
-        eligible,
+        victim_scope,
         loss_bound,
         accept,
         victims_have_lower_priority: false,
@@ -47,7 +47,7 @@ fn check_eligible(session: &mut Session<'_>, job: JobId, chunk: &[TaskId]) -> Op
     reclaim_rules::ineligibility(&session.ledger.queues, own).map(|why| IneligibleJob { why, counts_as_failure: false })
 }
 
-fn eligible(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> VictimScope {
+fn victim_scope(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> VictimScope {
     let own = reclaimer(session, job, chunk);
     let may_be_reclaimed = |queue: &QueueId| {
         own.is_some_and(|own| {

@@ -1,13 +1,12 @@
 //! The common part of consolidation, reclaim and preemption: waiting jobs are tried in order, and for each a search
 //! looks for victims, until the action's step budget is used up.
 
-use std::collections::BTreeMap;
-
 use fixedbitset::FixedBitSet;
 
 use super::early_exit::EarlyExitBackoff;
+use super::failed_jobs::FailedJobs;
 use crate::gang::{self, Gang};
-use crate::ids::{JobId, QueueId, ShapeId, TaskId};
+use crate::ids::{JobId, QueueId, TaskId};
 use crate::ledger::TaskState;
 use crate::outcome::{EvictionCause, Ineligibility, Protection, Reason, ReclaimSide, ScenarioRejections, SearchStop};
 use crate::policy::Action;
@@ -15,14 +14,13 @@ use crate::queues::job_index::Scratch;
 use crate::queues::job_info::JobInfoCache;
 use crate::queues::job_order::JobTree;
 use crate::session::Session;
-use crate::snapshot::{GpuAsk, Status};
 use crate::solve::loss_bound::LossBound;
 use crate::solve::search::{Budget, Problem, SearchReport, Trial, search};
 use crate::solve::victims::{self, VictimScope};
 use crate::units::Timestamp;
 
 /// One such action.
-pub struct VictimAction {
+pub(crate) struct VictimAction {
     /// Its name.
     pub action: Action,
     /// Jobs tried per queue.
@@ -34,7 +32,7 @@ pub struct VictimAction {
     /// Why the job may not search, although it is looked at.
     pub check_eligible: fn(&mut Session<'_>, JobId, &[TaskId]) -> Option<IneligibleJob>,
     /// Jobs that may lose pods for it.
-    pub eligible: fn(&Session<'_>, JobId, &[TaskId]) -> VictimScope,
+    pub victim_scope: fn(&Session<'_>, JobId, &[TaskId]) -> VictimScope,
     /// Which jobs could lose a place for the job, rather than be moved.
     pub loss_bound: fn(&Session<'_>, JobId) -> LossBound,
     /// Whether the rules accept a scenario; the last argument is the state before the search.
@@ -46,7 +44,7 @@ pub struct VictimAction {
 }
 
 /// A job that may not search.
-pub struct IneligibleJob {
+pub(crate) struct IneligibleJob {
     /// Why.
     pub why: Ineligibility,
     /// Whether others like it need not try.
@@ -54,7 +52,7 @@ pub struct IneligibleJob {
 }
 
 /// Runs the action.
-pub fn run(session: &mut Session<'_>, action: &VictimAction) {
+pub(crate) fn run(session: &mut Session<'_>, action: &VictimAction) {
     let mut facts = JobInfoCache::new(&session.ledger, session.policy, false);
     let mut tree = JobTree::new(&session.ledger, session.policy);
     tree.full_scan = session.finder.full_scan;
@@ -147,19 +145,19 @@ impl VictimActionRun<'_> {
             self.failures.add(session, table, job);
             return false;
         }
-        let mut scratch = session.scratch.take().unwrap_or_else(|| Scratch::new(&session.ledger, session.policy));
+        let mut scratch = take_scratch(session);
         let report = solve(session, action, job, &chunk, &mut scratch, budget, None);
         let protected = report.stop.and_then(|_| {
-            let eligible = (action.eligible)(session, job, &chunk);
-            if let Some(end) = victims::next_cooldown_end(session, &eligible, &scratch.index) {
+            let victim_scope = (action.victim_scope)(session, job, &chunk);
+            if let Some(end) = victims::next_cooldown_end(session, &victim_scope, &scratch.index) {
                 session.may_change_at(end);
             }
-            victims::protection(session, &eligible, &scratch.index)
+            victims::protection(session, &victim_scope, &scratch.index)
         });
         if let Some(protection) = protected {
             session.may_change_at(protection.until);
         }
-        session.scratch = Some(scratch);
+        session.victim_search.scratch = Some(scratch);
         self.steps += report.steps;
         if let Some(stop) = report.stop {
             explain(session, action, job, &chunk, stop, Some((&report, protected)));
@@ -203,8 +201,27 @@ impl LowestPriority {
     }
 }
 
+/// Makes room for one job on these nodes only, if the action is on and considers the job.
+pub(crate) fn run_for(session: &mut Session<'_>, action: &VictimAction, job: JobId, nodes: &FixedBitSet) -> bool {
+    let is_on = session.policy.actions.contains(&action.action);
+    if !is_on || !(action.considers)(session, job) || delayed_until(session, job).is_some() {
+        return false;
+    }
+    let chunk = Gang::new(&session.ledger, job).chunk(false);
+    let Some(budget) = budget(session, action, 0) else { return false };
+    let mut scratch = take_scratch(session);
+    let report = solve(session, action, job, &chunk, &mut scratch, budget, Some(nodes));
+    session.victim_search.scratch = Some(scratch);
+    report.stop.is_none()
+}
+
+fn take_scratch(session: &mut Session<'_>) -> Scratch {
+    let known = session.victim_search.scratch.take();
+    known.unwrap_or_else(|| Scratch::new(&session.ledger, session.policy))
+}
+
 /// Makes room for one job, on all nodes or on these, and commits it if that works out.
-pub fn solve(
+fn solve(
     session: &mut Session<'_>,
     action: &VictimAction,
     job: JobId,
@@ -214,11 +231,12 @@ pub fn solve(
     nodes: Option<&FixedBitSet>,
 ) -> SearchReport {
     let before = session.ledger.queues.clone();
-    let eligible = (action.eligible)(session, job, chunk);
+    let victim_scope = (action.victim_scope)(session, job, chunk);
     let mark = session.ledger.mark();
     let accept = |session: &Session<'_>, trial: &Trial<'_>| (action.accept)(session, job, trial, &before);
     let loss_bound = (action.loss_bound)(session, job);
-    let problem = Problem { job, chunk, eligible: &eligible, nodes, loss_bound: &loss_bound, accept: &accept, budget };
+    let problem =
+        Problem { job, chunk, victim_scope: &victim_scope, nodes, loss_bound: &loss_bound, accept: &accept, budget };
     let report = search(session, &problem, scratch);
     session.stats.simulated += u64::from(report.scenarios);
     session.stats.filtered += u64::from(report.filtered);
@@ -248,7 +266,7 @@ pub fn solve(
     report
 }
 
-/// Notes for whom pods move: those that this search moves, and those that moved for a job which has given way to it.
+/// Records the preemptor of each move: of this search's moves, and of dependent moves whose preemptor became a victim.
 fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskState)], cause: &EvictionCause) {
     let moves = |session: &Session<'_>, task: TaskId| matches!(session.ledger.state(task), TaskState::Moving { .. });
     if cause.action == Action::Consolidate {
@@ -259,9 +277,9 @@ fn note_moves(session: &mut Session<'_>, job: JobId, changes: &[(TaskId, TaskSta
         session.preemptors.moves.entry(job).or_default().extend(moved);
     }
     for (task, before) in changes {
-        let gave_way = matches!(before, TaskState::Pipelined(_)) && !session.ledger.state(*task).is_active();
+        let was_evicted = matches!(before, TaskState::Pipelined(_)) && !session.ledger.state(*task).is_active();
         let dependent_moves =
-            if gave_way { session.preemptors.moves.remove(&session.snapshot.task(*task).job) } else { None };
+            if was_evicted { session.preemptors.moves.remove(&session.snapshot.task(*task).job) } else { None };
         for dependent in dependent_moves.into_iter().flatten() {
             if moves(session, dependent) {
                 let cause = EvictionCause { action: Action::Consolidate, reclaim_sides: None, ..cause.clone() };
@@ -306,7 +324,7 @@ fn explain(
 }
 
 /// What the next job may use; `None` if the action has nothing left for it.
-pub fn budget(session: &Session<'_>, action: &VictimAction, steps: u64) -> Option<Budget> {
+fn budget(session: &Session<'_>, action: &VictimAction, steps: u64) -> Option<Budget> {
     let limits = session.policy.budget;
     let rest = action.budget.map_or(u64::MAX, |all| all.saturating_sub(steps));
     let job = rest.min(limits.job_max.unwrap_or(u64::MAX)).max(limits.job_min);
@@ -318,70 +336,9 @@ pub fn budget(session: &Session<'_>, action: &VictimAction, steps: u64) -> Optio
 }
 
 /// Until when others may not be evicted for the job.
-pub fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
+fn delayed_until(session: &Session<'_>, job: JobId) -> Option<Timestamp> {
     let row = session.snapshot.job(job);
     let since = session.times.last_eviction[job.index()].map_or(row.created, |last| last.max(row.created));
     let until = since.plus(row.preemption_delay);
     (row.preemption_delay.0 > 0 && session.now < until).then_some(until)
-}
-
-/// Jobs that failed, so that those alike and no easier need not try.
-#[derive(Debug, Default)]
-struct FailedJobs {
-    known: BTreeMap<(Option<QueueId>, u32), Failure>,
-}
-
-/// The easiest job of its kind that failed, with the requests of its waiting pods.
-type Failure = (JobId, Vec<ShapeId>);
-
-impl FailedJobs {
-    fn easier_failure(&self, session: &Session<'_>, table: Option<QueueId>, job: JobId) -> Option<JobId> {
-        if !session.policy.skip_no_easier {
-            return None;
-        }
-        let (other, theirs) = self.known.get(&(table, session.snapshot.job(job).signature))?;
-        let ours = pending_requests(session, job);
-        let smaller =
-            |(left, right): (&ShapeId, &ShapeId)| at_most(session, *left, *right) && !at_most(session, *right, *left);
-        let easier = theirs.len() > ours.len() || ours.iter().zip(theirs).any(smaller);
-        (!easier).then_some(*other)
-    }
-
-    fn add(&mut self, session: &Session<'_>, table: Option<QueueId>, job: JobId) {
-        let ours = pending_requests(session, job);
-        let key = (table, session.snapshot.job(job).signature);
-        let replaces = self.known.get(&key).is_none_or(|(_, theirs)| {
-            ours.len() <= theirs.len() && ours.iter().zip(theirs).all(|(left, right)| at_most(session, *left, *right))
-        });
-        if replaces {
-            self.known.insert(key, (job, ours));
-        }
-    }
-}
-
-/// Whether a request asks for no more than another of anything.
-fn at_most(session: &Session<'_>, left: ShapeId, right: ShapeId) -> bool {
-    left == right || amounts(session, left).zip(amounts(session, right)).all(|(left, right)| left <= right)
-}
-
-/// Amounts of a request; GPU shares and memory are columns of their own.
-fn amounts<'s>(session: &Session<'s>, shape: ShapeId) -> impl Iterator<Item = i64> + use<'s> {
-    let shape = session.snapshot.shape(shape);
-    let memory = match shape.gpu {
-        GpuAsk::Memory { devices, mib } => i64::from(devices) * mib,
-        _ => 0,
-    };
-    shape.need.iter().copied().chain([shape.quota_gpu, memory])
-}
-
-/// Requests of waiting pods, smallest first.
-fn pending_requests(session: &Session<'_>, job: JobId) -> Vec<ShapeId> {
-    let snapshot = session.snapshot;
-    let waits =
-        |task: &TaskId| snapshot.task(*task).status == Status::Pending && session.ledger.is_placeable(*task, false);
-    let mut requests: Vec<_> = snapshot.job_tasks(job).filter(waits).map(|task| snapshot.task(task).shape).collect();
-    if requests.iter().any(|shape| *shape != requests[0]) {
-        requests.sort_by(|left, right| amounts(session, *left).cmp(amounts(session, *right)));
-    }
-    requests
 }

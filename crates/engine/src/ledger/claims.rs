@@ -3,18 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{DeviceUsage, HoldKind, Ledger};
+use super::devices::whole_gpus;
+use super::{HoldKind, Ledger, PodCounts};
 use crate::ids::{ClaimId, NodeId, TaskId};
 use crate::snapshot::{Allocation, Grant, Snapshot};
 use crate::units::GPU;
 
-/// Users of claims and loads of devices; sums over states.
+/// Users of claims and of their devices; sums over states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClaimUsage {
     /// By claim: its pods, how they hold it, and the entry of the ledger with what they have.
     users: Vec<BTreeSet<(TaskId, HoldKind, u32)>>,
-    /// By device: how many pods use it. Claims that are kept count as a pod.
-    loads: Vec<DeviceUsage>,
+    /// By device: how many pods use it. A claim that is held externally counts as a pod.
+    devices: Vec<PodCounts>,
 }
 
 /// Which allocation a pod must or may use for a claim.
@@ -40,23 +41,22 @@ pub enum AllocationRef<'a> {
 impl ClaimUsage {
     pub(super) fn new(snapshot: &Snapshot) -> Self {
         let claims = &snapshot.claims;
-        let node = |device: &crate::snapshot::ClaimDevice| device.gpu_of.unwrap_or(NodeId(0));
         let mut usage = Self {
             users: vec![BTreeSet::new(); claims.claims.len()],
-            loads: claims.devices.iter().map(|device| DeviceUsage::new(node(device))).collect(),
+            devices: vec![PodCounts::default(); claims.devices.len()],
         };
-        for claim in claims.claims.iter().filter(|claim| claim.kept) {
+        for claim in claims.claims.iter().filter(|claim| claim.held_externally) {
             for pick in claim.allocated.iter().flat_map(|allocation| &allocation.picks).filter(|pick| !pick.admin) {
-                usage.loads[pick.device as usize].allocated += 1;
+                usage.devices[pick.device as usize].allocated += 1;
             }
         }
         usage
     }
 
-    /// Whole GPUs of nodes that are not idle because of claims that are kept.
-    pub(super) fn kept_gpus<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = NodeId> + 'a {
-        let devices = self.loads.iter().zip(&snapshot.claims.devices);
-        devices.filter(|(load, _)| load.allocated > 0).filter_map(|(_, device)| device.gpu_of)
+    /// Whole GPUs of nodes that are not idle because of claims that are held externally.
+    pub(super) fn externally_held_gpus<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = NodeId> + 'a {
+        let devices = self.devices.iter().zip(&snapshot.claims.devices);
+        devices.filter(|(pods, _)| pods.allocated > 0).filter_map(|(_, device)| device.gpu_of)
     }
 
     /// Books a grant; answers with what whole GPUs of the node thereby become: (idle, releasing).
@@ -77,19 +77,26 @@ impl ClaimUsage {
         }
         let mut whole = (0, 0);
         for pick in grant.picks.iter().filter(|pick| !pick.admin) {
-            let (idle, releasing) = self.loads[pick.device as usize].load(kind, sign);
+            let pods = &mut self.devices[pick.device as usize];
+            let before = whole_gpus_of(*pods);
+            pods.count(kind, sign);
             if snapshot.claims.devices[pick.device as usize].gpu_of.is_some() {
-                whole = (whole.0 + idle, whole.1 + releasing);
+                let after = whole_gpus_of(*pods);
+                whole = (whole.0 + after.0 - before.0, whole.1 + after.1 - before.1);
             }
         }
         whole
     }
 }
 
+fn whole_gpus_of(pods: PodCounts) -> (i64, i64) {
+    whole_gpus(pods.allocated > 0, pods.pipelined > 0, pods.releasing > 0)
+}
+
 impl Ledger<'_> {
-    /// How much a device is used, in pods.
-    pub fn claim_device(&self, device: u32) -> &DeviceUsage {
-        &self.claims.loads[device as usize]
+    /// How many pods use a device.
+    pub fn claim_device(&self, device: u32) -> PodCounts {
+        self.claims.devices[device as usize]
     }
 
     /// Which allocation of the claim the pod must or may use, whatever it holds itself while it leaves.
@@ -100,7 +107,7 @@ impl Ledger<'_> {
             let grants = self.extras[at as usize].grants.iter();
             grants.into_iter().find(|grant| grant.claim == claim).expect("a user of a claim was granted it")
         };
-        if let Some(allocation) = row.allocated.as_ref().filter(|_| row.kept) {
+        if let Some(allocation) = row.allocated.as_ref().filter(|_| row.held_externally) {
             return ClaimState::InUse(AllocationRef::Before(allocation));
         }
         let stays = |(user, kind, _): &&(TaskId, HoldKind, u32)| *user != task && *kind != HoldKind::Releasing;

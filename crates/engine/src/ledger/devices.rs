@@ -14,7 +14,7 @@ pub enum HoldKind {
     Releasing,
 }
 
-/// What is used of a device: MiB of a shared GPU, or pods of a device that claims are given.
+/// What is used of a shared GPU, in MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceUsage {
     /// The node it is in.
@@ -66,16 +66,9 @@ impl DeviceUsage {
         (after.0 - before.0, after.1 - before.1)
     }
 
-    /// What the device contributes to its node's whole GPUs, idle and releasing: a device in use is not idle, one whose
-    /// pods are all being released is releasing, one with pipelined pods only takes a releasing one.
+    /// What the device contributes to its node's whole GPUs, idle and releasing.
     fn whole(&self) -> (i64, i64) {
-        let idle = if self.taken() > 0 { -GPU } else { 0 };
-        let releasing = match (self.allocated > 0, self.releasing > 0, self.pipelined > 0) {
-            (false, true, false) => GPU,
-            (false, false, true) => -GPU,
-            _ => 0,
-        };
-        (idle, releasing)
+        whole_gpus(self.allocated > 0, self.pipelined > 0, self.releasing > 0)
     }
 
     /// Parts of the device that are free (now, later), in millionths of a GPU; a whole free device is not a part.
@@ -87,4 +80,16 @@ impl DeviceUsage {
         let releasing = if freeing > 0 && !entirely { share(freeing) } else { 0 };
         (idle, releasing)
     }
+}
+
+/// What a device with such pods contributes to its node's whole GPUs, idle and releasing: a device in use is not idle, one
+/// whose pods are all being released is releasing, one with pipelined pods only takes a releasing one.
+pub(super) fn whole_gpus(allocated: bool, pipelined: bool, releasing: bool) -> (i64, i64) {
+    let idle = if allocated || releasing { -GPU } else { 0 };
+    let later = match (allocated, releasing, pipelined) {
+        (false, true, false) => GPU,
+        (false, false, true) => -GPU,
+        _ => 0,
+    };
+    (idle, later)
 }

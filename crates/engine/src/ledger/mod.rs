@@ -211,11 +211,11 @@ impl<'s> Ledger<'s> {
         let mut idle: Vec<i64> =
             nodes.allocatable.iter().zip(&nodes.unmanaged_used).map(|(all, taken)| all - taken).collect();
         let claims = claims::ClaimUsage::new(snapshot);
-        for node in claims.kept_gpus(snapshot) {
-            idle[node.index() * snapshot.columns.len() + GPUS] -= GPU;
+        for node in claims.externally_held_gpus(snapshot) {
+            idle[node.index() * snapshot.resources.len() + GPUS] -= GPU;
         }
         let quota = |node: NodeId, column: &[i64]| -> i64 {
-            let row = snapshot.row(column, node).iter().zip(&snapshot.columns);
+            let row = snapshot.row(column, node).iter().zip(&snapshot.resources);
             row.map(|(amount, column)| column.quota_gpu(*amount)).sum()
         };
         let gpus_free: Vec<_> =
@@ -332,7 +332,7 @@ impl<'s> Ledger<'s> {
         Some(recent.filter(is_last).map(|(_, node)| *node))
     }
 
-    fn touch(&mut self, node: NodeId) {
+    fn note_node_change(&mut self, node: NodeId) {
         // A reader this far behind looks at all nodes just as well.
         if self.changed_nodes.len() > 1024 + 4 * self.last_change.len() {
             self.log_start += self.changed_nodes.len();
@@ -509,7 +509,7 @@ impl<'s> Ledger<'s> {
             HoldKind::Pipelined => (0, -sign),
             HoldKind::Releasing => (-sign, sign),
         };
-        let start = placement.node.index() * self.snapshot.columns.len();
+        let start = placement.node.index() * self.snapshot.resources.len();
         // GPUs that come as devices of claims are booked with these devices.
         let granted = placement.extras.map_or(0, |at| self.gpus_granted(&self.extras[at as usize].grants));
         for (column, need) in shape.need.iter().enumerate() {
@@ -523,7 +523,7 @@ impl<'s> Ledger<'s> {
             }
             self.idle[start + column] += idle * need;
             self.releasing[start + column] += releasing * need;
-            let gpus = self.snapshot.columns[column].quota_gpu(*need);
+            let gpus = self.snapshot.resources[column].quota_gpu(*need);
             if gpus != 0 {
                 self.free_gpus(placement.node, idle * gpus, releasing * gpus);
             }
@@ -573,7 +573,7 @@ impl<'s> Ledger<'s> {
         if let Some(need) = row.volumes {
             self.volumes.load(self.snapshot, need, placement.node, kind, sign);
         }
-        self.touch(placement.node);
+        self.note_node_change(placement.node);
     }
 
     fn free_gpus(&mut self, node: NodeId, idle: i64, releasing: i64) {
@@ -609,7 +609,7 @@ impl<'s> Ledger<'s> {
         assert_eq!(self.releasing, fresh.releasing, "releasing amounts drifted");
         assert_eq!(self.gpus_free, fresh.gpus_free, "free GPUs drifted");
         assert_eq!(self.gpus_free_ready, fresh.gpus_free_ready, "the sum of free GPUs drifted");
-        assert_eq!(self.devices, fresh.devices, "device loads drifted");
+        assert_eq!(self.devices, fresh.devices, "shared GPUs drifted");
         assert_eq!(self.counts, fresh.counts, "gang counts drifted");
         assert_eq!(self.ports, fresh.ports, "host ports drifted");
         assert_eq!(self.matches, fresh.matches, "matchers drifted");

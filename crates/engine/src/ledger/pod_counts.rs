@@ -47,19 +47,19 @@ impl PodMatchCounts {
     }
 }
 
-/// How many pods of a matcher are in a domain.
+/// Pods by how they hold something: those of a matcher in a domain, or those that use a volume or a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodCounts {
-    /// Are there to stay.
+    /// Hold it and stay.
     pub allocated: u32,
-    /// Will come.
+    /// Are assigned to it.
     pub pipelined: u32,
-    /// Are there and leave.
+    /// Are being released.
     pub releasing: u32,
 }
 
 impl PodCounts {
-    /// Will be there once all pending changes are done.
+    /// Pods that hold it once all that are being released are gone.
     pub fn staying(self) -> u32 {
         self.allocated + self.pipelined
     }
@@ -74,7 +74,7 @@ impl PodCounts {
         *counter = if sign > 0 { *counter + 1 } else { *counter - 1 };
     }
 
-    /// All that are there or will be.
+    /// All of them.
     pub fn all(self) -> u32 {
         self.allocated + self.pipelined + self.releasing
     }

@@ -23,7 +23,8 @@ pub(super) struct VolumeUsage {
     users: BTreeMap<(NodeId, u32), PodCounts>,
     /// Volumes of a driver that are attached to a node.
     attached: BTreeMap<(NodeId, u32), UsageTotals>,
-    stored: BTreeMap<u32, UsageTotals>,
+    /// What is used of a storage pool.
+    pools: BTreeMap<u32, UsageTotals>,
 }
 
 impl VolumeUsage {
@@ -54,14 +55,14 @@ impl VolumeUsage {
                 UsageTotals { staying: after.staying - before.staying, releasing: after.releasing - before.releasing };
             change(&mut self.attached, (node, snapshot.volumes.drivers[*volume as usize]), difference);
         }
-        for (class, amount) in &need.stored {
-            let Some(store) = snapshot.volumes.kinds[*class as usize][node.index()] else { continue };
+        for (class, amount) in &need.storage_needs {
+            let Some(pool) = snapshot.volumes.storage_classes[*class as usize][node.index()] else { continue };
             let amount = i128::from(sign * amount);
             let difference = match kind {
                 HoldKind::Allocated | HoldKind::Pipelined => UsageTotals { staying: amount, releasing: 0 },
                 HoldKind::Releasing => UsageTotals { staying: 0, releasing: amount },
             };
-            change(&mut self.stored, store, difference);
+            change(&mut self.pools, pool, difference);
         }
     }
 }
@@ -96,8 +97,8 @@ impl Ledger<'_> {
         self.volumes.attached.get(&(node, driver)).copied().unwrap_or_default()
     }
 
-    /// What is taken from a store.
-    pub fn stored(&self, store: u32) -> UsageTotals {
-        self.volumes.stored.get(&store).copied().unwrap_or_default()
+    /// What is used of a storage pool.
+    pub fn pool_used(&self, pool: u32) -> UsageTotals {
+        self.volumes.pools.get(&pool).copied().unwrap_or_default()
     }
 }

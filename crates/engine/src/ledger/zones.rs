@@ -26,13 +26,13 @@ impl ZoneUsage {
         let mut rows = 0;
         for node in &snapshot.numa.nodes {
             start.push(rows);
-            rows += node.as_ref().map_or(0, |node| node.zones.len()) * snapshot.columns.len();
+            rows += node.as_ref().map_or(0, |node| node.zones.len()) * snapshot.resources.len();
         }
         Self { start, loads: vec![Load::default(); rows] }
     }
 
     fn at(&self, snapshot: &Snapshot, node: NodeId, zone: u32, column: u32) -> usize {
-        self.start[node.index()] + zone as usize * snapshot.columns.len() + column as usize
+        self.start[node.index()] + zone as usize * snapshot.resources.len() + column as usize
     }
 
     pub(super) fn load(&mut self, snapshot: &Snapshot, node: NodeId, share: ZoneAllocation, kind: HoldKind, sign: i64) {

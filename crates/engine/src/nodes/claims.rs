@@ -7,7 +7,7 @@
 use crate::ids::{ClaimId, NodeId, TaskId};
 use crate::ledger::{AllocationRef, ClaimState, Ledger, When};
 use crate::outcome::ClaimObstacle;
-use crate::snapshot::{Alternative, ClaimAsk, Claims, Grant, Pick, Wanted};
+use crate::snapshot::{AllocationMode, ClaimAsk, Claims, Grant, Pick, SubRequest};
 
 /// Devices looked at for one pod on one node; far more than any solution needs that is found at all.
 const STEPS_MAX: u32 = 20_000;
@@ -83,7 +83,7 @@ fn usable_from(claims: &Claims, held: AllocationRef<'_>, node: NodeId) -> bool {
     match held {
         AllocationRef::Before(allocation) => allocation.nodes.is_none_or(contains),
         AllocationRef::By(grant) => {
-            // What was there before the cycle says itself from where it can be used.
+            // An allocation from before the cycle names its own nodes.
             let before = claims.claims[grant.claim.index()].allocated.as_ref();
             match before.filter(|before| before.picks == grant.picks) {
                 Some(before) => before.nodes.is_none_or(contains),
@@ -99,10 +99,10 @@ fn passes_on(ledger: &Ledger<'_>, held: AllocationRef<'_>) -> bool {
 }
 
 fn is_free(ledger: &Ledger<'_>, device: u32, when: When) -> bool {
-    let load = ledger.claim_device(device);
+    let pods = ledger.claim_device(device);
     match when {
-        When::Now => load.used() == 0,
-        When::Later => load.allocated + load.pipelined == 0,
+        When::Now => pods.all() == 0,
+        When::Later => pods.staying() == 0,
     }
 }
 
@@ -119,7 +119,7 @@ struct OpenRequest<'a> {
     id: ClaimId,
     ask: &'a ClaimAsk,
     request: u32,
-    alternatives: &'a [Alternative],
+    alternatives: &'a [SubRequest],
 }
 
 struct DeviceSearch<'a, 's> {
@@ -161,16 +161,18 @@ impl<'a> DeviceSearch<'a, '_> {
     }
 
     /// Whether enough devices are free, were it alone. A device on which the selector fails may be among them.
-    fn possible(&self, alternative: &Alternative) -> bool {
-        let selection = &self.claims.selections[alternative.selection as usize];
+    fn possible(&self, alternative: &SubRequest) -> bool {
+        let selection = &self.claims.selector_matches[alternative.selection as usize];
         let free = |device: &u32| alternative.admin || is_free(self.ledger, *device, self.when);
         let mut devices = self.here().iter().filter(|device| selection.matching.contains(**device as usize)).peekable();
-        match alternative.wanted {
-            Wanted::Exactly(count) => {
+        match alternative.mode {
+            AllocationMode::ExactCount(count) => {
                 devices.filter(|device| free(device)).take(count as usize).count() == count as usize
             }
-            Wanted::All => {
-                !self.claims.unsettled.contains(self.node.index()) && devices.peek().is_some() && devices.all(free)
+            AllocationMode::All => {
+                !self.claims.incomplete_pools.contains(self.node.index())
+                    && devices.peek().is_some()
+                    && devices.all(free)
             }
         }
     }
@@ -183,14 +185,14 @@ impl<'a> DeviceSearch<'a, '_> {
             .map(|alternative| ClaimObstacle::Selector(alternative.selection))
     }
 
-    fn fails_here(&self, alternative: &Alternative) -> bool {
-        let failing = &self.claims.selections[alternative.selection as usize].failing;
+    fn fails_here(&self, alternative: &SubRequest) -> bool {
+        let failing = &self.claims.selector_matches[alternative.selection as usize].failing;
         self.here().iter().any(|device| failing.contains(*device as usize))
     }
 
     /// Devices that the node reaches, in order.
     fn here(&self) -> &'a [u32] {
-        self.claims.reach.get(self.node.index()).map_or(&[], Vec::as_slice)
+        self.claims.devices_by_node.get(self.node.index()).map_or(&[], Vec::as_slice)
     }
 
     /// Meets this request and all that follow.
@@ -198,9 +200,9 @@ impl<'a> DeviceSearch<'a, '_> {
         let Some(unit) = self.open_requests.get(at) else { return Ok(true) };
         for index in 0..unit.alternatives.len() {
             let alternative = self.open_requests[at].alternatives[index];
-            let met = match alternative.wanted {
-                Wanted::Exactly(count) => self.allocate_count(at, index as u32, alternative, count, 0)?,
-                Wanted::All => self.allocate_all(at, index as u32, alternative)?,
+            let met = match alternative.mode {
+                AllocationMode::ExactCount(count) => self.allocate_count(at, index as u32, alternative, count, 0)?,
+                AllocationMode::All => self.allocate_all(at, index as u32, alternative)?,
             };
             if met {
                 return Ok(true);
@@ -214,14 +216,14 @@ impl<'a> DeviceSearch<'a, '_> {
         &mut self,
         at: usize,
         index: u32,
-        alternative: Alternative,
+        alternative: SubRequest,
         left: u32,
         from: usize,
     ) -> Result<bool, ClaimObstacle> {
         if left == 0 {
             return self.allocate_request(at + 1);
         }
-        let selection = &self.claims.selections[alternative.selection as usize];
+        let selection = &self.claims.selector_matches[alternative.selection as usize];
         for (position, device) in self.here().iter().copied().enumerate().skip(from) {
             if !self.is_open(alternative, device) {
                 continue;
@@ -240,14 +242,14 @@ impl<'a> DeviceSearch<'a, '_> {
     }
 
     /// Takes every device that matches, then meets the requests that follow.
-    fn allocate_all(&mut self, at: usize, index: u32, alternative: Alternative) -> Result<bool, ClaimObstacle> {
-        if self.claims.unsettled.contains(self.node.index()) {
+    fn allocate_all(&mut self, at: usize, index: u32, alternative: SubRequest) -> Result<bool, ClaimObstacle> {
+        if self.claims.incomplete_pools.contains(self.node.index()) {
             return Ok(false);
         }
         if self.fails_here(&alternative) {
             return Err(ClaimObstacle::Selector(alternative.selection));
         }
-        let matching = &self.claims.selections[alternative.selection as usize].matching;
+        let matching = &self.claims.selector_matches[alternative.selection as usize].matching;
         let before = self.taken.len();
         let mut met = false;
         for device in self.here().iter().copied().filter(|device| matching.contains(*device as usize)) {
@@ -264,14 +266,14 @@ impl<'a> DeviceSearch<'a, '_> {
     }
 
     /// Whether the device is free, and not taken by this very search.
-    fn is_open(&self, alternative: Alternative, device: u32) -> bool {
+    fn is_open(&self, alternative: SubRequest, device: u32) -> bool {
         alternative.admin
             || is_free(self.ledger, device, self.when)
                 && !self.passed_on.contains(&device)
                 && !self.taken.iter().any(|taken| taken.pick.device == device && !taken.pick.admin)
     }
 
-    /// Takes a device unless that would break an agreement or the claim would get too many.
+    /// Takes a device unless that would violate a match attribute or the claim would get too many.
     fn take(&mut self, at: usize, alternative: u32, admin: bool, device: u32) -> Result<bool, ClaimObstacle> {
         let unit = &self.open_requests[at];
         if self.steps == 0 {
@@ -282,10 +284,10 @@ impl<'a> DeviceSearch<'a, '_> {
         if mates().count() == DEVICES_PER_CLAIM_MAX {
             return Ok(false);
         }
-        for agreement in unit.ask.agreements.iter().filter(|all| all.concerns(unit.request, alternative)) {
-            let values = &self.claims.attributes[agreement.attribute as usize];
+        for constraint in unit.ask.match_attributes.iter().filter(|all| all.concerns(unit.request, alternative)) {
+            let values = &self.claims.attributes[constraint.attribute as usize];
             let Some(value) = values[device as usize] else { return Ok(false) };
-            let concerned = |pick: &Pick| agreement.concerns(pick.request, pick.alternative);
+            let concerned = |pick: &Pick| constraint.concerns(pick.request, pick.alternative);
             if mates().filter(concerned).any(|pick| values[pick.device as usize] != Some(value)) {
                 return Ok(false);
             }

@@ -194,6 +194,8 @@ fn preference_points(filters: &PodFilters<'_, '_>, accepted: &[(NodeId, When)]) 
     let nodes: Vec<NodeId> = accepted.iter().map(|(node, _)| *node).collect();
     let Some(inter_pod) = &filters.inter_pod else { return vec![0; nodes.len()] };
     let spread = inter_pod.spread_scores(&nodes);
-    let points = |(node, spread): (&NodeId, i64)| inter_pod.affinity_score(*node) * score::LIKED + spread * score::EVEN;
+    let points = |(node, spread): (&NodeId, i64)| {
+        inter_pod.affinity_score(*node) * score::AFFINITY_POINT + spread * score::SPREAD_POINT
+    };
     nodes.iter().zip(spread).map(points).collect()
 }

@@ -28,7 +28,7 @@ pub struct ScarceRequest(Shape);
 impl FreeBounds {
     /// The present bounds.
     pub fn new(ledger: &Ledger<'_>) -> Self {
-        let width = ledger.snapshot.columns.len();
+        let width = ledger.snapshot.resources.len();
         let (lower, upper) = (vec![i64::MAX; width], vec![i64::MIN; width]);
         let mut bounds = Self { lower, upper, generation: ledger.generation(), exact: true };
         for node in ledger.snapshot.nodes.ids() {

@@ -1,4 +1,4 @@
-//! Inter-pod affinity, anti-affinity and topology spread: where the pods that are there let another one go.
+//! Inter-pod affinity, anti-affinity and topology spread: which nodes a pod may use, given the pods in place.
 //!
 //! The snapshot says which pods a pod's rules count ([`InterPodRules`]), the ledger how many of them are in each domain.
 
@@ -10,11 +10,11 @@ use crate::units::compat;
 
 /// The inter-pod rules of one pod, against the present state of the ledger.
 #[derive(Debug)]
-pub struct InterPodFilter<'l, 's> {
+pub(crate) struct InterPodFilter<'l, 's> {
     ledger: &'l Ledger<'s>,
     task: TaskId,
     inter_pod: &'s InterPodRules,
-    /// The pod's own place, if it gives that up: it need not mind itself.
+    /// Node that the pod itself is being released from; its own counts there are ignored.
     own: Option<NodeId>,
     /// No pod matches its affinity anywhere, and it matches that itself: it may be the first.
     is_first_match: bool,
@@ -23,23 +23,23 @@ pub struct InterPodFilter<'l, 's> {
 }
 
 impl<'l, 's> InterPodFilter<'l, 's> {
-    /// `None` if the pod has nothing to do with others.
-    pub fn of(ledger: &'l Ledger<'s>, task: TaskId) -> Option<Self> {
+    /// `None` if the pod has no inter-pod rules.
+    pub(crate) fn of(ledger: &'l Ledger<'s>, task: TaskId) -> Option<Self> {
         let snapshot = ledger.snapshot;
         let inter_pod = &snapshot.inter_pod[snapshot.task(task).inter_pod? as usize];
         let own = match ledger.state(task) {
             TaskState::Releasing(placement) if ledger.repairs.ignore_releasing_neighbours => Some(placement.node),
             _ => None,
         };
-        let mut view = Self { ledger, task, inter_pod, own, is_first_match: false, min_counts: Vec::new() };
-        view.is_first_match =
-            inter_pod.matches_own_affinity && inter_pod.affinity.iter().all(|matcher| view.is_nowhere(*matcher));
-        view.min_counts = inter_pod.spread_required.iter().map(|spread| view.min_count(spread)).collect();
-        Some(view)
+        let mut filter = Self { ledger, task, inter_pod, own, is_first_match: false, min_counts: Vec::new() };
+        filter.is_first_match =
+            inter_pod.matches_own_affinity && inter_pod.affinity.iter().all(|matcher| filter.is_nowhere(*matcher));
+        filter.min_counts = inter_pod.spread_required.iter().map(|spread| filter.min_count(spread)).collect();
+        Some(filter)
     }
 
     /// When the pod may be on the node, or its obstacle there.
-    pub fn check(&self, node: NodeId) -> Result<When, InterPodObstacle> {
+    pub(crate) fn check(&self, node: NodeId) -> Result<When, InterPodObstacle> {
         let mut when = When::Now;
         for matcher in &self.inter_pod.affinity {
             let domain = self.domain(*matcher, node).ok_or(InterPodObstacle::NoDomain(*matcher))?;
@@ -52,17 +52,17 @@ impl<'l, 's> InterPodFilter<'l, 's> {
             }
             when = self.later();
         }
-        let apart =
+        let anti_affinity =
             self.inter_pod.anti_affinity.iter().map(|matcher| (*matcher, InterPodObstacle::AntiAffinity(*matcher)));
-        let shunned = self
+        let existing_anti_affinity = self
             .inter_pod
             .existing_anti_affinity
             .iter()
             .map(|matcher| (*matcher, InterPodObstacle::ExistingAntiAffinity(*matcher)));
-        for (matcher, obstacle) in apart.chain(shunned) {
+        for (matcher, obstacle) in anti_affinity.chain(existing_anti_affinity) {
             let pods = self.domain(matcher, node).map_or(PodCounts::default(), |domain| self.pods(matcher, domain));
-            let makes_way = self.ledger.repairs.ignore_releasing_neighbours;
-            if pods.staying() > 0 || pods.releasing > 0 && !makes_way {
+            let ignores_releasing = self.ledger.repairs.ignore_releasing_neighbours;
+            if pods.staying() > 0 || pods.releasing > 0 && !ignores_releasing {
                 return Err(obstacle);
             }
             if pods.releasing > 0 {
@@ -84,37 +84,37 @@ impl<'l, 's> InterPodFilter<'l, 's> {
         if self.ledger.repairs.ignore_releasing_neighbours { When::Later } else { When::Now }
     }
 
-    /// Whether it prefers some nodes to others.
-    pub fn has_preferences(&self) -> bool {
+    /// Whether it has preferred terms or constraints.
+    pub(crate) fn has_preferences(&self) -> bool {
         !self.inter_pod.preferences.is_empty() || !self.inter_pod.spread_preferred.is_empty()
     }
 
     /// Sum of the preferred terms over the pods in the node's domains.
-    pub fn affinity_score(&self, node: NodeId) -> i64 {
+    pub(crate) fn affinity_score(&self, node: NodeId) -> i64 {
         let pods =
             |matcher: PodMatcherId| self.domain(matcher, node).map_or(0, |domain| self.pods(matcher, domain).all());
         self.inter_pod.preferences.iter().map(|(matcher, weight)| weight * i64::from(pods(*matcher))).sum()
     }
 
-    /// How even each of the nodes would leave those that should be spread, from 0 to 100.
-    pub fn spread_scores(&self, nodes: &[NodeId]) -> Vec<i64> {
+    /// Score by preferred spread constraints, 0 (most skew) to 100.
+    pub(crate) fn spread_scores(&self, nodes: &[NodeId]) -> Vec<i64> {
         if self.inter_pod.spread_preferred.is_empty() {
             return vec![0; nodes.len()];
         }
-        let mut uneven: Vec<Option<i64>> = vec![Some(0); nodes.len()];
+        let mut skews: Vec<Option<i64>> = vec![Some(0); nodes.len()];
         for spread in &self.inter_pod.spread_preferred {
             let domains: Vec<Option<u32>> = nodes.iter().map(|node| self.domain(spread.matcher, *node)).collect();
             let distinct: std::collections::BTreeSet<u32> = domains.iter().flatten().copied().collect();
             // Where there are many domains, each holds fewer pods, so that a pod more there weighs more.
             let weight = compat::spread_weight(distinct.len());
-            for (sum, domain) in uneven.iter_mut().zip(domains) {
+            for (sum, domain) in skews.iter_mut().zip(domains) {
                 let counted = domain.map(|domain| i64::from(self.pods(spread.matcher, domain).staying()) * weight);
                 let constant = i64::from(spread.skew_max.saturating_sub(1)) * compat::SPREAD_UNIT;
                 *sum = sum.zip(counted).map(|(sum, counted)| sum + counted + constant);
             }
         }
         let round = |sum: i64| (sum + compat::SPREAD_UNIT / 2).div_euclid(compat::SPREAD_UNIT);
-        let rounded: Vec<Option<i64>> = uneven.into_iter().map(|sum| sum.map(round)).collect();
+        let rounded: Vec<Option<i64>> = skews.into_iter().map(|sum| sum.map(round)).collect();
         let (most, least) = (rounded.iter().flatten().max(), rounded.iter().flatten().min());
         let (Some(most), Some(least)) = (most.copied(), least.copied()) else { return vec![0; nodes.len()] };
         let points = |sum: Option<i64>| match sum {

@@ -3,11 +3,11 @@
 pub mod claims;
 pub(crate) mod explain;
 pub mod filter;
-pub mod finder;
+pub(crate) mod finder;
 pub(crate) mod free_bounds;
-pub mod inter_pod;
+pub(crate) mod inter_pod;
 pub mod numa;
-pub mod resources;
+pub(crate) mod resources;
 pub(crate) mod score;
 pub mod topology;
 mod tournament;

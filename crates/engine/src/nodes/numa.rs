@@ -103,7 +103,7 @@ impl ZoneAllocator<'_, '_> {
         for unit in &ask.containers {
             let shares = self.unit(&unit.need)?;
             // An init container is gone before the others start.
-            if unit.stays {
+            if unit.keeps_running {
                 self.used.extend(shares);
             }
         }

@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use crate::ids::{DeviceId, NodeId};
 use crate::ledger::{Ledger, When};
 use crate::policy::DeviceOrder;
-use crate::snapshot::{CPU, Column, GPUS, GpuAsk, MEMORY, PODS, Shape, Snapshot};
+use crate::snapshot::{CPU, GPUS, GpuAsk, MEMORY, PODS, ResourceKind, Shape, Snapshot};
 use crate::units::GPU;
 
 /// Whether the request fits on the node.
-pub fn fits(ledger: &Ledger<'_>, shape: &Shape, node: NodeId, when: When) -> bool {
+pub(crate) fn fits(ledger: &Ledger<'_>, shape: &Shape, node: NodeId, when: When) -> bool {
     let (idle, releasing) = (ledger.idle(node), ledger.releasing(node));
     let free = |column: usize| if when == When::Now { idle[column] } else { idle[column] + releasing[column] };
     let shared = shape.gpu.shared_devices();
@@ -30,9 +30,9 @@ pub fn fits(ledger: &Ledger<'_>, shape: &Shape, node: NodeId, when: When) -> boo
 
 /// Columns in which a node may be short of what is asked for, in the order in which people look: GPUs, CPU, memory, the
 /// rest.
-pub fn columns_in_order<'s>(snapshot: &'s Snapshot, shape: &Shape) -> impl Iterator<Item = usize> + use<'s> {
-    let is_mig = |column: &usize| matches!(snapshot.columns[*column], Column::Mig { .. });
-    let columns = 0..snapshot.columns.len();
+pub(crate) fn columns_in_order<'s>(snapshot: &'s Snapshot, shape: &Shape) -> impl Iterator<Item = usize> + use<'s> {
+    let is_mig = |column: &usize| matches!(snapshot.resources[*column], ResourceKind::Mig { .. });
+    let columns = 0..snapshot.resources.len();
     let migs = columns.clone().filter(is_mig);
     let rest = columns.filter(move |column| *column >= PODS && !is_mig(column));
     let whole = shape.gpu.shared_devices().is_none().then_some(GPUS);
@@ -40,13 +40,14 @@ pub fn columns_in_order<'s>(snapshot: &'s Snapshot, shape: &Shape) -> impl Itera
 }
 
 /// Whether devices of a resource claim serve the column on this node.
-pub fn left_to_claims(ledger: &Ledger<'_>, node: NodeId, column: usize) -> bool {
+pub(crate) fn left_to_claims(ledger: &Ledger<'_>, node: NodeId, column: usize) -> bool {
     let snapshot = ledger.snapshot;
-    snapshot.columns[column] == Column::Backed && snapshot.row(&snapshot.nodes.allocatable, node)[column] == 0
+    snapshot.resources[column] == ResourceKind::DeviceClassBacked
+        && snapshot.row(&snapshot.nodes.allocatable, node)[column] == 0
 }
 
 /// Whether one GPU of the node could hold the request if it were empty.
-pub fn device_is_large_enough(ledger: &Ledger<'_>, gpu: GpuAsk, node: NodeId) -> bool {
+pub(crate) fn device_is_large_enough(ledger: &Ledger<'_>, gpu: GpuAsk, node: NodeId) -> bool {
     match gpu {
         GpuAsk::Memory { mib, .. } => mib <= ledger.snapshot.nodes.device_memory[node.index()],
         _ => true,
@@ -54,7 +55,11 @@ pub fn device_is_large_enough(ledger: &Ledger<'_>, gpu: GpuAsk, node: NodeId) ->
 }
 
 /// Shared GPUs of the node with room for the request, now or later.
-pub fn fitting_devices<'a>(ledger: &'a Ledger<'_>, gpu: GpuAsk, node: NodeId) -> impl Iterator<Item = DeviceId> + 'a {
+pub(crate) fn fitting_devices<'a>(
+    ledger: &'a Ledger<'_>,
+    gpu: GpuAsk,
+    node: NodeId,
+) -> impl Iterator<Item = DeviceId> + 'a {
     let memory = ledger.memory_on(gpu, node);
     let device_memory = ledger.snapshot.nodes.device_memory[node.index()];
     let devices = ledger.devices_on(node).iter().copied();
@@ -63,7 +68,7 @@ pub fn fitting_devices<'a>(ledger: &'a Ledger<'_>, gpu: GpuAsk, node: NodeId) ->
 
 /// The shared GPUs that a request would use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceChoice {
+pub(crate) struct DeviceChoice {
     /// Devices that are shared already.
     pub existing: Vec<DeviceId>,
     /// How many more devices are opened.
@@ -73,7 +78,7 @@ pub struct DeviceChoice {
 }
 
 /// Chooses devices on the node; `None` if there are too few.
-pub fn choose_devices(
+pub(crate) fn choose_devices(
     ledger: &Ledger<'_>,
     shape: &Shape,
     node: NodeId,
@@ -107,7 +112,7 @@ pub fn choose_devices(
 }
 
 /// Whether pod slots suffice: a newly shared GPU needs one more, for the pod that reserves it.
-pub fn slots_suffice(ledger: &Ledger<'_>, node: NodeId, fresh: u32) -> bool {
+pub(crate) fn slots_suffice(ledger: &Ledger<'_>, node: NodeId, fresh: u32) -> bool {
     let free = ledger.idle(node)[PODS] + ledger.releasing(node)[PODS];
     free >= if fresh > 0 || !ledger.repairs.gpu_sharing { 2 } else { 1 }
 }

@@ -8,7 +8,7 @@ use crate::ledger::{Ledger, When};
 use crate::nodes::numa;
 use crate::nodes::resources;
 use crate::policy::{Policy, Scores, Strategy};
-use crate::snapshot::{CPU, Column, GPUS, GpuAsk, Shape};
+use crate::snapshot::{CPU, GPUS, GpuAsk, ResourceKind, Shape};
 
 /// A node's score for a pod; larger is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,12 +49,12 @@ impl DomainScores {
 /// Score of the node nominated earlier.
 pub(crate) const NOMINATED: i64 = 10_000_000;
 
-/// Score of one point of what a pod likes about other pods.
-pub(crate) const LIKED: i64 = 1_000_000;
+/// Score per point of preferred inter-pod affinity.
+pub(crate) const AFFINITY_POINT: i64 = 1_000_000;
 
-/// Score of one percent of even spread, weighed as kube-scheduler does. All of it is less than the score of resources
+/// Score per point of preferred spread constraints, weighed as kube-scheduler does. All of it is less than the score of resources
 /// that are free now.
-pub(crate) const EVEN: i64 = 2;
+pub(crate) const SPREAD_POINT: i64 = 2;
 
 /// One step of score inside a preferred topology domain.
 pub(crate) const DOMAIN_STEP: i64 = 100_000;
@@ -63,10 +63,11 @@ type Points = fn(&Ledger<'_>, &Shape, NodeId) -> i64;
 type Switch = fn(&Scores) -> bool;
 
 /// Scores that add up, with the switch that turns each on.
-const SUM_OF: [(Switch, Points); 3] = [
+const SUM_OF: [(Switch, Points); 4] = [
     (|scores| scores.resource_type, resource_type),
     (|scores| scores.availability, availability),
     (|scores| scores.gpu_sharing, gpu_sharing),
+    (|scores| scores.gpu_memory_fit, gpu_memory_fit),
 ];
 
 /// Score of a node for a request, whatever the pod's nomination or topology says.
@@ -87,13 +88,13 @@ fn resource_type(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     let row = ledger.snapshot.row(&ledger.snapshot.nodes.allocatable, node);
     let has_gpus = || {
         row.iter()
-            .zip(&ledger.snapshot.columns)
-            .any(|(amount, column)| *amount > 0 && matches!(column, Column::Gpu | Column::Mig { .. }))
+            .zip(&ledger.snapshot.resources)
+            .any(|(amount, column)| *amount > 0 && matches!(column, ResourceKind::Gpu | ResourceKind::Mig { .. }))
     };
     if shape.gpu == GpuAsk::None && !has_gpus() { 10 } else { 0 }
 }
 
-/// Nodes with room now come before nodes where the pod would wait for others to leave.
+/// Nodes with room now come before nodes where the pod would wait for pods that are being released.
 fn availability(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     if resources::fits(ledger, shape, node, When::Now) { 1_000 } else { 0 }
 }
@@ -103,6 +104,13 @@ fn gpu_sharing(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
     // KAI draws every pod there that asks for no whole GPU: it asks for no memory, so it fits anywhere.
     let shares = shape.gpu.shared_devices().is_some() || !ledger.repairs.gpu_sharing && shape.gpu != GpuAsk::Whole;
     if shares && resources::fitting_devices(ledger, shape.gpu, node).next().is_some() { 10_000 } else { 0 }
+}
+
+/// A pod that asks for GPU memory goes to the smallest GPU that holds it, so that larger ones stay free for pods that need
+/// them: a point less for each GiB. All of it is less than the score of resources that are free now.
+fn gpu_memory_fit(ledger: &Ledger<'_>, shape: &Shape, node: NodeId) -> i64 {
+    let gib = ledger.snapshot.nodes.device_memory[node.index()] / 1024;
+    if matches!(shape.gpu, GpuAsk::Memory { .. }) { -gib.min(999) } else { 0 }
 }
 
 /// Pack or spread by what is free, now or later, of the resource that the pod is about.
@@ -116,5 +124,29 @@ fn placement(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) 
         Strategy::Spread if total == 0 => 0,
         // 40 binary digits tell apart all fractions of amounts that occur on one node.
         Strategy::Spread => ((i128::from(free) << 40) / i128::from(total)) as i64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::builder::{Builder, NodeRow};
+    use crate::units::GPU;
+
+    #[test]
+    fn gpu_memory_fit_prefers_small_gpus_for_requests_of_gpu_memory() {
+        let mut builder = Builder::new(Vec::new());
+        for gib in [80, 24, 141] {
+            builder.node(NodeRow { device_memory: gib * 1024, ..NodeRow::idle(vec![8_000, 1 << 30, 8 * GPU, 110]) });
+        }
+        let snapshot = builder.finish();
+        let policy = Policy { scores: Scores { gpu_memory_fit: true, ..Scores::NONE }, ..Policy::default() };
+        let ledger = Ledger::open(&snapshot, &policy);
+        let points = |gpu: GpuAsk| {
+            let shape = Shape { need: vec![0, 0, 0, 1], gpu, quota_gpu: 0, numa: None };
+            [0, 1, 2].map(|node| score(&ledger, &policy, &shape, NodeId(node)).points)
+        };
+        assert_eq!(points(GpuAsk::Memory { devices: 1, mib: 20_000 }), [-80, -24, -141]);
+        assert_eq!(points(GpuAsk::Fraction { devices: 1, portion: GPU / 2 }), [0, 0, 0]);
     }
 }

@@ -5,7 +5,7 @@ use super::filter::PodFilters;
 use super::score::{self, Score};
 use crate::ids::NodeId;
 
-/// Keeps the best node for one shape and class on top.
+/// Keeps the best node for one shape and node filter on top.
 #[derive(Debug)]
 pub(super) struct Tournament {
     scores: Vec<Option<Score>>,
@@ -29,7 +29,7 @@ impl Tournament {
             tree.winners[width + node] = tree.entrant(node);
         }
         for slot in (1..width).rev() {
-            tree.winners[slot] = tree.play(slot);
+            tree.winners[slot] = tree.winner_of(slot);
         }
         tree
     }
@@ -43,7 +43,7 @@ impl Tournament {
         if self.scores[node].is_some() { node as u32 } else { NO_WINNER }
     }
 
-    fn play(&self, slot: usize) -> u32 {
+    fn winner_of(&self, slot: usize) -> u32 {
         let (left, right) = (self.winners[2 * slot], self.winners[2 * slot + 1]);
         match (left, right) {
             (NO_WINNER, other) | (other, NO_WINNER) => other,
@@ -69,7 +69,7 @@ impl Tournament {
             self.winners[slot] = self.entrant(node.index());
             while slot > 1 {
                 slot /= 2;
-                self.winners[slot] = self.play(slot);
+                self.winners[slot] = self.winner_of(slot);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a node can take the volumes of a pod: how many are attached there, and what is left to make them from.
+//! Whether a node can take the volumes of a pod: how many may be attached, and how much storage is left.
 
 use crate::ids::{NodeId, TaskId};
 use crate::ledger::{Ledger, UsageTotals, When};
@@ -10,7 +10,7 @@ pub fn when(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Result<When, Vol
     let Some(need) = ledger.snapshot.task(task).volumes else { return Ok(When::Now) };
     let need = &volumes.needs[need as usize];
     let mut when = When::Now;
-    let mut judge = |taken: UsageTotals, more: UsageTotals, most: i128, obstacle: VolumeObstacle| {
+    let mut check = |taken: UsageTotals, more: UsageTotals, most: i128, obstacle: VolumeObstacle| {
         if taken.staying + more.staying > most {
             return Err(obstacle);
         }
@@ -23,18 +23,23 @@ pub fn when(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Result<When, Vol
     for alike in need.attached.chunk_by(|left, right| driver(*left) == driver(*right)) {
         let driver = driver(alike[0]);
         let Some(limit) = volumes.limits[driver as usize][node.index()] else { continue };
-        // A volume whose last user leaves would stay: it counts as one that comes, not as one that goes.
+        // A volume whose last user is being released stays attached for the new pod: count it as staying, not as releasing.
         let mut more = UsageTotals::default();
         for users in alike.iter().map(|volume| ledger.volume_users(node, *volume)) {
             more.staying += i128::from(users.staying() == 0);
             more.releasing -= i128::from(users.staying() == 0 && users.releasing > 0);
         }
-        judge(ledger.volumes_attached(node, driver), more, i128::from(limit), VolumeObstacle::Driver(driver))?;
+        check(ledger.volumes_attached(node, driver), more, i128::from(limit), VolumeObstacle::Driver(driver))?;
     }
-    for (kind, amount) in &need.stored {
-        let Some(store) = volumes.kinds[*kind as usize][node.index()] else { continue };
+    for (class, amount) in &need.storage_needs {
+        let Some(pool) = volumes.storage_classes[*class as usize][node.index()] else { continue };
         let more = UsageTotals { staying: i128::from(*amount), releasing: 0 };
-        judge(ledger.stored(store), more, volumes.stores[store as usize].into(), VolumeObstacle::Storage(*kind))?;
+        check(
+            ledger.pool_used(pool),
+            more,
+            volumes.storage_pools[pool as usize].into(),
+            VolumeObstacle::Storage(*class),
+        )?;
     }
     Ok(when)
 }

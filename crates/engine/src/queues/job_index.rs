@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::gang;
+use crate::gang::{self, Gang};
 use crate::ids::{JobId, QueueId};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
-use crate::queues::job_info::{JobInfoCache, key_of};
-use crate::queues::job_order::JobKey;
+use crate::queues::job_info::JobInfoCache;
+use crate::queues::job_order::{JobKey, JobOrder, JobTree};
 
 /// Jobs by leaf queue.
 #[derive(Debug, Default)]
-pub struct JobIndex {
+pub(crate) struct JobIndex {
     waiting: Vec<BTreeSet<JobKey>>,
     evictable: Vec<BTreeSet<JobKey>>,
     /// The key of each job in the two lists.
@@ -21,7 +21,7 @@ pub struct JobIndex {
 
 impl JobIndex {
     /// All jobs in their present state.
-    pub fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
+    pub(crate) fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
         let queues = ledger.snapshot.queues.len();
         let mut index = Self {
             waiting: vec![BTreeSet::new(); queues],
@@ -35,12 +35,12 @@ impl JobIndex {
     }
 
     /// Looks at a job again.
-    pub fn update(&mut self, ledger: &Ledger<'_>, policy: &Policy, job: JobId) {
+    pub(crate) fn update(&mut self, ledger: &Ledger<'_>, policy: &Policy, job: JobId) {
         let row = ledger.snapshot.job(job);
         let Some(queue) = row.queue else { return };
         let waits = gang::has_pending(ledger, job);
         let evictable = row.preemptible && gang::has_active(ledger, job);
-        let key = (waits || evictable).then(|| key_of(ledger, policy, job));
+        let key = (waits || evictable).then(|| JobOrder::new(policy).key(ledger, job, Gang::new(ledger, job).state()));
         let (was_waiting, was_evictable) =
             std::mem::replace(&mut self.known[job.index()], (key.filter(|_| waits), key.filter(|_| evictable)));
         replace(&mut self.waiting[queue.index()], was_waiting, key.filter(|_| waits));
@@ -48,17 +48,17 @@ impl JobIndex {
     }
 
     /// A job's place among those of its queue that could be preempted.
-    pub fn place(&self, job: JobId) -> Option<JobKey> {
+    pub(crate) fn place(&self, job: JobId) -> Option<JobKey> {
         self.known[job.index()].1
     }
 
     /// Jobs of a queue with waiting pods.
-    pub fn waiting(&self, queue: QueueId) -> &BTreeSet<JobKey> {
+    pub(crate) fn waiting(&self, queue: QueueId) -> &BTreeSet<JobKey> {
         &self.waiting[queue.index()]
     }
 
     /// Jobs of a queue that could be preempted and run.
-    pub fn evictable(&self, queue: QueueId) -> &BTreeSet<JobKey> {
+    pub(crate) fn evictable(&self, queue: QueueId) -> &BTreeSet<JobKey> {
         &self.evictable[queue.index()]
     }
 }
@@ -72,22 +72,22 @@ fn replace(list: &mut BTreeSet<JobKey>, old: Option<JobKey>, new: Option<JobKey>
 
 /// What a search needs beside the session, kept between searches.
 #[derive(Debug)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     /// Jobs by queue.
     pub index: JobIndex,
     /// Facts about jobs in what-ifs.
     pub facts: JobInfoCache,
     /// The order in which the jobs of a simulation are placed.
-    pub tree: crate::queues::job_order::JobTree,
+    pub tree: JobTree,
 }
 
 impl Scratch {
     /// For the state as it is.
-    pub fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
+    pub(crate) fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
         Self {
             index: JobIndex::new(ledger, policy),
             facts: JobInfoCache::new(ledger, policy, true),
-            tree: crate::queues::job_order::JobTree::new(ledger, policy),
+            tree: JobTree::new(ledger, policy),
         }
     }
 }

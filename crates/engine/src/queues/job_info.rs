@@ -1,9 +1,7 @@
 //! What orders ask about a job, remembered until one of its pods is shifted.
 
-use std::cmp::Reverse;
-
-use super::job_order::{JobInfo, JobKey};
-use crate::gang::{Gang, GangStatus};
+use super::job_order::{JobInfo, JobKey, JobOrder};
+use crate::gang::Gang;
 use crate::ids::{JobId, TaskId};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
@@ -11,33 +9,27 @@ use crate::units::ResourceQuantities;
 
 /// Facts about all jobs, computed when asked for.
 #[derive(Debug)]
-pub struct JobInfoCache {
+pub(crate) struct JobInfoCache {
     what_if: bool,
-    by_priority: bool,
-    by_gang_status: bool,
+    /// How jobs of a queue are ordered.
+    pub order: JobOrder,
     reference: i64,
     known: Vec<Option<(u32, ResourceQuantities)>>,
 }
 
 impl JobInfoCache {
     /// For real placements, or for what-ifs, in which evicted pods may be placed again.
-    pub fn new(ledger: &Ledger<'_>, policy: &Policy, what_if: bool) -> Self {
+    pub(crate) fn new(ledger: &Ledger<'_>, policy: &Policy, what_if: bool) -> Self {
         Self {
             what_if,
-            by_priority: policy.order_by_priority,
-            by_gang_status: policy.order_below_min_first,
+            order: JobOrder::new(policy),
             reference: ledger.snapshot.device_memory_range().0,
             known: vec![None; ledger.snapshot.jobs.len()],
         }
     }
 
-    /// A job's place in its queue if it were this complete.
-    pub fn key_with(&self, ledger: &Ledger<'_>, job: JobId, need: GangStatus) -> JobKey {
-        key(ledger, job, need, self.by_priority, self.by_gang_status)
-    }
-
     /// What pods ask for together, with memory requests as they count for orders and shares.
-    pub fn requested(&self, ledger: &Ledger<'_>, tasks: &[TaskId]) -> ResourceQuantities {
+    pub(crate) fn requested(&self, ledger: &Ledger<'_>, tasks: &[TaskId]) -> ResourceQuantities {
         requested(ledger, tasks, self.reference)
     }
 }
@@ -57,28 +49,12 @@ impl JobInfo for JobInfoCache {
     }
 
     fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
-        self.key_with(ledger, job, Gang::new(ledger, job).state())
+        self.order.key(ledger, job, Gang::new(ledger, job).state())
     }
 }
 
-/// A job's place in its queue.
-pub fn key_of(ledger: &Ledger<'_>, policy: &Policy, job: JobId) -> JobKey {
-    key_with(ledger, policy, job, Gang::new(ledger, job).state())
-}
-
-/// A job's place in its queue if it were this complete.
-pub fn key_with(ledger: &Ledger<'_>, policy: &Policy, job: JobId, need: GangStatus) -> JobKey {
-    key(ledger, job, need, policy.order_by_priority, policy.order_below_min_first)
-}
-
-fn key(ledger: &Ledger<'_>, job: JobId, need: GangStatus, by_priority: bool, by_gang_status: bool) -> JobKey {
-    let row = ledger.snapshot.job(job);
-    let priority = if by_priority { row.priority } else { 0 };
-    (Reverse(priority), if by_gang_status { need } else { GangStatus::BelowMin }, row.created, job)
-}
-
 /// What pods ask for together; memory requests are turned into GPUs of `reference` MiB.
-pub fn requested(ledger: &Ledger<'_>, tasks: &[TaskId], reference: i64) -> ResourceQuantities {
+pub(crate) fn requested(ledger: &Ledger<'_>, tasks: &[TaskId], reference: i64) -> ResourceQuantities {
     let snapshot = ledger.snapshot;
     tasks.iter().fold(ResourceQuantities::ZERO, |sum, task| {
         sum + snapshot.shape(snapshot.task(*task).shape).requested_with_memory(reference)

@@ -13,11 +13,43 @@ use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::units::{ResourceQuantities, Timestamp};
 
-/// A job's place in its queue.
-pub type JobKey = (Reverse<i32>, GangStatus, Timestamp, JobId);
+/// A job's place in its queue: the smallest comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct JobKey {
+    priority: Reverse<i32>,
+    status: GangStatus,
+    created: Timestamp,
+    /// The job, which decides between equal ones.
+    pub job: JobId,
+}
+
+/// What decides the order of jobs in a queue, before their age.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobOrder {
+    by_priority: bool,
+    by_gang_status: bool,
+}
+
+impl JobOrder {
+    /// As the policy has it.
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self { by_priority: policy.order_by_priority, by_gang_status: policy.order_below_min_first }
+    }
+
+    /// A job's place in its queue if it were this complete.
+    pub(crate) fn key(self, ledger: &Ledger<'_>, job: JobId, status: GangStatus) -> JobKey {
+        let row = ledger.snapshot.job(job);
+        JobKey {
+            priority: Reverse(if self.by_priority { row.priority } else { 0 }),
+            status: if self.by_gang_status { status } else { GangStatus::BelowMin },
+            created: row.created,
+            job,
+        }
+    }
+}
 
 /// What the tree asks about a job.
-pub trait JobInfo {
+pub(crate) trait JobInfo {
     /// What the job would take on next.
     fn required(&mut self, ledger: &Ledger<'_>, job: JobId) -> ResourceQuantities;
     /// Its key in its queue.
@@ -26,7 +58,7 @@ pub trait JobInfo {
 
 /// Waiting jobs, in the order in which an action tries them.
 #[derive(Debug)]
-pub struct JobTree {
+pub(crate) struct JobTree {
     heaps: Vec<JobHeap>,
     /// The top queues, then the children of each queue.
     groups: Vec<SiblingGroup>,
@@ -35,10 +67,10 @@ pub struct JobTree {
     rankings: Vec<Option<QueueRanking>>,
     /// Queues with jobs, and all above them.
     active: Vec<QueueId>,
-    /// Queues to be judged anew, by distance from the top.
+    /// Queues whose ranking is out of date, by distance from the top.
     stale: Vec<Vec<QueueId>>,
-    /// The state of the counters for which all others are judged.
-    seen: u64,
+    /// `QueueAccounts::version` for which all other rankings were computed.
+    accounts_version: u64,
     by_age: bool,
     /// Compare all siblings every time, to compare results in tests.
     pub full_scan: bool,
@@ -97,7 +129,7 @@ const NO_WINNER: u32 = u32::MAX;
 
 impl JobTree {
     /// A tree without jobs.
-    pub fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
+    pub(crate) fn new(ledger: &Ledger<'_>, policy: &Policy) -> Self {
         let rows = &ledger.queues.rows;
         let by_age = policy.proportion.is_none();
         let mut groups: Vec<SiblingGroup> = (0..=rows.len()).map(|_| SiblingGroup::default()).collect();
@@ -128,14 +160,14 @@ impl JobTree {
             positions,
             active: Vec::new(),
             stale: vec![Vec::new(); levels],
-            seen: ledger.queues.version,
+            accounts_version: ledger.queues.version,
             by_age,
             full_scan: false,
         }
     }
 
-    /// Takes all jobs out, to start anew.
-    pub fn clear(&mut self) {
+    /// Takes all jobs out.
+    pub(crate) fn clear(&mut self) {
         for queue in std::mem::take(&mut self.active) {
             self.heaps[queue.index()] = JobHeap::default();
             self.positions[queue.index()].active = false;
@@ -144,7 +176,7 @@ impl JobTree {
     }
 
     /// Adds a job; with a depth only the best so many of each queue stay. Jobs of inner queues are left out.
-    pub fn push(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo, job: JobId, depth: Option<u32>) {
+    pub(crate) fn push(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo, job: JobId, depth: Option<u32>) {
         let Some(queue) = ledger.snapshot.job(job).queue else { return };
         if !self.groups[queue.index() + 1].members.is_empty() {
             return;
@@ -162,48 +194,48 @@ impl JobTree {
     }
 
     /// Takes the next job.
-    pub fn pop(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo) -> Option<JobId> {
+    pub(crate) fn pop(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo) -> Option<JobId> {
         self.refresh(ledger, jobs);
         let best = self.best(ledger, 0)?;
-        let job = self.rankings[best.index()].as_ref().expect("the best is judged").head;
+        let job = self.rankings[best.index()].as_ref().expect("the best is ranked").head;
         let queue = ledger.snapshot.job(job).queue.expect("only jobs with a queue are added");
         // Its key may have changed since; it is found by its place at insertion.
         let first = self.heaps[queue.index()].jobs.pop();
-        debug_assert_eq!(first.map(|Reverse(key)| key.3), Some(job));
+        debug_assert_eq!(first.map(|Reverse(key)| key.job), Some(job));
         self.change(ledger, queue);
         Some(job)
     }
 
     /// All jobs, in no order.
-    pub fn jobs(&mut self) -> impl Iterator<Item = JobId> + '_ {
+    pub(crate) fn jobs(&mut self) -> impl Iterator<Item = JobId> + '_ {
         self.heaps.iter_mut().flat_map(|heap| {
             heap.cut();
-            heap.jobs.iter().map(|Reverse(key)| key.3)
+            heap.jobs.iter().map(|Reverse(key)| key.job)
         })
     }
 
     /// Takes all jobs out: those of one queue in order, queue after queue.
-    pub fn drain(&mut self) -> Vec<JobId> {
+    pub(crate) fn drain(&mut self) -> Vec<JobId> {
         let mut all = Vec::new();
         for heap in &mut self.heaps {
             heap.cut();
             let mut jobs = std::mem::take(&mut heap.jobs).into_vec();
             jobs.sort_unstable_by(|left, right| right.cmp(left));
-            all.extend(jobs.into_iter().map(|Reverse(key)| key.3));
+            all.extend(jobs.into_iter().map(|Reverse(key)| key.job));
         }
         self.clear();
         all
     }
 
     /// Whether a queue with this key comes before its sibling with that, whatever the other siblings.
-    pub fn is_ahead(&self, left: (QueueId, &QueueOrderKey), right: (QueueId, &QueueOrderKey)) -> bool {
+    pub(crate) fn is_ahead(&self, left: (QueueId, &QueueOrderKey), right: (QueueId, &QueueOrderKey)) -> bool {
         let group = &self.groups[self.positions[left.0.index()].group];
         // Between equal queues the name decides.
         let by_name = || group.ordered && left.1.compare(right.1).then(left.0.cmp(&right.0)).is_lt();
         !self.by_age && (left.1.is_ahead_of(right.1) || by_name())
     }
 
-    /// The queue or its jobs changed: it and all above are judged anew.
+    /// The queue or its jobs changed: its ranking and those of all above are out of date.
     fn change(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
         for queue in ledger.queues.path(queue) {
             let position = &mut self.positions[queue.index()];
@@ -223,10 +255,10 @@ impl JobTree {
         }
     }
 
-    /// Judges again what is out of date, from the leaves up.
+    /// Ranks again what is out of date, from the leaves up.
     fn refresh(&mut self, ledger: &Ledger<'_>, jobs: &mut impl JobInfo) {
-        if self.seen != ledger.queues.version {
-            self.seen = ledger.queues.version;
+        if self.accounts_version != ledger.queues.version {
+            self.accounts_version = ledger.queues.version;
             for index in 0..self.active.len() {
                 let queue = self.active[index];
                 let version = ledger.queues.row(queue).version;
@@ -251,7 +283,7 @@ impl JobTree {
         let head = if self.groups[below].members.is_empty() {
             let heap = &mut self.heaps[queue.index()];
             heap.cut();
-            heap.jobs.peek().map(|Reverse(key)| key.3)
+            heap.jobs.peek().map(|Reverse(key)| key.job)
         } else {
             self.best(ledger, below).and_then(|child| self.rankings[child.index()].as_ref()).map(|ranking| ranking.head)
         };
@@ -264,7 +296,7 @@ impl JobTree {
         self.update_tournament(ledger, queue);
     }
 
-    /// Plays the queue's matches again.
+    /// Compares the queue with its siblings again, from its leaf of the tournament up.
     fn update_tournament(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
         let QueuePosition { group, number, .. } = self.positions[queue.index()];
         let mut slot = self.groups[group].width + number;
@@ -292,15 +324,15 @@ impl JobTree {
         if *ordered && !self.full_scan {
             return members.get(*winners.get(1)? as usize).copied();
         }
-        let judged = members.iter().copied().filter(|queue| self.rankings[queue.index()].is_some());
-        judged.reduce(|best, queue| if self.comes_before(ledger, queue, best) { queue } else { best })
+        let ranked = members.iter().copied().filter(|queue| self.rankings[queue.index()].is_some());
+        ranked.reduce(|best, queue| if self.comes_before(ledger, queue, best) { queue } else { best })
     }
 
     fn comes_before(&self, ledger: &Ledger<'_>, left: QueueId, right: QueueId) -> bool {
         if self.by_age {
             return ledger.queues.row(left).created < ledger.queues.row(right).created;
         }
-        let judged = |queue: QueueId| &self.rankings[queue.index()].as_ref().expect("judged above").key;
-        judged(left).compare(judged(right)).is_lt()
+        let key = |queue: QueueId| &self.rankings[queue.index()].as_ref().expect("ranked above").key;
+        key(left).compare(key(right)).is_lt()
     }
 }

@@ -2,8 +2,8 @@
 
 pub mod capacity;
 pub mod fair_share;
-pub mod job_index;
-pub mod job_info;
-pub mod job_order;
+pub(crate) mod job_index;
+pub(crate) mod job_info;
+pub(crate) mod job_order;
 pub mod order;
 pub mod reclaim_rules;

@@ -12,12 +12,12 @@ use crate::outcome::{
 use crate::snapshot::Status;
 
 impl Session<'_> {
-    /// The result. Decisions that later actions took back do not leave.
+    /// The result. Decisions that a later action revoked are dropped.
     pub fn close(mut self) -> Outcome {
         let decisions = std::mem::take(&mut self.log.decisions);
         let placed: BTreeSet<JobId> =
             decisions.iter().map(|decision| self.snapshot.task(decision.task()).job).collect();
-        let decisions = self.still_true(decisions);
+        let decisions = self.not_revoked(decisions);
         let verdicts = self.waiting.clone().into_iter().filter_map(|job| self.verdict(job, &placed)).collect();
         let evicted = decisions.iter().filter_map(|decision| match decision {
             // Only evictions in favour of others restart a job's preemption delay.
@@ -42,7 +42,7 @@ impl Session<'_> {
         }
     }
 
-    /// Claims of waiting pods for which others were moved or evicted, as far as they changed.
+    /// Nominations of pending pods for which victims were evicted or moved, where they changed.
     fn nominations(&self) -> Vec<Nomination> {
         if !self.policy.repairs.stable_moves {
             return Vec::new();
@@ -61,12 +61,12 @@ impl Session<'_> {
         tasks.filter(waits).filter_map(nomination).collect()
     }
 
-    /// Whether others were moved or evicted for the job.
+    /// Whether pods were moved or evicted for the job.
     fn is_preemptor(&self, job: JobId) -> bool {
         self.preemptors.evicted_for.contains(&job) || self.preemptors.moves.contains_key(&job)
     }
 
-    fn still_true(&self, decisions: Vec<Decision>) -> Vec<Decision> {
+    fn not_revoked(&self, decisions: Vec<Decision>) -> Vec<Decision> {
         let at = |assignment: &Assignment, node: NodeId| assignment.node == node;
         // Of several decisions of a kind about one pod the last one counts.
         let mut last = BTreeMap::new();
@@ -160,7 +160,7 @@ impl Session<'_> {
         {
             return None;
         }
-        // A job that started and was taken back in the same cycle never started.
+        // A job whose placement was revoked in the same cycle never started.
         let started = gang::holds(&self.ledger, job);
         let note = JobTimestamps {
             job,

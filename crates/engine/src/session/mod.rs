@@ -2,7 +2,7 @@
 
 mod close;
 mod obstacle_cache;
-pub mod place;
+pub(crate) mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use obstacle_cache::ObstacleCache;
 /// What an action has done, whatever came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActionStats {
-    /// Turns of jobs; a job may have several.
+    /// Attempts to place a job; a job may be tried several times.
     pub job_attempts: u64,
     /// Victim scenarios that were simulated.
     pub simulated: u64,
@@ -45,10 +45,8 @@ pub struct Session<'s> {
     pub finder: Finder,
     /// Times of jobs, as far as known now.
     pub(crate) times: JobTimes,
-    /// What searches for victims keep between them; `None` until the first one.
-    pub(crate) scratch: Option<Scratch>,
-    /// Search for victims without the bounds that say what cannot work, to compare results in tests.
-    pub no_loss_bounds: bool,
+    /// How victims are searched for.
+    pub victim_search: VictimSearch,
     /// Smallest and largest memory of a GPU, which turn memory requests into GPUs.
     pub(crate) device_memory: (i64, i64),
     /// Jobs for which pods were evicted or moved.
@@ -65,6 +63,15 @@ pub struct Session<'s> {
     log: Log,
     /// What the current action has done so far.
     pub(crate) stats: ActionStats,
+}
+
+/// How victims are searched for.
+#[derive(Default)]
+pub struct VictimSearch {
+    /// What searches keep between them; `None` until the first one.
+    pub(crate) scratch: Option<Scratch>,
+    /// Try scenarios that the loss bounds rule out as well, to compare results in tests.
+    pub no_loss_bounds: bool,
 }
 
 /// Times of jobs, by job.
@@ -122,8 +129,7 @@ impl<'s> Session<'s> {
                 last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
                 stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
             },
-            scratch: None,
-            no_loss_bounds: false,
+            victim_search: VictimSearch::default(),
             device_memory: snapshot.device_memory_range(),
             preemptors: Preemptors::default(),
             waiting: waiting(snapshot),
@@ -202,11 +208,11 @@ impl<'s> Session<'s> {
             }
         }
         self.ledger.commit(mark);
-        if let Some(mut scratch) = self.scratch.take() {
+        if let Some(mut scratch) = self.victim_search.scratch.take() {
             for job in &jobs {
                 scratch.index.update(&self.ledger, self.policy, *job);
             }
-            self.scratch = Some(scratch);
+            self.victim_search.scratch = Some(scratch);
         }
         jobs
     }

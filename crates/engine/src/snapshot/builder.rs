@@ -16,7 +16,7 @@ use crate::ids::{
 };
 use crate::snapshot::validate;
 use crate::snapshot::{
-    Claims, Column, Constraint, Device, Extras, Group, Job, Member, NodeFilter, NumaAsk, NumaNode, PodSet, Queue,
+    Claims, Constraint, Device, Extras, Group, Job, Member, NodeFilter, NumaAsk, NumaNode, PodSet, Queue, ResourceKind,
     Shape, Snapshot, Status, Task, Topology, VolumeNeed,
 };
 use crate::snapshot::{InterPodRules, PodMatcher, TopologyKey, UnmanagedPod};
@@ -44,7 +44,7 @@ pub struct NodeRow {
     pub allocatable: Vec<i64>,
     /// Held by pods that belong to no job here.
     pub unmanaged_used: Vec<i64>,
-    /// The part of `taken` that is about to be given back.
+    /// The part of `unmanaged_used` that is being released.
     pub unmanaged_releasing: Vec<i64>,
     /// What pods of other schedulers ask for: not divided among queues.
     pub other_schedulers_requested: ResourceQuantities,
@@ -77,7 +77,7 @@ impl NodeRow {
 pub struct HostPort {
     /// Port number.
     pub number: u16,
-    /// Protocols do not get in each other's way.
+    /// Ports of different protocols never conflict.
     pub protocol: Protocol,
     /// The address it is bound to; `None` is every address.
     pub address: Option<IpAddr>,
@@ -132,7 +132,7 @@ pub struct JobRow {
 }
 
 impl JobRow {
-    /// A preemptible job without a past.
+    /// A preemptible job that never ran.
     pub fn new(queue: QueueId, created: Timestamp, root: GroupRow) -> Self {
         Self {
             queue: Some(queue),
@@ -154,7 +154,7 @@ impl JobRow {
 #[derive(Clone, Debug, Default)]
 pub struct GroupRow {
     /// How many direct members must be satisfied; `None` is all of them.
-    pub need: Option<u32>,
+    pub min_members: Option<u32>,
     /// Where it must stay together, from [`Builder::constraint`].
     pub constraint: Option<u32>,
     /// Direct members, in name order.
@@ -236,12 +236,12 @@ impl TaskRow {
 }
 
 impl Builder {
-    /// Starts a snapshot whose vectors have these columns after CPU, memory, GPUs and pod slots.
-    pub fn new(extra_columns: Vec<Column>) -> Self {
-        let mut columns = vec![Column::Cpu, Column::Memory, Column::Gpu, Column::Pods];
-        columns.extend(extra_columns);
+    /// Starts a snapshot whose vectors have these resources after CPU, memory, GPUs and pod slots.
+    pub fn new(extra_resources: Vec<ResourceKind>) -> Self {
+        let mut resources = vec![ResourceKind::Cpu, ResourceKind::Memory, ResourceKind::Gpu, ResourceKind::Pods];
+        resources.extend(extra_resources);
         Self {
-            snapshot: Snapshot { columns, ..Snapshot::default() },
+            snapshot: Snapshot { resources, ..Snapshot::default() },
             shapes: BTreeMap::new(),
             device_lists: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -255,7 +255,7 @@ impl Builder {
 
     /// Amounts in a resource vector.
     pub fn width(&self) -> usize {
-        self.snapshot.columns.len()
+        self.snapshot.resources.len()
     }
 
     /// How many nodes were added.
@@ -399,7 +399,7 @@ impl Builder {
         Some(number)
     }
 
-    /// Adds a pod that belongs to no job here, but that others mind.
+    /// Adds a pod of no job here that inter-pod rules or volume limits count.
     pub fn unmanaged_pod(&mut self, unmanaged_pod: UnmanagedPod) {
         self.snapshot.unmanaged_pods.push(unmanaged_pod);
     }
@@ -414,14 +414,14 @@ impl Builder {
         next(&mut self.snapshot.volumes.drivers, driver)
     }
 
-    /// Adds a store that has so much.
-    pub fn store(&mut self, amount: i64) -> u32 {
-        next(&mut self.snapshot.volumes.stores, amount)
+    /// Adds a storage pool that has so much.
+    pub fn add_storage_pool(&mut self, amount: i64) -> u32 {
+        next(&mut self.snapshot.volumes.storage_pools, amount)
     }
 
     /// Adds a kind of storage: the store of each node, made for all nodes.
-    pub fn storage_kind(&mut self, stores: Vec<Option<u32>>) -> u32 {
-        next(&mut self.snapshot.volumes.kinds, stores)
+    pub fn add_storage_class(&mut self, pools: Vec<Option<u32>>) -> u32 {
+        next(&mut self.snapshot.volumes.storage_classes, pools)
     }
 
     /// The number of what the volumes of a pod take; `None` if that is nothing.
@@ -459,13 +459,13 @@ impl Builder {
 
     /// Says which claims there are and which devices; once, after all nodes.
     pub fn claims(&mut self, mut claims: Claims) {
-        claims.reach = vec![Vec::new(); self.snapshot.nodes.len()];
+        claims.devices_by_node = vec![Vec::new(); self.snapshot.nodes.len()];
         for (index, device) in claims.devices.iter().enumerate() {
             for node in claims.node_sets[device.nodes as usize].ones() {
-                claims.reach[node].push(u32::try_from(index).expect("devices are few"));
+                claims.devices_by_node[node].push(u32::try_from(index).expect("devices are few"));
             }
         }
-        claims.unsettled.grow(self.snapshot.nodes.len());
+        claims.incomplete_pools.grow(self.snapshot.nodes.len());
         self.snapshot.claims = claims;
     }
 
@@ -495,7 +495,11 @@ impl Builder {
     /// The id comes before the ids of everything inside, so a job's root is the first of its groups.
     fn group(&mut self, job: JobId, row: GroupRow) -> GroupId {
         let id = GroupId::at(self.snapshot.groups.len());
-        self.snapshot.groups.push(Group { need: row.need, members: IdRange::default(), constraint: row.constraint });
+        self.snapshot.groups.push(Group {
+            min_members: row.min_members,
+            members: IdRange::default(),
+            constraint: row.constraint,
+        });
         let members: Vec<Member> = row
             .members
             .into_iter()
@@ -627,8 +631,11 @@ mod tests {
     #[test]
     fn a_nested_tree_keeps_sets_and_tasks_together() {
         let mut builder = one_node();
-        let inner =
-            GroupRow { need: Some(1), constraint: None, members: vec![pods(&mut builder, 2), pods(&mut builder, 1)] };
+        let inner = GroupRow {
+            min_members: Some(1),
+            constraint: None,
+            members: vec![pods(&mut builder, 2), pods(&mut builder, 1)],
+        };
         let root = GroupRow { members: vec![MemberRow::Group(inner), pods(&mut builder, 3)], ..GroupRow::default() };
         let single = GroupRow { members: vec![pods(&mut builder, 1)], ..GroupRow::default() };
         let first = builder.job(JobRow::new(QueueId(0), Timestamp(1), single));
@@ -679,14 +686,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "fails a rule")]
-    fn a_class_speaks_about_every_node() {
+    fn a_node_filter_covers_every_node() {
         let mut builder = one_node();
         builder.add_node_filter(NodeFilter { feasible: FixedBitSet::with_capacity(1), excluded: Vec::new() });
         builder.finish();
     }
 
     #[test]
-    fn a_class_may_exclude_every_node() {
+    fn a_node_filter_may_exclude_every_node() {
         let mut builder = one_node();
         let mut out = FixedBitSet::with_capacity(1);
         out.insert(0);

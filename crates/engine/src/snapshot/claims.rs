@@ -1,6 +1,6 @@
 //! Devices that pods get through resource claims, and what claims ask for.
 //!
-//! What a selector says of a device was found out before: a [`Selection`] is the set of devices that match.
+//! Selectors are evaluated before the cycle: [`SelectorMatches`] are the devices that match.
 
 use fixedbitset::FixedBitSet;
 
@@ -12,13 +12,13 @@ pub struct Claims {
     /// Devices, in the order in which they are tried.
     pub devices: Vec<ClaimDevice>,
     /// Devices that each node reaches, in order; filled in by the builder.
-    pub reach: Vec<Vec<u32>>,
+    pub devices_by_node: Vec<Vec<u32>>,
     /// Distinct sets of nodes; devices, requests and allocations point at them.
     pub node_sets: Vec<FixedBitSet>,
-    /// Nodes that see a pool of which a part is unknown: a request for all devices cannot be met there.
-    pub unsettled: FixedBitSet,
+    /// Nodes that see a pool of which a slice is missing: a request for all devices cannot be met there.
+    pub incomplete_pools: FixedBitSet,
     /// Distinct sets of selectors.
-    pub selections: Vec<Selection>,
+    pub selector_matches: Vec<SelectorMatches>,
     /// Values of the attributes that devices must agree in: one column of a value per device.
     pub attributes: Vec<Vec<Option<u32>>>,
     /// Distinct contents of claims.
@@ -38,9 +38,9 @@ pub struct ClaimDevice {
     pub gpu_of: Option<NodeId>,
 }
 
-/// What a set of selectors says of devices.
+/// The devices that a set of selectors matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
+pub struct SelectorMatches {
     /// Devices that match.
     pub matching: FixedBitSet,
     /// Devices on which a selector fails; to meet one ends the attempt.
@@ -53,14 +53,14 @@ pub struct ClaimAsk {
     /// In order.
     pub requests: Vec<ClaimRequest>,
     /// Attributes in which devices must agree.
-    pub agreements: Vec<MatchAttribute>,
+    pub match_attributes: Vec<MatchAttribute>,
 }
 
 /// One request of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRequest {
     /// The first that can be met counts.
-    pub alternatives: Vec<Alternative>,
+    pub alternatives: Vec<SubRequest>,
     /// Where it counts, an index into [`Claims::node_sets`]: elsewhere something other than a claim provides it.
     /// `None` is everywhere.
     pub nodes: Option<u32>,
@@ -68,20 +68,20 @@ pub struct ClaimRequest {
 
 /// One way to meet a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alternative {
-    /// Which devices: an index into [`Claims::selections`].
+pub struct SubRequest {
+    /// Which devices: an index into [`Claims::selector_matches`].
     pub selection: u32,
     /// How many.
-    pub wanted: Wanted,
+    pub mode: AllocationMode,
     /// For administration: devices in use will do, and stay free for others.
     pub admin: bool,
 }
 
-/// How many devices a request wants.
+/// How many devices a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum AllocationMode {
     /// So many.
-    Exactly(u32),
+    ExactCount(u32),
     /// All that match, and at least one.
     All,
 }
@@ -111,8 +111,8 @@ pub struct Claim {
     pub ask: u32,
     /// What it has been given before the cycle.
     pub allocated: Option<Allocation>,
-    /// Something beyond the pods here holds it, so that it stays as it is.
-    pub kept: bool,
+    /// Something other than the pods of the snapshot uses it, so that it stays allocated.
+    pub held_externally: bool,
     /// GPUs that the requests of its pods count for it; `None` is as many as it is given.
     pub gpus_counted: Option<u32>,
 }

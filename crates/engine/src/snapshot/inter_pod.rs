@@ -73,15 +73,17 @@ pub struct SpreadConstraint {
 }
 
 impl InterPodRules {
-    /// Whether it says nothing.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         *self == Self { matches_own_affinity: self.matches_own_affinity, ..Self::default() }
     }
 
     /// All matchers that it uses.
     pub fn matchers(&self) -> impl Iterator<Item = PodMatcherId> + '_ {
-        let plain = self.affinity.iter().chain(&self.anti_affinity).chain(&self.existing_anti_affinity).copied();
-        let liked = self.preferences.iter().map(|(matcher, _)| *matcher);
-        plain.chain(liked).chain(self.spread_required.iter().chain(&self.spread_preferred).map(|spread| spread.matcher))
+        let required = self.affinity.iter().chain(&self.anti_affinity).chain(&self.existing_anti_affinity).copied();
+        let preferred = self.preferences.iter().map(|(matcher, _)| *matcher);
+        required
+            .chain(preferred)
+            .chain(self.spread_required.iter().chain(&self.spread_preferred).map(|spread| spread.matcher))
     }
 }

@@ -14,8 +14,8 @@ mod volumes;
 use fixedbitset::FixedBitSet;
 
 pub use claims::{
-    Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, Pick,
-    Selection, Wanted,
+    Allocation, AllocationMode, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Grant, MatchAttribute, Pick,
+    SelectorMatches, SubRequest,
 };
 pub use inter_pod::{InterPodRules, PodMatcher, SpreadConstraint, TopologyKey, UnmanagedPod};
 pub use numa::{
@@ -33,8 +33,8 @@ use crate::units::{Ceiling, GPU, ResourceQuantities, Span, Timestamp};
 /// A cluster at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// What each column of a resource vector counts; the first four are fixed, see [`Column`].
-    pub columns: Vec<Column>,
+    /// What each column of a resource vector counts; the first four are fixed, see [`ResourceKind`].
+    pub resources: Vec<ResourceKind>,
     /// Nodes, by name.
     pub nodes: Nodes,
     /// Queues that may hold work, by name; every parent named here exists and there are no cycles.
@@ -87,7 +87,7 @@ pub struct Snapshot {
 
 /// What one column of a resource vector counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
+pub enum ResourceKind {
     /// Milli-cores. Always column 0.
     Cpu,
     /// Bytes. Always column 1.
@@ -106,7 +106,7 @@ pub enum Column {
     /// Any other counted resource, in thousandths.
     Scalar,
     /// The same where a device class provides it on nodes that have none of it otherwise.
-    Backed,
+    DeviceClassBacked,
 }
 
 /// Index of the CPU column.
@@ -118,14 +118,14 @@ pub const GPUS: usize = 2;
 /// Index of the pod-slot column.
 pub const PODS: usize = 3;
 
-/// Node columns. Vectors hold one row of `columns.len()` amounts per node.
+/// Node columns. Vectors hold one row of `resources.len()` amounts per node.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     /// What can be used.
     pub allocatable: Vec<i64>,
     /// Held by pods that belong to no job here.
     pub unmanaged_used: Vec<i64>,
-    /// The part of `taken` that is about to be given back.
+    /// The part of `unmanaged_used` that is being released.
     pub unmanaged_releasing: Vec<i64>,
     /// What pods of other schedulers ask for: not divided among queues.
     pub other_schedulers_requested: Vec<ResourceQuantities>,
@@ -210,7 +210,7 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub struct Group {
     /// How many direct members must be satisfied; `None` is all of them.
-    pub need: Option<u32>,
+    pub min_members: Option<u32>,
     /// Its direct members, in [`Snapshot::members`].
     pub members: IdRange,
     /// Where it must stay together.
@@ -505,7 +505,7 @@ impl Snapshot {
 
     /// A node's row of a column vector.
     pub fn row<'a>(&self, column: &'a [i64], node: NodeId) -> &'a [i64] {
-        let width = self.columns.len();
+        let width = self.resources.len();
         &column[node.index() * width..(node.index() + 1) * width]
     }
 
@@ -522,7 +522,7 @@ impl Snapshot {
         let mut total = ResourceQuantities::ZERO;
         for node in self.nodes.ids().filter(|node| self.nodes.ready[node.index()]) {
             let row = self.row(&self.nodes.allocatable, node);
-            let gpus: i64 = row.iter().zip(&self.columns).map(|(amount, column)| column.quota_gpu(*amount)).sum();
+            let gpus: i64 = row.iter().zip(&self.resources).map(|(amount, column)| column.quota_gpu(*amount)).sum();
             total += ResourceQuantities::new(row[CPU], row[MEMORY], gpus)
                 - self.nodes.other_schedulers_requested[node.index()];
         }
@@ -530,13 +530,13 @@ impl Snapshot {
     }
 }
 
-impl Column {
+impl ResourceKind {
     /// What an amount of this column is worth to a queue, in millionths of a GPU.
     pub fn quota_gpu(self, amount: i64) -> i64 {
         match self {
             Self::Gpu => amount,
             Self::Mig { slices, .. } => amount * i64::from(slices) * GPU,
-            Self::Cpu | Self::Memory | Self::Pods | Self::Scalar | Self::Backed => 0,
+            Self::Cpu | Self::Memory | Self::Pods | Self::Scalar | Self::DeviceClassBacked => 0,
         }
     }
 }

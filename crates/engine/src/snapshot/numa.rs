@@ -68,7 +68,7 @@ pub struct NumaUnit {
     /// Pairs of column and amount.
     pub need: Vec<(u32, i64)>,
     /// Whether it runs beside those that follow; an ordinary init container does not.
-    pub stays: bool,
+    pub keeps_running: bool,
 }
 
 /// An amount of one NUMA zone.

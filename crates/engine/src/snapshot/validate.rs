@@ -9,7 +9,7 @@ use crate::snapshot::{LevelRef, Nodes, Queue, Snapshot, Status, UnmanagedPod};
 pub(super) fn snapshot(snapshot: &Snapshot) {
     nodes(snapshot);
     queues(&snapshot.queues);
-    classes(snapshot);
+    node_filters(snapshot);
     topologies(snapshot);
     inter_pod(snapshot);
     zones(snapshot);
@@ -21,9 +21,9 @@ pub(super) fn snapshot(snapshot: &Snapshot) {
 
 fn nodes(snapshot: &Snapshot) {
     let Nodes { allocatable, unmanaged_releasing, unmanaged_used, ports, .. } = &snapshot.nodes;
-    assert_eq!(allocatable.len(), snapshot.nodes.len() * snapshot.columns.len());
+    assert_eq!(allocatable.len(), snapshot.nodes.len() * snapshot.resources.len());
     let within = unmanaged_releasing.iter().zip(unmanaged_used).all(|(releasing, used)| releasing <= used);
-    assert!(within, "a node gives back no more than is taken");
+    assert!(within, "a node releases no more than is used");
     for port in ports.iter().flatten() {
         assert!(port.index() < snapshot.port_conflicts.len(), "{port:?} does not exist");
     }
@@ -33,7 +33,7 @@ fn nodes(snapshot: &Snapshot) {
 }
 
 fn zones(snapshot: &Snapshot) {
-    let width = snapshot.columns.len();
+    let width = snapshot.resources.len();
     assert!(snapshot.numa.nodes.len() <= snapshot.nodes.len(), "zones of a node that does not exist");
     for zone in snapshot.numa.nodes.iter().flatten().flat_map(|node| &node.zones) {
         let vectors = [&zone.allocatable, &zone.unmanaged_used, &zone.unmanaged_releasing];
@@ -46,14 +46,17 @@ fn claims(snapshot: &Snapshot) {
     for set in &claims.node_sets {
         assert_eq!(set.len(), snapshot.nodes.len(), "a set of nodes has one bit per node");
     }
-    for selection in &claims.selections {
-        let sets = [&selection.matching, &selection.failing];
-        assert!(sets.iter().all(|set| set.len() == claims.devices.len()), "a selection has one bit per device");
+    for matches in &claims.selector_matches {
+        let sets = [&matches.matching, &matches.failing];
+        assert!(sets.iter().all(|set| set.len() == claims.devices.len()), "selector matches have one bit per device");
     }
     assert!(claims.attributes.iter().all(|column| column.len() == claims.devices.len()), "one value per device");
     for (index, claim) in claims.claims.iter().enumerate() {
         assert!((claim.ask as usize) < claims.asks.len(), "claim {index}: what it asks for does not exist");
-        assert!(!claim.kept || claim.allocated.is_some(), "claim {index} is kept but has nothing");
+        assert!(
+            !claim.held_externally || claim.allocated.is_some(),
+            "claim {index} is held externally but has no allocation"
+        );
         for pick in claim.allocated.iter().flat_map(|allocation| &allocation.picks) {
             assert!((pick.device as usize) < claims.devices.len(), "claim {index}: {pick:?} does not exist");
         }
@@ -76,20 +79,20 @@ fn queues(queues: &[Queue]) {
     }
 }
 
-fn classes(snapshot: &Snapshot) {
+fn node_filters(snapshot: &Snapshot) {
     let nodes = snapshot.nodes.len();
-    for (index, class) in snapshot.node_filters.iter().enumerate() {
-        assert_eq!(class.feasible.len(), nodes, "class {index}: one bit per node");
-        let mut seen = class.feasible.clone();
-        for (rule, set) in &class.excluded {
-            assert_eq!(set.len(), nodes, "class {index}, {rule:?}: one bit per node");
+    for (index, node_filter) in snapshot.node_filters.iter().enumerate() {
+        assert_eq!(node_filter.feasible.len(), nodes, "node filter {index}: one bit per node");
+        let mut seen = node_filter.feasible.clone();
+        for (rule, set) in &node_filter.excluded {
+            assert_eq!(set.len(), nodes, "node filter {index}, {rule:?}: one bit per node");
             assert!(
                 seen.is_disjoint(set),
-                "class {index}, {rule:?}: a node is counted once, for the first rule it fails"
+                "node filter {index}, {rule:?}: a node is counted once, for the first rule it fails"
             );
             seen.union_with(set);
         }
-        assert_eq!(seen.count_ones(..), nodes, "class {index}: a node that is not feasible fails a rule");
+        assert_eq!(seen.count_ones(..), nodes, "node filter {index}: a node that is not feasible fails a rule");
     }
 }
 
@@ -133,7 +136,7 @@ fn inter_pod(snapshot: &Snapshot) {
     for (index, topology_key) in snapshot.topology_keys.iter().enumerate() {
         assert_eq!(topology_key.domains.len(), nodes, "topology key {index}: one domain per node");
     }
-    let crowd_exists = |matcher: &PodMatcherId| matcher.index() < snapshot.matchers.len();
+    let matcher_exists = |matcher: &PodMatcherId| matcher.index() < snapshot.matchers.len();
     for matcher in &snapshot.matchers {
         assert!(
             matcher.topology_key.index() < snapshot.topology_keys.len(),
@@ -141,10 +144,10 @@ fn inter_pod(snapshot: &Snapshot) {
             matcher.topology_key
         );
     }
-    assert!(snapshot.matcher_lists.iter().flatten().all(crowd_exists), "a matcher of a list does not exist");
+    assert!(snapshot.matcher_lists.iter().flatten().all(matcher_exists), "a matcher of a list does not exist");
     for (index, inter_pod) in snapshot.inter_pod.iter().enumerate() {
         assert!(
-            inter_pod.matchers().all(|matcher| crowd_exists(&matcher)),
+            inter_pod.matchers().all(|matcher| matcher_exists(&matcher)),
             "inter-pod rules {index}: a matcher does not exist"
         );
     }
@@ -163,14 +166,14 @@ fn volumes(snapshot: &Snapshot) {
     let (volumes, nodes) = (&snapshot.volumes, snapshot.nodes.len());
     assert!(volumes.limits.iter().all(|limits| limits.len() == nodes), "a driver has one limit per node");
     assert!(volumes.drivers.iter().all(|driver| exists(Some(*driver), &volumes.limits)), "a driver does not exist");
-    for stores in &volumes.kinds {
-        assert_eq!(stores.len(), nodes, "a kind of storage has one store per node");
-        assert!(stores.iter().all(|store| exists(*store, &volumes.stores)), "a store does not exist");
+    for pools in &volumes.storage_classes {
+        assert_eq!(pools.len(), nodes, "a storage class has one pool per node");
+        assert!(pools.iter().all(|pool| exists(*pool, &volumes.storage_pools)), "a storage pool does not exist");
     }
     for (index, need) in volumes.needs.iter().enumerate() {
         let attached = need.attached.iter().all(|volume| exists(Some(*volume), &volumes.drivers));
-        let stored = need.stored.iter().all(|(kind, _)| exists(Some(*kind), &volumes.kinds));
-        assert!(attached && stored, "need {index}: a volume or a kind of storage does not exist");
+        let stored = need.storage_needs.iter().all(|(class, _)| exists(Some(*class), &volumes.storage_classes));
+        assert!(attached && stored, "need {index}: a volume or a storage class does not exist");
     }
 }
 

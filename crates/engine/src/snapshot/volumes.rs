@@ -7,10 +7,10 @@ pub struct Volumes {
     pub drivers: Vec<u32>,
     /// For each driver, how many volumes each node takes; `None` is any number.
     pub limits: Vec<Vec<Option<u32>>>,
-    /// What each store has: bytes, or volumes that are ready.
-    pub stores: Vec<i64>,
-    /// For each kind of storage, the store that each node takes from; `None` has no end.
-    pub kinds: Vec<Vec<Option<u32>>>,
+    /// What each storage pool has: bytes, or volumes that are ready.
+    pub storage_pools: Vec<i64>,
+    /// For each storage class, the pool that each node takes from; `None` is unlimited.
+    pub storage_classes: Vec<Vec<Option<u32>>>,
     /// Distinct needs; a task points at one.
     pub needs: Vec<VolumeNeed>,
 }
@@ -20,13 +20,13 @@ pub struct Volumes {
 pub struct VolumeNeed {
     /// Volumes that are attached to the pod's node, those of one driver side by side. Pods may share one.
     pub attached: Vec<u32>,
-    /// Kind of storage and how much of it.
-    pub stored: Vec<(u32, i64)>,
+    /// Storage class and how much of it.
+    pub storage_needs: Vec<(u32, i64)>,
 }
 
 impl VolumeNeed {
-    /// Whether it is nothing.
+    /// Whether the pod has no volume that counts.
     pub fn is_empty(&self) -> bool {
-        self.attached.is_empty() && self.stored.is_empty()
+        self.attached.is_empty() && self.storage_needs.is_empty()
     }
 }

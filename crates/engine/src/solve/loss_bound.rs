@@ -16,7 +16,7 @@ use crate::units::{QueueResource, ResourceQuantities};
 
 /// Pods of one job that leave together.
 #[derive(Clone, Copy, Debug)]
-pub struct VictimLoss {
+pub(crate) struct VictimLoss {
     /// The job's queue.
     pub queue: QueueId,
     /// What is lost if all of them are.
@@ -30,7 +30,7 @@ pub struct VictimLoss {
 
 impl VictimLoss {
     /// These pods of a job.
-    pub fn of(ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) -> Self {
+    pub(crate) fn of(ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) -> Self {
         let queue = ledger.snapshot.job(job).queue.expect("victims have a queue");
         let costs = || tasks.iter().map(|task| cost(ledger, *task));
         let most = costs().fold(ResourceQuantities::ZERO, |sum, (most, _)| sum + most);
@@ -66,7 +66,7 @@ fn is_all_or_none(ledger: &Ledger<'_>, job: JobId, tasks: &[TaskId]) -> bool {
 
 /// What may be lost for a job.
 #[derive(Debug)]
-pub enum LossBound {
+pub(crate) enum LossBound {
     /// Every pod keeps a place.
     MoveOnly,
     /// All victims.
@@ -77,7 +77,7 @@ pub enum LossBound {
 
 /// Where the paths of the reclaimer and of each other queue part.
 #[derive(Debug)]
-pub struct QueueShareBound {
+pub(crate) struct QueueShareBound {
     reclaimer: QueueId,
     multiplier: i64,
     /// For each queue: at which depth, the reclaimer's side and the other.
@@ -86,7 +86,7 @@ pub struct QueueShareBound {
 
 impl QueueShareBound {
     /// For a job of this queue.
-    pub fn new(accounts: &QueueAccounts, reclaimer: QueueId, multiplier: i64) -> Self {
+    pub(crate) fn new(accounts: &QueueAccounts, reclaimer: QueueId, multiplier: i64) -> Self {
         let depth = |queue: QueueId| accounts.path(queue).count();
         let diverging_ancestors = (0..accounts.rows.len()).map(QueueId::at).map(|queue| {
             let (ours, theirs) = accounts.diverging_ancestors(reclaimer, queue);
@@ -98,17 +98,17 @@ impl QueueShareBound {
 
 /// A pending job, or the first of its pods.
 #[derive(Clone, Copy, Debug)]
-pub struct PendingDemand {
+pub(crate) struct PendingDemand {
     /// What the pods ask for.
     pub required: ResourceQuantities,
     /// Largest request of a job ahead of them in their own queue, if any: the queue may be ordered by that instead.
     pub before: Option<ResourceQuantities>,
 }
 
-/// What could be lost of some units.
+/// What could be lost of some victims.
 #[derive(Clone, Debug)]
-pub struct LossEstimate {
-    /// Whether each unit could be lost.
+pub(crate) struct LossEstimate {
+    /// Whether each victim could be lost.
     pub evictable: Vec<bool>,
     /// Whether each victim would be scheduled before the pending pods, so that it must not be lost for them.
     pub scheduled_first: Vec<bool>,
@@ -117,29 +117,36 @@ pub struct LossEstimate {
 }
 
 impl LossEstimate {
-    fn new(units: usize, could_be: bool, gpus: i64) -> Self {
-        Self { evictable: vec![could_be; units], scheduled_first: vec![false; units], gpus }
+    fn new(victims: usize, could_be: bool, gpus: i64) -> Self {
+        Self { evictable: vec![could_be; victims], scheduled_first: vec![false; victims], gpus }
     }
 }
 
 impl LossBound {
-    /// What could be lost of these units for the demand, if nothing else is lost.
-    pub fn of(
+    /// What could be lost of these victims for the demand, if nothing else is lost.
+    pub(crate) fn of(
         &self,
         accounts: &QueueAccounts,
         tree: &JobTree,
         demand: PendingDemand,
-        units: &[VictimLoss],
+        victims: &[VictimLoss],
     ) -> LossEstimate {
         match self {
-            Self::MoveOnly => LossEstimate::new(units.len(), false, 0),
-            Self::Unlimited => LossEstimate::new(units.len(), true, units.iter().map(|unit| unit.max.0[2]).sum()),
-            Self::ByQueueShares(shares) => shares.of(accounts, tree, demand, units),
+            Self::MoveOnly => LossEstimate::new(victims.len(), false, 0),
+            Self::Unlimited => {
+                LossEstimate::new(victims.len(), true, victims.iter().map(|victim| victim.max.0[2]).sum())
+            }
+            Self::ByQueueShares(shares) => shares.of(accounts, tree, demand, victims),
         }
     }
 
     /// Whether no job of these queues could lose anything, whatever it holds.
-    pub fn none_possible(&self, accounts: &QueueAccounts, required: ResourceQuantities, queues: &[QueueId]) -> bool {
+    pub(crate) fn none_possible(
+        &self,
+        accounts: &QueueAccounts,
+        required: ResourceQuantities,
+        queues: &[QueueId],
+    ) -> bool {
         match self {
             Self::MoveOnly => true,
             Self::Unlimited => false,
@@ -150,7 +157,7 @@ impl LossBound {
     /// Searches the levels of the queue tree from the job's leaf upwards and returns the queues of the first level that
     /// could lose `gpus` by itself. Nearby queues are the ones that borrow the job's share. `None` where distance does
     /// not matter (no reclaim, or no GPU missing).
-    pub fn closest_sufficient(
+    pub(crate) fn closest_sufficient(
         &self,
         accounts: &QueueAccounts,
         required: ResourceQuantities,
@@ -219,28 +226,28 @@ impl QueueShareBound {
         accounts: &QueueAccounts,
         tree: &JobTree,
         demand: PendingDemand,
-        units: &[VictimLoss],
+        victims: &[VictimLoss],
     ) -> LossEstimate {
-        let side = |index: usize| self.diverging_ancestors[units[index].queue.index()];
+        let side = |index: usize| self.diverging_ancestors[victims[index].queue.index()];
         // From the bottom up: what is lost beside the reclaimer makes its own side less saturated.
-        let mut order: Vec<usize> = (0..units.len()).collect();
+        let mut order: Vec<usize> = (0..victims.len()).collect();
         order.sort_unstable_by_key(|index| (Reverse(side(*index).0), side(*index).2));
         let reclaimer = Reclaimer { queue: self.reclaimer, preemptible: true, required: demand.required };
-        let mut estimate = LossEstimate::new(units.len(), false, 0);
+        let mut estimate = LossEstimate::new(victims.len(), false, 0);
         let mut lost = LossByDepth::default();
         // Of victims that have no place yet when the pending pods are scheduled.
         let mut late = LossByDepth::default();
-        let known = units.iter().all(|unit| unit.max_request.is_some());
+        let known = victims.iter().all(|victim| victim.max_request.is_some());
         for group in order.chunk_by(|left, right| side(*left).2 == side(*right).2) {
             let (at, ours, theirs) = side(group[0]);
             let (late_beside, lost_beside) = (late.at(at), lost.at(at));
             let first = |these: &[usize]| {
-                let these = these.iter().map(|index| units[*index]);
+                let these = these.iter().map(|index| victims[*index]);
                 known && would_be_scheduled_first(accounts, tree, demand, (ours, theirs), late_beside, these)
             };
             // Victims of the compared queue itself are tested one by one. Victims from several leaf queues below it are
             // tested together, because one leaf may delay another.
-            let alone = group.iter().all(|index| units[*index].queue == theirs);
+            let alone = group.iter().all(|index| victims[*index].queue == theirs);
             for part in group.chunks(if alone { 1 } else { group.len() }) {
                 let first = first(part);
                 for index in part {
@@ -248,16 +255,16 @@ impl QueueShareBound {
                 }
             }
             let rest: Vec<usize> = group.iter().copied().filter(|index| !estimate.scheduled_first[*index]).collect();
-            late.sum += rest.iter().fold(ResourceQuantities::ZERO, |sum, index| sum + units[*index].max);
+            late.sum += rest.iter().fold(ResourceQuantities::ZERO, |sum, index| sum + victims[*index].max);
             let Some(most) =
                 reclaim_rules::max_reclaimable(accounts, reclaimer, (ours, theirs), lost_beside, self.multiplier)
             else {
                 continue;
             };
             let mut sum = ResourceQuantities::ZERO;
-            for index in rest.into_iter().filter(|index| units[*index].min.fits_in(most)) {
+            for index in rest.into_iter().filter(|index| victims[*index].min.fits_in(most)) {
                 estimate.evictable[index] = true;
-                sum += units[index].max;
+                sum += victims[index].max;
             }
             let bound = |resource| most.get(resource).min(sum.get(resource)).max(0);
             lost.sum += ResourceQuantities(QueueResource::ALL.map(bound));
@@ -276,27 +283,27 @@ fn would_be_scheduled_first(
     demand: PendingDemand,
     (ours, theirs): (QueueId, QueueId),
     beside: ResourceQuantities,
-    units: impl Iterator<Item = VictimLoss>,
+    victims: impl Iterator<Item = VictimLoss>,
 ) -> bool {
     let (our_row, their_row) = (accounts.row(ours), accounts.row(theirs));
     let (mut least, mut growth) = (ResourceQuantities([i64::MAX; 3]), ResourceQuantities([i64::MIN; 3]));
-    for unit in units {
-        let Some(turn) = unit.max_request else { return false };
-        if !accounts.path(unit.queue).map(|queue| accounts.row(queue)).all(|row| row.allocated.within(row.limit)) {
+    for victim in victims {
+        let Some(request) = victim.max_request else { return false };
+        if !accounts.path(victim.queue).map(|queue| accounts.row(queue)).all(|row| row.allocated.within(row.limit)) {
             // It would not get its place back, whenever it is scheduled.
             return false;
         }
-        least = least.min_each(unit.min);
-        growth = growth.max_each(turn - unit.min);
+        least = least.min_each(victim.min);
+        growth = growth.max_each(request - victim.min);
     }
-    let judged = |row: &QueueRow, allocated: ResourceQuantities, required: ResourceQuantities| {
+    let order_key = |row: &QueueRow, allocated: ResourceQuantities, required: ResourceQuantities| {
         let row = QueueRow { allocated, ..row.clone() };
         QueueOrderKey::of(QueueOrderInput { row: &row, required, victims: ResourceQuantities::ZERO }, accounts.total)
     };
-    let last_of_theirs = judged(their_row, their_row.allocated - least, growth + least);
-    let mut wishes = [Some(demand.required), demand.before].into_iter().flatten();
-    wishes.any(|required| {
-        let demand = judged(our_row, our_row.allocated - beside, required);
+    let last_of_theirs = order_key(their_row, their_row.allocated - least, growth + least);
+    let mut requests = [Some(demand.required), demand.before].into_iter().flatten();
+    requests.any(|required| {
+        let demand = order_key(our_row, our_row.allocated - beside, required);
         tree.is_ahead((theirs, &last_of_theirs), (ours, &demand))
     })
 }

@@ -8,32 +8,32 @@ use crate::units::{Span, Timestamp};
 
 /// Whether a job of the same queue must not take the victim's place yet.
 pub(crate) fn protected_from_preempt(session: &Session<'_>, victim: JobId) -> bool {
-    preempt_shield(session, victim).is_some()
+    preempt_protection(session, victim).is_some()
 }
 
 /// The protection against jobs of the same queue, while it lasts.
-pub(crate) fn preempt_shield(session: &Session<'_>, victim: JobId) -> Option<Shield> {
+pub(crate) fn preempt_protection(session: &Session<'_>, victim: JobId) -> Option<ProtectedUntil> {
     let rules = session.policy.min_runtime?;
     let queue = session.snapshot.job(victim).queue;
     let own = queue.and_then(|queue| first_set(session, queue, |queue| queue.preempt_min_runtime));
-    shield(session, victim, own, rules.preempt_default)
+    protection(session, victim, own, rules.preempt_default)
 }
 
 /// Whether a job of queue `reclaimer` must not take the victim's place yet.
 pub(crate) fn protected_from_reclaim(session: &Session<'_>, reclaimer: QueueId, victim: JobId) -> bool {
-    reclaim_shield(session, reclaimer, victim).is_some()
+    reclaim_protection(session, reclaimer, victim).is_some()
 }
 
 /// The protection against jobs of queue `reclaimer`, while it lasts.
-pub(crate) fn reclaim_shield(session: &Session<'_>, reclaimer: QueueId, victim: JobId) -> Option<Shield> {
+pub(crate) fn reclaim_protection(session: &Session<'_>, reclaimer: QueueId, victim: JobId) -> Option<ProtectedUntil> {
     let rules = session.policy.min_runtime?;
     let queue = session.snapshot.job(victim).queue;
     let own = queue.and_then(|queue| reclaim_setting(session, rules, reclaimer, queue));
-    shield(session, victim, own, rules.reclaim_default)
+    protection(session, victim, own, rules.reclaim_default)
 }
 
 /// How long a job is protected, by which queue's setting, and until when.
-pub(crate) type Shield = (Span, Option<QueueId>, Timestamp);
+pub(crate) type ProtectedUntil = (Span, Option<QueueId>, Timestamp);
 
 fn reclaim_setting(
     session: &Session<'_>,
@@ -61,7 +61,12 @@ fn first_set(session: &Session<'_>, queue: QueueId, setting: fn(&Queue) -> Optio
     session.ledger.queues.path(queue).find_map(own)
 }
 
-fn shield(session: &Session<'_>, job: JobId, set: Option<(Span, QueueId)>, default: Span) -> Option<Shield> {
+fn protection(
+    session: &Session<'_>,
+    job: JobId,
+    set: Option<(Span, QueueId)>,
+    default: Span,
+) -> Option<ProtectedUntil> {
     let (span, queue) = set.map_or((default, None), |(span, queue)| (span, Some(queue)));
     let until = session.times.last_start[job.index()]?.plus(span);
     (session.now < until).then_some((span, queue, until))

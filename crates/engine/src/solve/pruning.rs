@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use super::filters::{NodeGpuCheck, TotalGpuCheck};
 use super::loss_bound::{LossBound, LossEstimate, PendingDemand, VictimLoss};
-use super::scenario::{Scenario, VictimPool};
+use super::scenario::{Scenario, VictimPool, pods_by_set};
 use super::search::Search;
-use super::simulate::sizes;
 use super::victims::{VictimBatch, VictimScope, all_victims};
 use crate::gang::{Gang, GangStatus};
 use crate::ids::{JobId, TaskId};
@@ -16,28 +15,28 @@ use crate::units::ResourceQuantities;
 
 impl Search<'_> {
     /// Queues that could lose what these pods lack, see [`LossBound::closest_sufficient`].
-    pub(super) fn relatives(&mut self, session: &Session<'_>, pending: &[TaskId]) -> Option<VictimScope> {
-        let total_check = TotalGpuCheck::new(&session.ledger, self.free_in_all, self.parts, pending);
-        let required = self.facts.requested(&session.ledger, pending);
-        let eligible = self.problem.eligible;
-        let queues = &eligible.queues;
-        let nearest = self.problem.loss_bound.closest_sufficient(
+    pub(super) fn closest_scope(&mut self, session: &Session<'_>, pending: &[TaskId]) -> Option<VictimScope> {
+        let total_check = TotalGpuCheck::new(&session.ledger, self.gpus.free, self.gpus.shared_totals, pending);
+        let required = self.jobs.info.requested(&session.ledger, pending);
+        let victim_scope = self.problem.victim_scope;
+        let queues = &victim_scope.queues;
+        let closest = self.problem.loss_bound.closest_sufficient(
             &session.ledger.queues,
             required,
             total_check.missing(),
             queues,
         )?;
-        (nearest.len() < queues.len()).then(|| VictimScope { queues: nearest, ..eligible.clone() })
+        (closest.len() < queues.len()).then(|| VictimScope { queues: closest, ..victim_scope.clone() })
     }
 
     /// Whether all victims would have to be moved.
     pub(super) fn no_loss_possible(&self, session: &Session<'_>, required: ResourceQuantities) -> bool {
-        self.problem.loss_bound.none_possible(&session.ledger.queues, required, &self.problem.eligible.queues)
+        self.problem.loss_bound.none_possible(&session.ledger.queues, required, &self.problem.victim_scope.queues)
     }
 
     /// Whether all victims must find another place.
     pub(super) fn all_stay(&self) -> bool {
-        self.use_loss_bounds && matches!(self.problem.loss_bound, LossBound::MoveOnly)
+        self.pruning.use_loss_bounds && matches!(self.problem.loss_bound, LossBound::MoveOnly)
     }
 
     /// What could be lost of these victims for the first so many pods; the ledger must be as it was when the search began.
@@ -47,31 +46,34 @@ impl Search<'_> {
         pending: &[TaskId],
         batches: &[&VictimBatch],
     ) -> LossEstimate {
-        let required = self.facts.requested(&session.ledger, pending);
+        let required = self.jobs.info.requested(&session.ledger, pending);
         let mut demand = PendingDemand { required, before: None };
-        let mut units: Vec<VictimLoss> = batches.iter().map(|batch| batch.unit).collect();
+        let mut losses: Vec<VictimLoss> = batches.iter().map(|batch| batch.loss).collect();
         // Dependent moves are simulated as well, in whatever queue they are.
-        if self.minds_turns(session) && batches.iter().all(|batch| batch.dependent_moves.is_empty()) {
+        if self.excludes_victims_scheduled_first(session)
+            && batches.iter().all(|batch| batch.dependent_moves.is_empty())
+        {
             let queue = session.snapshot.job(self.problem.job).queue.expect("reclaimers have a queue");
-            let place = self.facts.key_with(&session.ledger, self.problem.job, self.need(session, pending));
-            let ahead = self.backlog.before(session, self.index, self.facts, queue, place);
-            demand.before = ahead.map(|front| front.largest);
-            self.blocking_job = ahead.map(|front| front.job);
-            for (unit, batch) in units.iter_mut().zip(batches) {
-                unit.max_request = self.backlog.max_request_up_to(session, self.index, self.facts, batch.job);
+            let place = self.jobs.info.order.key(&session.ledger, self.problem.job, self.status_with(session, pending));
+            let ahead = self.pruning.backlog.before(session, self.jobs.index, self.jobs.info, queue, place);
+            demand.before = ahead.map(|prefix| prefix.largest);
+            self.pruning.blocking_job = ahead.map(|prefix| prefix.job);
+            for (loss, batch) in losses.iter_mut().zip(batches) {
+                loss.max_request =
+                    self.pruning.backlog.max_request_up_to(session, self.jobs.index, self.jobs.info, batch.job);
             }
         }
-        self.problem.loss_bound.of(&session.ledger.queues, self.tree, demand, &units)
+        self.problem.loss_bound.of(&session.ledger.queues, self.jobs.tree, demand, &losses)
     }
 
     /// Whether no victim may be evicted that would be scheduled before the job: it would take its place back.
-    pub(super) fn minds_turns(&self, session: &Session<'_>) -> bool {
+    pub(super) fn excludes_victims_scheduled_first(&self, session: &Session<'_>) -> bool {
         session.policy.repairs.stable_moves && matches!(self.problem.loss_bound, LossBound::ByQueueShares(_))
     }
 
     /// How complete the job would be with these pods.
-    pub(super) fn need(&self, session: &Session<'_>, pending: &[TaskId]) -> GangStatus {
-        Gang::new(&session.ledger, self.problem.job).only(&sizes(session, pending)).state()
+    pub(super) fn status_with(&self, session: &Session<'_>, pending: &[TaskId]) -> GangStatus {
+        Gang::new(&session.ledger, self.problem.job).only(&pods_by_set(&session.ledger, pending)).state()
     }
 
     /// Prunes a scenario by its loss bound: `None` if the victims that may be lost cannot free enough GPUs on usable
@@ -86,8 +88,8 @@ impl Search<'_> {
         pool: &VictimPool,
         scenario: &Scenario,
     ) -> Option<Vec<bool>> {
-        let is_short = self.use_loss_bounds && total_check.is_short();
-        if !is_short && !self.minds_turns(session) {
+        let is_short = self.pruning.use_loss_bounds && total_check.is_short();
+        if !is_short && !self.excludes_victims_scheduled_first(session) {
             return Some(Vec::new());
         }
         let potential = scenario.iter().map(|index| &pool.potential[*index]);
@@ -132,10 +134,15 @@ impl Search<'_> {
         demands: &[i64],
     ) -> Option<BTreeSet<JobId>> {
         let problem = self.problem;
-        let all_victims = self.all_victims.take().unwrap_or_else(|| all_victims(session, self.index, problem.eligible));
+        let all_victims = self
+            .pruning
+            .all_victims
+            .take()
+            .unwrap_or_else(|| all_victims(session, self.jobs.index, problem.victim_scope));
         let losable = self.losable(session, pending, &all_victims.iter().collect::<Vec<_>>());
-        self.only_earlier_victims = !losable.evictable.contains(&true) && losable.scheduled_first.contains(&true);
-        let mut most = NodeGpuCheck::new(&self.free, demands, &mut self.rooms);
+        self.pruning.only_earlier_victims =
+            !losable.evictable.contains(&true) && losable.scheduled_first.contains(&true);
+        let mut most = NodeGpuCheck::new(&self.gpus.free_by_node, demands, &mut self.gpus.pods_by_size);
         let mut kept = BTreeSet::new();
         let mut lost = 0;
         for (batch, losable) in all_victims.iter().zip(&losable.evictable) {
@@ -146,16 +153,7 @@ impl Search<'_> {
                 kept.insert(batch.job);
             }
         }
-        self.all_victims = Some(all_victims);
+        self.pruning.all_victims = Some(all_victims);
         (total_check.suffices(losable.gpus, lost) && most.suffice()).then_some(kept)
     }
-}
-
-/// Whether this scenario alone would free enough GPUs.
-pub(super) fn gives_enough(least: &mut NodeGpuCheck, pool: &VictimPool, scenario: &Scenario, stays: bool) -> bool {
-    let batches = || scenario.iter().map(|index| &pool.potential[*index]);
-    batches().for_each(|batch| least.give_back(batch, stays, 1));
-    let enough = least.suffice();
-    batches().for_each(|batch| least.give_back(batch, stays, -1));
-    enough
 }

@@ -13,7 +13,7 @@ use crate::units::ResourceQuantities;
 /// Waiting jobs by queue, computed on demand. The ledger must be as it was when the first was computed.
 #[derive(Debug, Default)]
 pub(super) struct QueueBacklog {
-    lines: BTreeMap<QueueId, Vec<(JobKey, BacklogPrefix)>>,
+    by_queue: BTreeMap<QueueId, Vec<(JobKey, BacklogPrefix)>>,
     max_requests: BTreeMap<JobId, Option<ResourceQuantities>>,
 }
 
@@ -38,21 +38,21 @@ impl QueueBacklog {
         queue: QueueId,
         place: JobKey,
     ) -> Option<BacklogPrefix> {
-        let line = self.lines.entry(queue).or_insert_with(|| {
-            let mut line: Vec<(JobKey, BacklogPrefix)> = Vec::new();
+        let prefixes = self.by_queue.entry(queue).or_insert_with(|| {
+            let mut prefixes: Vec<(JobKey, BacklogPrefix)> = Vec::new();
             for key in index.waiting(queue) {
-                let asks = facts.required(&session.ledger, key.3);
-                let own = BacklogPrefix { most: asks, largest: asks, job: key.3 };
-                let front = line.last().map_or(own, |(_, before)| {
+                let asks = facts.required(&session.ledger, key.job);
+                let own = BacklogPrefix { most: asks, largest: asks, job: key.job };
+                let prefix = prefixes.last().map_or(own, |(_, before)| {
                     let largest = if asks.0[2] > before.largest.0[2] { own } else { *before };
                     BacklogPrefix { most: before.most.max_each(asks), ..largest }
                 });
-                line.push((*key, front));
+                prefixes.push((*key, prefix));
             }
-            line
+            prefixes
         });
-        let before = line.partition_point(|(key, _)| *key < place);
-        Some(line[before.checked_sub(1)?].1)
+        let before = prefixes.partition_point(|(key, _)| *key < place);
+        Some(prefixes[before.checked_sub(1)?].1)
     }
 
     /// Upper bound on the request by which the victim's queue would be ordered once the victim is pending again: its
@@ -71,7 +71,7 @@ impl QueueBacklog {
         let max_request = queue.zip(index.place(job)).map(|(queue, place)| {
             let tasks: Vec<_> = session.snapshot.job_tasks(job).collect();
             let own = facts.requested(&session.ledger, &tasks);
-            self.before(session, index, facts, queue, place).map_or(own, |front| front.most.max_each(own))
+            self.before(session, index, facts, queue, place).map_or(own, |prefix| prefix.most.max_each(own))
         });
         self.max_requests.insert(job, max_request);
         max_request

@@ -18,8 +18,8 @@ use crate::session::Session;
 use crate::session::place::Attempt;
 use crate::snapshot::Status;
 
-/// Pods of one job that go and stay together.
-type Unit = Vec<TaskId>;
+/// Pods of one job that are evicted or reprieved together.
+type VictimGroup = Vec<TaskId>;
 
 /// Puts victims back where they were, wherever that works out; whether fewer pods are evicted now.
 pub(super) fn reprieve(
@@ -28,25 +28,25 @@ pub(super) fn reprieve(
     dependent_moves: &[TaskId],
     nodes: &FixedBitSet,
 ) -> bool {
-    let mut units: Vec<Unit> = batches.iter().map(|batch| batch.tasks.clone()).collect();
-    units.extend(dependent_moves.iter().map(|dependent| vec![*dependent]));
-    for unit in &mut units {
-        unit.retain(|task| is_out(session, *task));
+    let mut groups: Vec<VictimGroup> = batches.iter().map(|batch| batch.tasks.clone()).collect();
+    groups.extend(dependent_moves.iter().map(|dependent| vec![*dependent]));
+    for group in &mut groups {
+        group.retain(|task| is_out(session, *task));
     }
-    units.retain(|unit| !unit.is_empty());
+    groups.retain(|group| !group.is_empty());
     // What was evicted last is what a job needs most.
-    units.reverse();
-    units.sort_by_cached_key(|unit| cost(session, unit));
-    rearrange(session, &units, nodes) || put_all_back(session, &units)
+    groups.reverse();
+    groups.sort_by_cached_key(|group| cost(session, group));
+    rearrange(session, &groups, nodes) || put_all_back(session, &groups)
 }
 
 /// Gives up the new places of moving pods, so that as many as possible stay, and lets the others move again.
-fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> bool {
-    let (before, whole_before) = (EvictionCost::of(session, units), whole_jobs(session, units));
+fn rearrange(session: &mut Session<'_>, groups: &[VictimGroup], nodes: &FixedBitSet) -> bool {
+    let (before, whole_before) = (EvictionCost::of(session, groups), whole_jobs(session, groups));
     let mark = session.ledger.mark();
-    let mut moved: Vec<Unit> = Vec::new();
-    for unit in units {
-        let movers: Unit = unit
+    let mut moved: Vec<VictimGroup> = Vec::new();
+    for group in groups {
+        let movers: VictimGroup = group
             .iter()
             .copied()
             .filter(|task| matches!(session.ledger.state(*task), TaskState::Moving { .. }))
@@ -56,7 +56,7 @@ fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> 
         }
         moved.push(movers);
     }
-    if put_all_back(session, units) {
+    if put_all_back(session, groups) {
         for mut movers in moved {
             movers.retain(|task| is_out(session, *task));
             if let Some(first) = movers.first() {
@@ -64,9 +64,9 @@ fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> 
                 session.place_chunk(job, &movers, NodeSet::Only(nodes), Attempt::WhatIf);
             }
         }
-        let after = EvictionCost::of(session, units);
+        let after = EvictionCost::of(session, groups);
         let better = after.evicted < before.evicted && after.lost <= before.lost;
-        if better && whole_before.is_subset(&whole_jobs(session, units)) {
+        if better && whole_before.is_subset(&whole_jobs(session, groups)) {
             return true;
         }
     }
@@ -75,31 +75,31 @@ fn rearrange(session: &mut Session<'_>, units: &[Unit], nodes: &FixedBitSet) -> 
 }
 
 /// Whether any pod is back.
-fn put_all_back(session: &mut Session<'_>, units: &[Unit]) -> bool {
-    let mut out: Vec<&Unit> = units.iter().collect();
+fn put_all_back(session: &mut Session<'_>, groups: &[VictimGroup]) -> bool {
+    let mut out: Vec<&VictimGroup> = groups.iter().collect();
     loop {
         let before = out.len();
-        out.retain(|unit| !put_back(session, unit));
+        out.retain(|group| !put_back(session, group));
         // A job that has what it needs may take back its surplus.
         if out.len() == before || out.is_empty() {
-            return out.len() < units.len();
+            return out.len() < groups.len();
         }
     }
 }
 
 /// Gives pods of one job their old places back, all or none.
-fn put_back(session: &mut Session<'_>, unit: &Unit) -> bool {
-    let job = session.snapshot.task(unit[0]).job;
+fn put_back(session: &mut Session<'_>, group: &VictimGroup) -> bool {
+    let job = session.snapshot.task(group[0]).job;
     let mark = session.ledger.mark();
-    for task in unit {
+    for task in group {
         leave(session, *task);
     }
     let mut homes = FixedBitSet::with_capacity(session.snapshot.nodes.len());
     homes.extend(
-        unit.iter().filter_map(|task| session.ledger.state(*task).placement()).map(|placement| placement.node.index()),
+        group.iter().filter_map(|task| session.ledger.state(*task).placement()).map(|placement| placement.node.index()),
     );
-    let back = session.place_chunk(job, unit, NodeSet::Only(&homes), Attempt::WhatIf)
-        && unit.iter().all(|task| matches!(session.ledger.state(*task), TaskState::Allocated(_)))
+    let back = session.place_chunk(job, group, NodeSet::Only(&homes), Attempt::WhatIf)
+        && group.iter().all(|task| matches!(session.ledger.state(*task), TaskState::Allocated(_)))
         && is_whole(session, job);
     if !back {
         session.ledger.rollback(mark);
@@ -123,8 +123,8 @@ struct EvictionCost {
 }
 
 impl EvictionCost {
-    fn of(session: &Session<'_>, units: &[Unit]) -> Self {
-        let tasks = || units.iter().flatten();
+    fn of(session: &Session<'_>, groups: &[VictimGroup]) -> Self {
+        let tasks = || groups.iter().flatten();
         Self {
             lost: tasks().filter(|task| matches!(session.ledger.state(**task), TaskState::Releasing(_))).count(),
             evicted: tasks().filter(|task| is_out(session, **task)).count(),
@@ -133,10 +133,10 @@ impl EvictionCost {
 }
 
 /// Small pods first; then those with most work to lose.
-fn cost(session: &Session<'_>, unit: &Unit) -> (i64, Reverse<i128>) {
+fn cost(session: &Session<'_>, group: &VictimGroup) -> (i64, Reverse<i128>) {
     let size = |task: &TaskId| session.cost_before(*task).0[2];
-    let largest = unit.iter().map(size).max().unwrap_or(0);
-    let work = unit.iter().map(|task| {
+    let largest = group.iter().map(size).max().unwrap_or(0);
+    let work = group.iter().map(|task| {
         let job = session.snapshot.task(*task).job;
         let ran = session.times.last_start[job.index()].map_or(0, |start| session.now.since(start).0);
         i128::from(size(task)) * i128::from(ran)
@@ -156,7 +156,7 @@ fn is_whole(session: &Session<'_>, job: JobId) -> bool {
         || !session.snapshot.job_tasks(job).any(|task| is_out(session, task))
 }
 
-fn whole_jobs(session: &Session<'_>, units: &[Unit]) -> BTreeSet<JobId> {
-    let jobs = units.iter().map(|unit| session.snapshot.task(unit[0]).job);
+fn whole_jobs(session: &Session<'_>, groups: &[VictimGroup]) -> BTreeSet<JobId> {
+    let jobs = groups.iter().map(|group| session.snapshot.task(group[0]).job);
     jobs.filter(|job| is_whole(session, *job)).collect()
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
+use super::filters::NodeGpuCheck;
 use super::victims::VictimBatch;
-use crate::ids::{JobId, NodeId, TaskId};
+use crate::ids::{JobId, NodeId, PodSetId, TaskId};
 use crate::ledger::Ledger;
 
 /// Victims collected so far for one prefix of a pending job, with what the generators ask about them.
@@ -167,6 +168,15 @@ impl VictimPool {
         std::iter::successors(Some(batch), |batch| self.earlier[*batch].0)
     }
 
+    /// Whether the scenario alone would free enough GPUs; `check` has what recorded victims free already.
+    pub(super) fn frees_enough(&self, scenario: &Scenario, check: &mut NodeGpuCheck, stays: bool) -> bool {
+        let batches = || scenario.iter().map(|index| &self.potential[*index]);
+        batches().for_each(|batch| check.give_back(batch, stays, 1));
+        let enough = check.suffice();
+        batches().for_each(|batch| check.give_back(batch, stays, -1));
+        enough
+    }
+
     /// Whether [`Self::multi_node`] could offer anything new since this was asked last.
     pub(super) fn take_new_candidates(&mut self) -> bool {
         std::mem::take(&mut self.has_new_candidates)
@@ -256,6 +266,15 @@ fn shortest_prefix(gains: impl Iterator<Item = i64>, demand: i64) -> Option<usiz
 /// Where a victim is.
 pub(super) fn node_of(ledger: &Ledger<'_>, task: TaskId) -> Option<NodeId> {
     ledger.state(task).placement().map(|placement| placement.node)
+}
+
+/// How many of these pods are in each pod set.
+pub(super) fn pods_by_set(ledger: &Ledger<'_>, pending: &[TaskId]) -> BTreeMap<PodSetId, u32> {
+    let mut counts: BTreeMap<PodSetId, u32> = BTreeMap::new();
+    for task in pending {
+        *counts.entry(ledger.snapshot.task(*task).pod_set).or_insert(0) += 1;
+    }
+    counts
 }
 
 /// GPUs that a pod asks for, as queues count them; memory requests count nothing.

@@ -9,7 +9,6 @@ use fixedbitset::FixedBitSet;
 
 use super::filters::{FeasibleNodeCheck, NodeGpuCheck, SharedGpuTotals, TotalGpuCheck};
 use super::loss_bound::LossBound;
-use super::pruning::gives_enough;
 use super::queue_backlog::QueueBacklog;
 use super::scenario::{Scenario, VictimPool, gpu_demand, node_of};
 use super::victims::{VictimBatch, VictimOrder, VictimScope, Victims};
@@ -41,19 +40,19 @@ pub(crate) struct Problem<'p> {
     /// The pods to place.
     pub chunk: &'p [TaskId],
     /// Jobs that may lose pods.
-    pub eligible: &'p VictimScope,
-    /// Nodes on which pods may be placed, besides those of victims; `None` is what the rules say.
+    pub victim_scope: &'p VictimScope,
+    /// The only nodes that may be used; `None`: no restriction.
     pub nodes: Option<&'p FixedBitSet>,
     /// Which jobs could lose a place for these pods.
     pub loss_bound: &'p LossBound,
     /// Whether the rules accept what a scenario did.
     pub accept: &'p dyn Fn(&Session<'_>, &Trial<'_>) -> bool,
-    /// Steps left.
+    /// Steps that it may use.
     pub budget: Budget,
 }
 
 /// A scenario after it was simulated.
-pub struct Trial<'t> {
+pub(crate) struct Trial<'t> {
     /// The pods that found a place.
     pub pending: &'t [TaskId],
     /// The victims, in eviction order.
@@ -67,19 +66,19 @@ pub struct Trial<'t> {
 
 /// Bounds of one search, in steps.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub(crate) struct Budget {
     /// For the whole search.
     pub job: u64,
-    /// For each generator.
+    /// Of generator `NodeLocalGreedy`, per pending job.
     pub node_local_greedy: u64,
-    /// For each generator.
+    /// Of generator `MultiNodeGang`, per pending job.
     pub multi_node_gang: u64,
 }
 
 /// How a search ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SearchReport {
-    /// `None`: the job has its room, and the ledger shows it.
+pub(crate) struct SearchReport {
+    /// `None`: solved; the ledger holds the solution.
     pub stop: Option<SearchStop>,
     /// Victim scenarios tried.
     pub scenarios: u32,
@@ -104,32 +103,31 @@ pub(crate) fn search<'p>(
     let Scratch { index, facts, tree } = scratch;
     let index = &*index;
     let free: Vec<i64> = session.snapshot.nodes.ids().map(|node| gpus_free(&session.ledger, node)).collect();
+    let asks_for_parts = problem.chunk.iter().any(|task| shares(session, *task));
+    let has_rules = problem.chunk.iter().any(|task| has_inter_pod_or_volume_rules(session.snapshot.task(*task)));
     let mut search = Search {
         problem,
         report: SearchReport::default(),
         failed: BTreeSet::new(),
-        all_victims: None,
-        index,
-        facts,
-        tree,
-        order: VictimOrder::new(session, index, problem.eligible),
+        order: VictimOrder::new(session, index, problem.victim_scope),
         feasible: feasible_nodes(session, problem),
-        free_in_all: free.iter().map(|free| (*free).max(0)).sum(),
-        free,
-        parts: if problem.chunk.iter().any(|task| shares(session, *task)) {
-            SharedGpuTotals::new(&session.ledger)
-        } else {
-            None
+        jobs: JobLookup { index, info: facts, tree },
+        gpus: GpuTotals {
+            free: free.iter().map(|free| (*free).max(0)).sum(),
+            free_by_node: free,
+            shared_totals: asks_for_parts.then(|| SharedGpuTotals::new(&session.ledger)).flatten(),
+            pods_by_size: BTreeMap::new(),
         },
-        rooms: BTreeMap::new(),
-        backlog: QueueBacklog::default(),
-        blocking_job: None,
-        only_earlier_victims: false,
+        pruning: Pruning {
+            // For pods with inter-pod or volume rules, a victim that only moves may make room without freeing a GPU, so
+            // the loss bounds, which count GPUs, are off.
+            use_loss_bounds: !session.victim_search.no_loss_bounds && !has_rules,
+            all_victims: None,
+            backlog: QueueBacklog::default(),
+            blocking_job: None,
+            only_earlier_victims: false,
+        },
         allowed: 0,
-        // For pods with inter-pod or volume rules, a victim that only moves may make room without freeing a GPU, so the
-        // loss bounds, which count GPUs, are off.
-        use_loss_bounds: !session.no_loss_bounds
-            && !problem.chunk.iter().map(|task| session.snapshot.task(*task)).any(minds_others),
     };
     let mark = session.ledger.mark();
     search.report.stop = search.run(session).err();
@@ -145,7 +143,7 @@ fn shares(session: &Session<'_>, task: TaskId) -> bool {
     session.snapshot.shape(session.snapshot.task(task).shape).gpu.shared_devices().is_some()
 }
 
-fn minds_others(task: &Task) -> bool {
+fn has_inter_pod_or_volume_rules(task: &Task) -> bool {
     task.inter_pod.is_some() || task.volumes.is_some()
 }
 
@@ -154,31 +152,45 @@ pub(super) struct Search<'p> {
     pub(super) report: SearchReport,
     /// Scenarios that failed: number of pods and a fingerprint of the victims.
     pub(super) failed: BTreeSet<(usize, u128)>,
-    /// All possible victims; `None` until the first bound over all of them.
-    pub(super) all_victims: Option<Vec<VictimBatch>>,
-    pub(super) index: &'p JobIndex,
-    pub(super) facts: &'p mut JobInfoCache,
-    pub(super) tree: &'p mut JobTree,
     pub(super) order: VictimOrder<'p>,
     pub(super) feasible: FixedBitSet,
-    /// GPUs free on each node, now or later, when the search began.
-    pub(super) free: Vec<i64>,
-    /// The same of all nodes together.
-    pub(super) free_in_all: i64,
+    pub(super) jobs: JobLookup<'p>,
+    pub(super) gpus: GpuTotals,
+    pub(super) pruning: Pruning,
+    /// Steps at which the current generator must stop.
+    pub(super) allowed: u64,
+}
+
+/// What is known of jobs, kept between searches.
+pub(super) struct JobLookup<'p> {
+    pub(super) index: &'p JobIndex,
+    pub(super) info: &'p mut JobInfoCache,
+    pub(super) tree: &'p mut JobTree,
+}
+
+/// GPUs that are free, now or later, when the search begins.
+pub(super) struct GpuTotals {
+    pub(super) free_by_node: Vec<i64>,
+    /// On all nodes together.
+    pub(super) free: i64,
     /// The same with parts of GPUs counted exactly, if the job asks for any.
-    pub(super) parts: Option<SharedGpuTotals>,
+    pub(super) shared_totals: Option<SharedGpuTotals>,
     /// How many pods of a size fit on all nodes together, for the sizes that were asked about.
-    pub(super) rooms: BTreeMap<i64, i64>,
+    pub(super) pods_by_size: BTreeMap<i64, i64>,
+}
+
+/// What the bounds on losses have found out.
+pub(super) struct Pruning {
+    /// Whether scenarios that cannot work are left out.
+    pub(super) use_loss_bounds: bool,
+    /// All possible victims; `None` until the first bound over all of them.
+    pub(super) all_victims: Option<Vec<VictimBatch>>,
     /// Requests ahead of the job and of its victims in their queues.
     pub(super) backlog: QueueBacklog,
     /// The largest job ahead.
     pub(super) blocking_job: Option<JobId>,
     /// No victim may be lost, and for at least one the only reason is that it would be scheduled before this job.
     pub(super) only_earlier_victims: bool,
-    /// Steps at which the current generator must stop.
-    pub(super) allowed: u64,
-    /// Whether scenarios that cannot work are left out.
-    pub(super) use_loss_bounds: bool,
 }
 
 /// What a probe found.
@@ -189,7 +201,7 @@ pub(super) enum Probe {
     Unsolved,
 }
 
-/// A scenario that worked out; the ledger shows it.
+/// A scenario that worked out; the ledger holds it.
 pub(super) struct Solution {
     /// Victims to start from when more pods are tried.
     pub(super) victims: Vec<Arc<VictimBatch>>,
@@ -240,8 +252,9 @@ impl Search<'_> {
             session.ledger.rollback(mark);
         }
         Err(self
+            .pruning
             .blocking_job
-            .filter(|_| self.only_earlier_victims)
+            .filter(|_| self.pruning.only_earlier_victims)
             .map_or(SearchStop::Exhausted, SearchStop::HeadOfLineBlocked))
     }
 
@@ -254,7 +267,7 @@ impl Search<'_> {
             let mark = session.ledger.mark();
             let probe = self.probe(session, generator, next, &recorded)?;
             if next == count
-                && self.use_loss_bounds
+                && self.pruning.use_loss_bounds
                 && let Probe::Solved(Solution { is_all: true, .. }) = probe
             {
                 return Ok(true);
@@ -292,10 +305,10 @@ impl Search<'_> {
         if !matches!(found, Probe::VictimLimit) {
             return Ok(found);
         }
-        if let Some(relatives) = self.relatives(session, &self.problem.chunk[..count]) {
-            let is_one = |batch: &&Arc<VictimBatch>| relatives.queues.contains(&batch.unit.queue);
+        if let Some(closest) = self.closest_scope(session, &self.problem.chunk[..count]) {
+            let is_one = |batch: &&Arc<VictimBatch>| closest.queues.contains(&batch.loss.queue);
             let recorded: Vec<Arc<VictimBatch>> = recorded.iter().filter(is_one).map(Arc::clone).collect();
-            let among = ProbeScope { within: Some(&relatives), ..ProbeScope::all(&recorded) };
+            let among = ProbeScope { within: Some(&closest), ..ProbeScope::all(&recorded) };
             if let Probe::Solved(solution) = self.probe_from(session, generator, count, &among)? {
                 return Ok(Probe::Solved(solution));
             }
@@ -313,31 +326,32 @@ impl Search<'_> {
         let recorded = start.recorded;
         let pending = &self.problem.chunk[..count];
         let demands: Vec<_> = pending.iter().map(|task| gpu_demand(&session.ledger, *task)).collect();
-        let required = self.facts.requested(&session.ledger, pending);
-        let total_check = TotalGpuCheck::new(&session.ledger, self.free_in_all, self.parts, pending);
+        let required = self.jobs.info.requested(&session.ledger, pending);
+        let total_check = TotalGpuCheck::new(&session.ledger, self.gpus.free, self.gpus.shared_totals, pending);
         let feasible = self.feasible_with(session, recorded);
-        let mut pool = VictimPool::new(recorded.to_vec(), &self.free, feasible.ones().map(NodeId::at), &demands);
+        let mut pool =
+            VictimPool::new(recorded.to_vec(), &self.gpus.free_by_node, feasible.ones().map(NodeId::at), &demands);
         // What recorded victims give back, and with all potential ones on top.
-        let mut least = NodeGpuCheck::new(&self.free, &demands, &mut self.rooms);
+        let mut least = NodeGpuCheck::new(&self.gpus.free_by_node, &demands, &mut self.gpus.pods_by_size);
         let stays = self.all_stay();
         for batch in recorded {
             least.give_back(batch, stays, 1);
         }
         let mut most = least.clone();
-        let mut admission = FeasibleNodeCheck::new(&session.ledger, pending, &feasible);
-        let victims_before_bound = if self.problem.eligible.queues.len() == 1 {
+        let mut node_check = FeasibleNodeCheck::new(&session.ledger, pending, &feasible);
+        let victims_before_bound = if self.problem.victim_scope.queues.len() == 1 {
             VICTIMS_BEFORE_QUEUE_BOUND
         } else {
             VICTIMS_BEFORE_FULL_BOUND
         };
-        let mut victims = Victims::new(session, self.index, recorded, start.within, self.problem.eligible);
+        let mut victims = Victims::new(session, self.jobs.index, recorded, start.within, self.problem.victim_scope);
         let mut seen = BTreeSet::new();
         let mut kept = BTreeSet::new();
         for state in 0.. {
             if state == start.max_victims {
                 return Ok(Probe::VictimLimit);
             }
-            let may_ask = start.within.is_none() && total_check.is_short() && self.use_loss_bounds;
+            let may_ask = start.within.is_none() && total_check.is_short() && self.pruning.use_loss_bounds;
             if state == VICTIMS_BEFORE_QUEUE_BOUND && may_ask && self.no_loss_possible(session, required) {
                 break;
             }
@@ -348,7 +362,7 @@ impl Search<'_> {
                 }
             }
             self.step(1)?;
-            let possible = most.suffice() && admission.suffices();
+            let possible = most.suffice() && node_check.suffices();
             let mut listed = Vec::new();
             let mut prefixes = None;
             if !possible {
@@ -358,7 +372,8 @@ impl Search<'_> {
                 match generator {
                     Generator::NodeLocalGreedy => {
                         let lost = recorded.iter().filter(|batch| !kept.contains(&batch.job)).map(|batch| batch.gpus());
-                        let missing = if self.use_loss_bounds { total_check.missing() - lost.sum::<i64>() } else { 0 };
+                        let missing =
+                            if self.pruning.use_loss_bounds { total_check.missing() - lost.sum::<i64>() } else { 0 };
                         listed = pool.node_local(&session.ledger, missing);
                     }
                     Generator::MultiNodeGang if pool.take_new_candidates() => {
@@ -373,7 +388,7 @@ impl Search<'_> {
                     return Ok(Probe::Unsolved);
                 }
                 let tried = self.report.scenarios;
-                if gives_enough(&mut least, &pool, &scenario, stays)
+                if pool.frees_enough(&scenario, &mut least, stays)
                     && let Some(earlier) = self.weigh(session, pending, total_check, &mut least, &pool, &scenario)
                     && let Some(solution) = self.simulate(session, pending, &pool, &scenario, &earlier, generator)?
                 {
@@ -384,7 +399,7 @@ impl Search<'_> {
             match victims.next(session, &mut self.order) {
                 Some(batch) => {
                     most.give_back(&batch, stays, 1);
-                    admission.add(&session.ledger, &batch);
+                    node_check.add(&session.ledger, &batch);
                     let could_be_lost = !kept.contains(&batch.job);
                     pool.push(batch, could_be_lost);
                 }

@@ -1,18 +1,18 @@
 //! Simulates one scenario: evicts the victims, places the job and then its victims, and checks the result.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
 use super::loss_bound::LossBound;
 use super::reprieve;
-use super::scenario::{Scenario, VictimPool};
+use super::scenario::{Scenario, VictimPool, pods_by_set};
 use super::search::{Search, Solution, Trial};
 use super::simulation_order::{PartialJobInfo, fill_job_order};
 use super::victims::VictimBatch;
 use crate::gang::Gang;
-use crate::ids::{JobId, NodeSet, PodSetId, TaskId};
+use crate::ids::{JobId, NodeSet, TaskId};
 use crate::ledger::{Ledger, TaskState};
 use crate::outcome::SearchStop;
 use crate::policy::Generator;
@@ -70,9 +70,9 @@ impl Search<'_> {
 
     /// Pods that were placed in this cycle and could be kept from starting by moving others.
     pub(super) fn starting(&self, session: &Session<'_>, victims: &[TaskId]) -> Vec<TaskId> {
-        let minds = session.policy.repairs.stable_moves && matches!(self.problem.loss_bound, LossBound::MoveOnly);
+        let may_delay = session.policy.repairs.stable_moves && matches!(self.problem.loss_bound, LossBound::MoveOnly);
         let starts = |task: &TaskId| session.snapshot.task(*task).status == Status::Pending && is_held(session, *task);
-        victims.iter().copied().filter(|task| minds && starts(task)).collect()
+        victims.iter().copied().filter(|task| may_delay && starts(task)).collect()
     }
 
     /// Validates a simulated scenario: the action's own rules accept it; dependent moves and victims scheduled earlier
@@ -157,7 +157,7 @@ impl Search<'_> {
         nodes
     }
 
-    /// The job and its victims are placed in the order in which their queues and priorities say.
+    /// Places the job and its victims in the order of their queues and priorities.
     pub(super) fn attempt(
         &mut self,
         session: &mut Session<'_>,
@@ -166,19 +166,19 @@ impl Search<'_> {
         nodes: &FixedBitSet,
     ) -> Result<bool, SearchStop> {
         let job = self.problem.job;
-        let need = self.need(session, pending);
-        let required = self.facts.requested(&session.ledger, pending);
-        let mut jobs = PartialJobInfo { job, need, required, facts: self.facts };
+        let status = self.status_with(session, pending);
+        let required = self.jobs.info.requested(&session.ledger, pending);
+        let mut jobs = PartialJobInfo { job, status, required, facts: self.jobs.info };
         let tasks = batches.iter().flat_map(|batch| batch.all());
         let mut simulated_jobs: BTreeSet<JobId> = tasks.map(|task| session.snapshot.task(task).job).collect();
         simulated_jobs.insert(job);
-        self.tree.clear();
-        fill_job_order(self.tree, session, &mut jobs, &simulated_jobs, self.index);
+        self.jobs.tree.clear();
+        fill_job_order(self.jobs.tree, session, &mut jobs, &simulated_jobs, self.jobs.index);
         let mut steps = 0;
         let mut placed = false;
         let mut left = simulated_jobs.len();
         while left > 0
-            && let Some(next) = self.tree.pop(&session.ledger, &mut jobs)
+            && let Some(next) = self.jobs.tree.pop(&session.ledger, &mut jobs)
         {
             if !simulated_jobs.contains(&next) {
                 continue;
@@ -189,7 +189,7 @@ impl Search<'_> {
                 let chunk = if session.policy.repairs.gang_trees {
                     pending.to_vec()
                 } else {
-                    Gang::new(&session.ledger, job).only(&sizes(session, pending)).chunk(true)
+                    Gang::new(&session.ledger, job).only(&pods_by_set(&session.ledger, pending)).chunk(true)
                 };
                 placed = session.place_chunk(job, &chunk, NodeSet::Only(nodes), Attempt::WhatIf);
                 if !placed {
@@ -236,7 +236,7 @@ fn evict(ledger: &mut Ledger<'_>, victims: &[TaskId]) -> bool {
     true
 }
 
-/// Pods that ride with the batches, without those that are victims themselves.
+/// Dependent moves of all batches, without pods that are victims themselves.
 fn dependent_moves(batches: &[&Arc<VictimBatch>], victims: &[TaskId]) -> Vec<TaskId> {
     let mut dependent_moves: Vec<TaskId> =
         batches.iter().flat_map(|batch| batch.dependent_moves.iter().copied()).collect();
@@ -248,15 +248,6 @@ fn dependent_moves(batches: &[&Arc<VictimBatch>], victims: &[TaskId]) -> Vec<Tas
 
 fn is_held(session: &Session<'_>, task: TaskId) -> bool {
     matches!(session.ledger.state(task), TaskState::Allocated(_))
-}
-
-/// How many pods of each pod set these are.
-pub(super) fn sizes(session: &Session<'_>, pending: &[TaskId]) -> BTreeMap<PodSetId, u32> {
-    let mut sizes: BTreeMap<PodSetId, u32> = BTreeMap::new();
-    for task in pending {
-        *sizes.entry(session.snapshot.task(*task).pod_set).or_insert(0) += 1;
-    }
-    sizes
 }
 
 /// Victims that do not stay where they were.

@@ -21,7 +21,7 @@ pub(super) fn fill_job_order(
 ) {
     let mut last: BTreeMap<QueueId, JobKey> = BTreeMap::new();
     for job in simulated_jobs {
-        let queue = session.snapshot.job(*job).queue.expect("players have a queue");
+        let queue = session.snapshot.job(*job).queue.expect("simulated jobs have a queue");
         let key = jobs.key(&session.ledger, *job);
         tree.push(&session.ledger, jobs, *job, None);
         let entry = last.entry(queue).or_insert(key);
@@ -29,8 +29,8 @@ pub(super) fn fill_job_order(
     }
     for (queue, last) in last {
         for key in index.waiting(queue).range(..last) {
-            if !simulated_jobs.contains(&key.3) {
-                tree.push(&session.ledger, jobs, key.3, None);
+            if !simulated_jobs.contains(&key.job) {
+                tree.push(&session.ledger, jobs, key.job, None);
             }
         }
     }
@@ -41,7 +41,7 @@ pub(super) struct PartialJobInfo<'f> {
     /// The job.
     pub job: JobId,
     /// How complete it would be.
-    pub need: GangStatus,
+    pub status: GangStatus,
     /// What the prefix asks for.
     pub required: ResourceQuantities,
     /// Facts about all others.
@@ -54,6 +54,6 @@ impl JobInfo for PartialJobInfo<'_> {
     }
 
     fn key(&mut self, ledger: &Ledger<'_>, job: JobId) -> JobKey {
-        if job == self.job { self.facts.key_with(ledger, job, self.need) } else { self.facts.key(ledger, job) }
+        if job == self.job { self.facts.order.key(ledger, job, self.status) } else { self.facts.key(ledger, job) }
     }
 }

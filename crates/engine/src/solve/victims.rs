@@ -11,8 +11,7 @@ use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::ledger::{Ledger, TaskState};
 use crate::outcome::Protection;
 use crate::queues::job_index::JobIndex;
-use crate::queues::job_info::key_with;
-use crate::queues::job_order::JobKey;
+use crate::queues::job_order::{JobKey, JobOrder};
 use crate::queues::order::{QueueOrderInput, QueueOrderKey};
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Queue};
@@ -20,7 +19,7 @@ use crate::units::{ResourceQuantities, Span, Timestamp};
 
 /// Which jobs may lose pods for a job.
 #[derive(Clone, Debug)]
-pub struct VictimScope {
+pub(crate) struct VictimScope {
     /// The job that needs the room.
     pub preemptor: JobId,
     /// Leaf queues of victims.
@@ -31,7 +30,7 @@ pub struct VictimScope {
 
 /// The rule by which victims are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VictimRule {
+pub(crate) enum VictimRule {
     /// Any job, since all keep a place.
     Move,
     /// Jobs of lower priority.
@@ -87,22 +86,22 @@ fn eviction_mode(session: &Session<'_>, job: JobId, protected: bool) -> Option<E
 }
 
 /// Jobs that may not be evicted for the preemptor because they are young; of elastic ones the surplus may.
-pub(crate) fn protection(session: &Session<'_>, eligible: &VictimScope, index: &JobIndex) -> Option<Protection> {
+pub(crate) fn protection(session: &Session<'_>, scope: &VictimScope, index: &JobIndex) -> Option<Protection> {
     let rules = session.policy.min_runtime?;
     let set = |queue: &Queue| queue.preempt_min_runtime.is_some() || queue.reclaim_min_runtime.is_some();
     if rules.preempt_default.0 <= 0 && rules.reclaim_default.0 <= 0 && !session.snapshot.queues.iter().any(set) {
         return None;
     }
-    let own = session.snapshot.job(eligible.preemptor);
-    let shield_of = |victim: JobId| match eligible.rule {
+    let own = session.snapshot.job(scope.preemptor);
+    let protection_of = |victim: JobId| match scope.rule {
         VictimRule::Move => None,
         VictimRule::LowerPriority if session.snapshot.job(victim).priority >= own.priority => None,
-        VictimRule::LowerPriority => min_runtime::preempt_shield(session, victim),
-        VictimRule::OtherQueue => min_runtime::reclaim_shield(session, own.queue?, victim),
+        VictimRule::LowerPriority => min_runtime::preempt_protection(session, victim),
+        VictimRule::OtherQueue => min_runtime::reclaim_protection(session, own.queue?, victim),
     };
-    let jobs = eligible.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
+    let jobs = scope.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.job);
     let mut found: Option<Protection> = None;
-    for (job, (span, queue, until)) in jobs.filter_map(|job| Some((job, shield_of(job)?))) {
+    for (job, (span, queue, until)) in jobs.filter_map(|job| Some((job, protection_of(job)?))) {
         let jobs = found.map_or(0, |found| found.jobs) + 1;
         let earlier = found.filter(|found| (found.until, found.next) < (until, job));
         found = Some(earlier.unwrap_or(Protection { jobs, next: job, until, span, queue }));
@@ -123,7 +122,7 @@ pub(crate) fn next_cooldown_end(session: &Session<'_>, scope: &VictimScope, inde
     if scope.rule != VictimRule::Move || !session.policy.repairs.stable_moves {
         return None;
     }
-    let jobs = scope.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
+    let jobs = scope.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.job);
     let last = |job: JobId| session.snapshot.job(job).last_eviction.filter(|_| was_recently_evicted(session, job));
     jobs.filter_map(last).map(|last| last.plus(MOVE_COOLDOWN)).min()
 }
@@ -133,7 +132,7 @@ const MOVE_COOLDOWN: Span = Span::seconds(300);
 
 /// Pods of one job that are evicted together.
 #[derive(Clone, Debug)]
-pub struct VictimBatch {
+pub(crate) struct VictimBatch {
     /// The job.
     pub job: JobId,
     /// Its pods.
@@ -149,12 +148,12 @@ pub struct VictimBatch {
     /// Where the dependent moves would go.
     pub dependent_targets: Vec<FreedGpus>,
     /// What the job's queue would lose.
-    pub unit: VictimLoss,
+    pub loss: VictimLoss,
 }
 
 /// Where a victim is.
 #[derive(Clone, Copy, Debug)]
-pub struct FreedGpus {
+pub(crate) struct FreedGpus {
     /// The node.
     pub node: NodeId,
     /// GPUs that it would give back, as queues count them.
@@ -165,7 +164,7 @@ pub struct FreedGpus {
 
 impl VictimBatch {
     /// These pods of a job, in their present state.
-    pub fn new(session: &Session<'_>, job: JobId, tasks: Vec<TaskId>) -> Self {
+    pub(crate) fn new(session: &Session<'_>, job: JobId, tasks: Vec<TaskId>) -> Self {
         let ledger = &session.ledger;
         let place = |task: &TaskId| {
             let node = ledger.state(*task).placement()?.node;
@@ -175,23 +174,23 @@ impl VictimBatch {
         let dependent_moves = dependent_moves(session, job, &tasks);
         let places = |tasks: &[TaskId]| tasks.iter().filter_map(place).collect();
         let (places, dependent_targets) = (places(&tasks), places(&dependent_moves));
-        let unit = VictimLoss::of(ledger, job, &tasks);
+        let loss = VictimLoss::of(ledger, job, &tasks);
         let costs = tasks.iter().map(|task| session.cost_before(*task)).collect();
-        Self { job, tasks, costs, dependent_moves, places, dependent_targets, unit }
+        Self { job, tasks, costs, dependent_moves, places, dependent_targets, loss }
     }
 
     /// Its pods and the dependent moves.
-    pub fn all(&self) -> impl Iterator<Item = TaskId> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = TaskId> {
         self.tasks.iter().chain(&self.dependent_moves).copied()
     }
 
     /// GPUs that its pods would give back.
-    pub fn gpus(&self) -> i64 {
+    pub(crate) fn gpus(&self) -> i64 {
         self.places.iter().map(|place| place.gpus).sum()
     }
 
     /// Places of its pods and of the dependent moves.
-    pub fn all_places(&self) -> impl Iterator<Item = FreedGpus> {
+    pub(crate) fn all_places(&self) -> impl Iterator<Item = FreedGpus> {
         self.places.iter().chain(&self.dependent_targets).copied()
     }
 }
@@ -217,9 +216,9 @@ pub(crate) fn keeps_min_members(
 }
 
 /// All pods that a search may take away, job by job, in no particular order.
-pub(crate) fn all_victims(session: &Session<'_>, index: &JobIndex, eligible: &VictimScope) -> Vec<VictimBatch> {
-    let jobs = eligible.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.3);
-    let jobs = jobs.filter(|job| eligible.eviction_mode(session, *job).is_some());
+pub(crate) fn all_victims(session: &Session<'_>, index: &JobIndex, scope: &VictimScope) -> Vec<VictimBatch> {
+    let jobs = scope.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.job);
+    let jobs = jobs.filter(|job| scope.eviction_mode(session, *job).is_some());
     let active = |task: &TaskId| session.ledger.state(*task).is_active();
     jobs.map(|job| VictimBatch::new(session, job, session.snapshot.job_tasks(job).filter(active).collect())).collect()
 }
@@ -233,8 +232,8 @@ pub(crate) struct VictimOrder<'p> {
 
 impl<'p> VictimOrder<'p> {
     /// The order of these victims.
-    pub(crate) fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
-        Self { tree: VictimTree::new(session, index, eligible), known: Vec::new() }
+    pub(crate) fn new(session: &Session<'_>, index: &'p JobIndex, scope: &'p VictimScope) -> Self {
+        Self { tree: VictimTree::new(session, index, scope), known: Vec::new() }
     }
 
     /// The batch at a position.
@@ -301,15 +300,15 @@ impl<'p> Victims<'p> {
 #[derive(Debug)]
 pub(crate) struct VictimTree<'p> {
     index: &'p JobIndex,
-    eligible: &'p VictimScope,
+    scope: &'p VictimScope,
     /// One for each queue; inner ones stay empty.
     leaves: Vec<Leaf>,
     /// Queues that still have victims, by parent.
     children: Vec<Vec<QueueId>>,
     top: Vec<QueueId>,
     taken: BTreeMap<JobId, BTreeSet<TaskId>>,
-    /// How entitled each queue is, and the leaf that its next victim comes from.
-    judged: Vec<Option<(QueueOrderKey, QueueId)>>,
+    /// The rank of each queue, and the leaf that its next victim comes from.
+    rankings: Vec<Option<(QueueOrderKey, QueueId)>>,
     by_age: bool,
 }
 
@@ -327,20 +326,20 @@ struct Leaf {
 
 impl<'p> VictimTree<'p> {
     /// A tree of these victims.
-    pub(crate) fn new(session: &Session<'_>, index: &'p JobIndex, eligible: &'p VictimScope) -> Self {
+    pub(crate) fn new(session: &Session<'_>, index: &'p JobIndex, scope: &'p VictimScope) -> Self {
         let accounts = &session.ledger.queues;
         let mut tree = Self {
             index,
-            eligible,
+            scope,
             leaves: accounts.rows.iter().map(|_| Leaf::default()).collect(),
             children: vec![Vec::new(); accounts.rows.len()],
             top: Vec::new(),
             taken: BTreeMap::new(),
-            judged: vec![None; accounts.rows.len()],
+            rankings: vec![None; accounts.rows.len()],
             by_age: session.policy.proportion.is_none(),
         };
         let mut has_victims = vec![false; accounts.rows.len()];
-        for queue in &eligible.queues {
+        for queue in &scope.queues {
             let mut leaf = Leaf::default();
             tree.find_next(session, *queue, &mut leaf);
             if leaf.next.is_some() {
@@ -393,25 +392,25 @@ impl<'p> VictimTree<'p> {
         let top = std::mem::take(&mut self.top);
         let worst = self.worst(&session.ledger, &top);
         self.top = top;
-        let queue = self.judgement(worst?).1;
+        let queue = self.ranking(worst?).1;
         let leaf = &mut self.leaves[queue.index()];
-        let (key, mode) = leaf.next.take().expect("judged leaves have victims");
+        let (key, mode) = leaf.next.take().expect("ranked leaves have victims");
         leaf.returned.remove(&key);
-        Some((queue, key.3, mode))
+        Some((queue, key.job, mode))
     }
 
     /// Finds the queue's next victim, after one was taken and perhaps goes on with the rest of its pods.
     fn refill(&mut self, session: &Session<'_>, queue: QueueId, back: Option<(JobId, EvictionMode)>) {
         let mut leaf = std::mem::take(&mut self.leaves[queue.index()]);
         if let Some((job, mode)) = back {
-            let need = Gang::new(&session.ledger, job).without(&self.taken[&job]).state();
-            leaf.returned.insert(key_with(&session.ledger, session.policy, job, need), mode);
+            let status = Gang::new(&session.ledger, job).without(&self.taken[&job]).state();
+            leaf.returned.insert(JobOrder::new(session.policy).key(&session.ledger, job, status), mode);
         }
         self.find_next(session, queue, &mut leaf);
         let empty = leaf.next.is_none();
         self.leaves[queue.index()] = leaf;
         for queue in session.ledger.queues.path(queue) {
-            self.judged[queue.index()] = None;
+            self.rankings[queue.index()] = None;
         }
         if empty {
             self.prune(&session.ledger, queue);
@@ -430,7 +429,7 @@ impl<'p> VictimTree<'p> {
                 break;
             }
             leaf.seen = Some(*key);
-            if let Some(mode) = self.eligible.eviction_mode(session, key.3) {
+            if let Some(mode) = self.scope.eviction_mode(session, key.job) {
                 best = Some((*key, mode));
                 break;
             }
@@ -456,7 +455,7 @@ impl<'p> VictimTree<'p> {
     fn worst(&mut self, ledger: &Ledger<'_>, siblings: &[QueueId]) -> Option<QueueId> {
         let mut worst: Option<QueueId> = None;
         for queue in siblings {
-            self.judge(ledger, *queue);
+            self.rank(ledger, *queue);
             if worst.is_none_or(|worst| !self.comes_before(ledger, *queue, worst)) {
                 worst = Some(*queue);
             }
@@ -464,32 +463,32 @@ impl<'p> VictimTree<'p> {
         worst
     }
 
-    fn judgement(&self, queue: QueueId) -> &(QueueOrderKey, QueueId) {
-        self.judged[queue.index()].as_ref().expect("judged before")
+    fn ranking(&self, queue: QueueId) -> &(QueueOrderKey, QueueId) {
+        self.rankings[queue.index()].as_ref().expect("ranked before")
     }
 
     fn comes_before(&self, ledger: &Ledger<'_>, left: QueueId, right: QueueId) -> bool {
         if self.by_age {
             return ledger.queues.row(left).created < ledger.queues.row(right).created;
         }
-        self.judgement(left).0.compare(&self.judgement(right).0).is_lt()
+        self.ranking(left).0.compare(&self.ranking(right).0).is_lt()
     }
 
-    fn judge(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
-        if self.judged[queue.index()].is_some() {
+    fn rank(&mut self, ledger: &Ledger<'_>, queue: QueueId) {
+        if self.rankings[queue.index()].is_some() {
             return;
         }
         let children = std::mem::take(&mut self.children[queue.index()]);
         let child = self.worst(ledger, &children);
         self.children[queue.index()] = children;
-        let leaf = child.map_or(queue, |child| self.judgement(child).1);
-        let next = self.leaves[leaf.index()].next.expect("empty leaves are pruned").0.3;
+        let leaf = child.map_or(queue, |child| self.ranking(child).1);
+        let next = self.leaves[leaf.index()].next.expect("empty leaves are pruned").0.job;
         let nothing = BTreeSet::new();
         let taken = self.taken.get(&next).unwrap_or(&nothing);
         let rest = held_requests(ledger, ledger.snapshot.job_tasks(next).filter(|task| !taken.contains(task)));
         let victims = self.leaves[leaf.index()].lost + rest;
         let input = QueueOrderInput { row: ledger.queues.row(queue), required: ResourceQuantities::ZERO, victims };
-        self.judged[queue.index()] = Some((QueueOrderKey::of(input, ledger.queues.total), leaf));
+        self.rankings[queue.index()] = Some((QueueOrderKey::of(input, ledger.queues.total), leaf));
     }
 }
 
@@ -497,9 +496,9 @@ fn dependent_moves(session: &Session<'_>, job: JobId, tasks: &[TaskId]) -> Vec<T
     let Some(moved) = session.preemptors.moves.get(&job).filter(|_| session.policy.repairs.drop_placements) else {
         return Vec::new();
     };
-    let stands = |task: TaskId| session.ledger.state(task);
-    let loses_pipelined = tasks.iter().any(|task| matches!(stands(*task), TaskState::Pipelined(_)));
-    let moves = |task: &TaskId| loses_pipelined && matches!(stands(*task), TaskState::Moving { .. });
+    let state = |task: TaskId| session.ledger.state(task);
+    let loses_pipelined = tasks.iter().any(|task| matches!(state(*task), TaskState::Pipelined(_)));
+    let moves = |task: &TaskId| loses_pipelined && matches!(state(*task), TaskState::Moving { .. });
     moved.iter().copied().filter(moves).collect()
 }
 

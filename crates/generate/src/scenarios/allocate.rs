@@ -16,6 +16,6 @@ pub(super) fn fill(cluster: &mut Cluster) {
     jobs.extend(vec![JobSpec::pending(1, PodRequest::half()); halves]);
     cluster.shuffle(&mut jobs);
     for (index, job) in jobs.into_iter().enumerate() {
-        cluster.job(index, job);
+        cluster.add_job(index, job);
     }
 }

@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, GPUS_PER_NODE, JobSpec, PodRequest};
 /// One pod of 4 GPUs on each node: moving one frees a whole node.
 pub(super) fn easy(cluster: &mut Cluster) {
     for node in 0..cluster.size.nodes {
-        cluster.job(node, JobSpec::running(PodRequest::whole(4), &[node]));
+        cluster.add_job(node, JobSpec::running(PodRequest::whole(4), &[node]));
     }
     whole_nodes_wanted(cluster);
 }
@@ -15,7 +15,7 @@ pub(super) fn hard(cluster: &mut Cluster) {
     let mut queue = 0;
     for node in 0..cluster.size.nodes {
         for _ in 0..GPUS_PER_NODE - 1 - node % 3 {
-            cluster.job(queue, JobSpec::running(PodRequest::whole(1), &[node]));
+            cluster.add_job(queue, JobSpec::running(PodRequest::whole(1), &[node]));
             queue += 1;
         }
     }
@@ -25,6 +25,6 @@ pub(super) fn hard(cluster: &mut Cluster) {
 fn whole_nodes_wanted(cluster: &mut Cluster) {
     let pending = cluster.size.pending.unwrap_or((cluster.size.nodes / 20).max(2));
     for index in 0..pending {
-        cluster.job(index, JobSpec::pending(1, PodRequest::whole(8)));
+        cluster.add_job(index, JobSpec::pending(1, PodRequest::whole(8)));
     }
 }

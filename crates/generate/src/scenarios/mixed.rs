@@ -1,4 +1,4 @@
-//! The morning rush: an empty cluster, 10 pods a node in gangs of every kind, about nine tenths of all GPUs.
+//! Many new jobs at once: an empty cluster, 10 pods a node in gangs of every kind, about nine tenths of all GPUs.
 
 use crate::cluster::{BUILD, BUILD_PREEMPTIBLE, Cluster, Gpus, JobSpec, PodRequest, TRAIN};
 
@@ -36,19 +36,19 @@ pub(super) fn fill(cluster: &mut Cluster) {
         let gangs = if last { left } else { total * kind.permille / 1000 / kind.pods };
         left -= gangs * kind.pods;
         for _ in 0..gangs {
-            let draft = JobSpec::pending(kind.pods, ask(cluster, kind.gpus));
-            jobs.push(JobSpec { min: kind.min, priority: priority(cluster), ..draft });
+            let spec = JobSpec::pending(kind.pods, ask(cluster, kind.gpus));
+            jobs.push(JobSpec { min: kind.min, priority: priority(cluster), ..spec });
         }
     }
     cluster.shuffle(&mut jobs);
     for (index, job) in jobs.into_iter().enumerate() {
-        cluster.job(index, job);
+        cluster.add_job(index, job);
     }
 }
 
 /// People ask for different amounts of CPU beside the same GPUs: three sizes of each.
 fn ask(cluster: &mut Cluster, gpus: Gpus) -> PodRequest {
-    let size = cluster.below(3) as i64;
+    let size = cluster.random_below(3) as i64;
     let usual = match gpus {
         Gpus::None => PodRequest::cpu_only(1 + size),
         Gpus::Half => PodRequest::half(),
@@ -59,7 +59,7 @@ fn ask(cluster: &mut Cluster, gpus: Gpus) -> PodRequest {
 
 /// Mostly training; one in twenty must not be preempted and so must stay within quota.
 fn priority(cluster: &mut Cluster) -> i32 {
-    match cluster.below(20) {
+    match cluster.random_below(20) {
         0 => BUILD,
         1..4 => BUILD_PREEMPTIBLE,
         _ => TRAIN,

@@ -2,10 +2,10 @@
 
 mod allocate;
 mod consolidation;
-mod fill;
 mod mixed;
 mod preempt;
 mod reclaim;
+mod running_load;
 mod saturated;
 mod topology;
 

@@ -1,6 +1,6 @@
 //! Jobs of higher priority wait in queues that fill the cluster with jobs of lower priority.
 
-use super::fill;
+use super::running_load;
 use crate::cluster::{BUILD_PREEMPTIBLE, Cluster, JobSpec, PodRequest};
 
 /// Single pods and gangs run, so that queues hold unequal parts and those with less may also reclaim.
@@ -14,14 +14,14 @@ pub(super) fn even(cluster: &mut Cluster) {
 }
 
 fn preempt(cluster: &mut Cluster, singles_percent: usize) {
-    fill::all_nodes(cluster, cluster.size.queues, singles_percent);
+    running_load::fill_all_nodes(cluster, cluster.size.queues, singles_percent);
     let pending = cluster.size.pending.unwrap_or((cluster.size.nodes / 4).max(4));
     for index in 0..pending {
-        let draft = match index % 8 {
+        let spec = match index % 8 {
             0 => JobSpec::pending(4, PodRequest::whole(8)),
             1 | 2 => JobSpec::pending(1, PodRequest::whole(8)),
             _ => JobSpec::pending(1, PodRequest::whole(1)),
         };
-        cluster.job(index, JobSpec { priority: BUILD_PREEMPTIBLE, ..draft });
+        cluster.add_job(index, JobSpec { priority: BUILD_PREEMPTIBLE, ..spec });
     }
 }

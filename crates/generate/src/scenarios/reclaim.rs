@@ -1,6 +1,6 @@
 //! Half of the queues hold the whole cluster; the other half wants its share back.
 
-use super::fill;
+use super::running_load;
 use crate::cluster::{Cluster, JobSpec, PodRequest};
 use crate::size::Size;
 
@@ -20,9 +20,9 @@ pub(super) fn singles(cluster: &mut Cluster) {
 fn reclaim(cluster: &mut Cluster, pods: usize) {
     let holders = cluster.size.queues / 2;
     let claimants = cluster.size.queues - holders;
-    fill::all_nodes(cluster, holders, 50);
+    running_load::fill_all_nodes(cluster, holders, 50);
     let pending = cluster.size.pending.unwrap_or((cluster.size.nodes / 25).max(2));
     for index in 0..pending {
-        cluster.job(holders + index % claimants, JobSpec::pending(pods, PodRequest::whole(8)));
+        cluster.add_job(holders + index % claimants, JobSpec::pending(pods, PodRequest::whole(8)));
     }
 }

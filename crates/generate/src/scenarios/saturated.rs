@@ -1,6 +1,6 @@
 //! Every GPU taken by queues that are exactly at their share: a cycle has nothing to do and must notice quickly.
 
-use super::fill;
+use super::running_load;
 use crate::cluster::{Cluster, JobSpec, PodRequest};
 
 const MIB: i64 = 1 << 20;
@@ -20,7 +20,7 @@ pub(super) fn distinct(cluster: &mut Cluster) {
 }
 
 fn saturate(cluster: &mut Cluster, vary: impl Fn(usize, PodRequest) -> PodRequest) {
-    fill::all_nodes(cluster, cluster.size.queues, 100);
+    running_load::fill_all_nodes(cluster, cluster.size.queues, 100);
     let pending = cluster.size.pending.unwrap_or(2 * cluster.size.nodes);
     for index in 0..pending {
         let (pods, ask) = match index % 10 {
@@ -28,6 +28,6 @@ fn saturate(cluster: &mut Cluster, vary: impl Fn(usize, PodRequest) -> PodReques
             1..7 => (1, PodRequest::whole(1)),
             _ => (1, PodRequest::half()),
         };
-        cluster.job(index, JobSpec::pending(pods, vary(index, ask)));
+        cluster.add_job(index, JobSpec::pending(pods, vary(index, ask)));
     }
 }

@@ -11,7 +11,7 @@ use kai_engine::units::{Span, Timestamp};
 use kube::Error;
 use kube::api::{Api, ObjectMeta};
 
-use super::{AdmissionOptions, PAUSE, pem};
+use super::{AdmissionOptions, RETRY_DELAY, pem};
 use crate::api_error::status_code;
 use crate::api_writer::{ApiWriter, POST};
 use crate::clock;
@@ -39,7 +39,7 @@ struct CertIssuer {
     life: Span,
 }
 
-/// How often to check whether another replica has rotated the certificate, or somebody has changed the Secret.
+/// How often to check whether another replica has rotated the certificate, or another client has changed the Secret.
 const PERIOD: Span = Span::seconds(60);
 /// Checks within the validity of a certificate: more often than once between its steps.
 const CHECKS_PER_LIFETIME: i64 = 48;
@@ -75,7 +75,7 @@ impl CertRotator {
                     "cannot read or write the certificate Secret, retrying in 2 s"
                 ),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
     const START: i64 = 1_750_000_000;
 
     /// What is due at this second, done; and what is kept then.
-    fn look(issuer: &CertIssuer, mut data: Data, second: i64) -> (Vec<RotationStep>, Data) {
+    fn reconcile(issuer: &CertIssuer, mut data: Data, second: i64) -> (Vec<RotationStep>, Data) {
         let now = Timestamp(0).plus(Span::seconds(START + second));
         let mut steps = Vec::new();
         loop {
@@ -200,32 +200,32 @@ mod tests {
     #[test]
     fn the_secret_goes_through_a_life() {
         let issuer = CertIssuer { host: "here".to_owned(), life: Span::seconds(120) };
-        let (steps, first) = look(&issuer, Data::new(), 0);
+        let (steps, first) = reconcile(&issuer, Data::new(), 0);
         assert_eq!((steps, authorities(&first)), (vec![RotationStep::Issue], 1));
-        let (steps, both) = look(&issuer, first.clone(), 80);
+        let (steps, both) = reconcile(&issuer, first.clone(), 80);
         assert_eq!((steps, authorities(&both)), (vec![RotationStep::Prepare], 2));
         assert_eq!(SERVED.map(|name| &both[name]), SERVED.map(|name| &first[name]), "not served yet");
-        let (steps, switched) = look(&issuer, both.clone(), 90);
+        let (steps, switched) = reconcile(&issuer, both.clone(), 90);
         assert_eq!((steps, authorities(&switched)), (vec![RotationStep::Promote], 2));
         assert_eq!(SERVED.map(|name| &switched[name]), NEXT.map(|name| &both[name]));
         assert!(NEXT.iter().all(|name| !switched.contains_key(*name)));
-        let (steps, third) = look(&issuer, switched, 160);
+        let (steps, third) = reconcile(&issuer, switched, 160);
         assert_eq!((steps, authorities(&third)), (vec![RotationStep::Prepare], 2), "the first one has ended");
     }
 
     #[test]
     fn what_is_of_no_use_is_replaced() {
         let issuer = CertIssuer { host: "here".to_owned(), life: Span::seconds(120) };
-        let (_, data) = look(&issuer, Data::new(), 0);
+        let (_, data) = reconcile(&issuer, Data::new(), 0);
         let elsewhere = CertIssuer { host: "there".to_owned(), ..issuer };
-        let (steps, data) = look(&elsewhere, data, 1);
+        let (steps, data) = reconcile(&elsewhere, data, 1);
         assert_eq!(
             (steps, authorities(&data)),
             (vec![RotationStep::Issue], 2),
-            "whoever serves the old one stays trusted"
+            "replicas that serve the old one stay trusted"
         );
-        let strange = SERVED.map(|name| (name.to_owned(), ByteString(b"of somebody else".to_vec())));
-        let (steps, data) = look(&elsewhere, Data::from(strange), 1);
+        let strange = SERVED.map(|name| (name.to_owned(), ByteString(b"of another issuer".to_vec())));
+        let (steps, data) = reconcile(&elsewhere, Data::from(strange), 1);
         assert_eq!((steps, authorities(&data)), (vec![RotationStep::Issue], 1));
     }
 }

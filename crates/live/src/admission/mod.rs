@@ -19,18 +19,17 @@ use std::time::Duration;
 
 use axum_server::Handle;
 use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
-use kai_control::admission::{PodRules, WebhookEndpoint, configurations};
+use kai_control::admission::{COMPONENT, PodRules, WebhookEndpoint, configurations};
 use kai_engine::units::Span;
+use kube::Error;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::{Client, Error};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
+use crate::FatalError;
 use crate::api_writer::ApiWriter;
+use crate::controller_loop::{Context, ControllerLoop, Writers};
 use crate::health::ReadinessHandle;
-use crate::watch::SharedWatches;
-use crate::{ApiLimits, FatalError, Health};
 use cert_rotator::{CertRotator, Certificates};
 use reviewer::Reviewer;
 
@@ -48,21 +47,18 @@ pub struct AdmissionOptions {
 }
 
 /// Before a retry.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The cache of the reviewer, in logs and probes.
+const CACHE: &str = "admission-cache";
 /// For reviews in flight at shutdown: as long as the API server waits for them.
 const GRACE: Duration = Duration::from_secs(3);
 const FIELD_MANAGER: &str = "kai-admission";
 
 /// Serves until stopped.
-pub(crate) async fn run(
-    client: Client,
-    watches: SharedWatches,
-    options: AdmissionOptions,
-    limits: Arc<ApiLimits>,
-    health: Health,
-    stop: CancellationToken,
-) -> Result<(), FatalError> {
-    let readiness = health.add_component("admission");
+pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(), FatalError> {
+    let name = COMPONENT.name;
+    let Context { client, limits, health, stop, .. } = context.clone();
+    let readiness = health.add_component(name);
     let address = options.address;
     let cannot_listen = |source| FatalError::Bind { address, source };
     let listener = TcpListener::bind(address).map_err(cannot_listen)?;
@@ -77,6 +73,8 @@ pub(crate) async fn run(
     let tls = RustlsConfig::from_pem(certificates.served.clone(), certificates.key.clone()).await;
     let tls = tls.map_err(cannot_listen)?;
     let reviewer = Arc::new(Reviewer::new(writer.clone(), options.rules.clone(), options.check_quota, &health));
+    let writers = Writers::new(&context, 1);
+    let cache = ControllerLoop::new(CACHE, name, reviewer.cache_controller(), writers, context);
     let handle = Handle::new();
     let server = from_tcp_rustls(listener, tls.clone()).map_err(cannot_listen)?.handle(handle.clone());
     let routes = reviewer::routes(&reviewer).into_make_service();
@@ -87,14 +85,20 @@ pub(crate) async fn run(
         handle.graceful_shutdown(Some(GRACE));
         std::future::pending::<()>().await;
     };
+    let cache = async {
+        let ended = cache.run(None).await;
+        // Reviews in flight may still need it.
+        std::future::pending::<()>().await;
+        ended
+    };
     // Only the server comes to an end.
     tokio::select! {
         ended = server.serve(routes) => ended.map_err(cannot_listen)?,
-        () = reviewer.watch(watches) => {}
+        ended = cache => ended?,
         () = registrar.run(certificates) => {}
         () = end => {}
     }
-    tracing::info!("admission has ended");
+    tracing::info!(component = name, "component stopped");
     Ok(())
 }
 
@@ -113,14 +117,14 @@ impl Registrar {
         let mut loaded = certificates.served.clone();
         self.reviewer.wait_for_sync().await;
         loop {
-            let pause = match self.register(&certificates.trusted).await {
+            let delay = match self.register(&certificates.trusted).await {
                 Ok(()) => {
                     self.readiness.ready();
                     self.cert_rotator.next_check(&certificates)
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot register the webhooks, retrying in 2 s");
-                    PAUSE
+                    RETRY_DELAY
                 }
             };
             if loaded != certificates.served {
@@ -133,7 +137,7 @@ impl Registrar {
                     Err(error) => tracing::error!(%error, "cannot serve the new certificate"),
                 }
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(delay).await;
             certificates = self.cert_rotator.ensure_with_retry().await;
         }
     }

@@ -27,7 +27,7 @@ const END: &str = "-----END CERTIFICATE-----";
 /// Makes an authority for one certificate only: its key is dropped, so that it can sign no other.
 pub(super) fn make(host: &str, validity: Validity) -> Result<Made, Error> {
     let mut authority = parameters(Vec::new(), validity)?;
-    // Told apart by name: for a while two of them are trusted.
+    // Each has a name of its own: for a while two of them are trusted.
     let name = format!("kai-admission {}", validity.until.0);
     authority.distinguished_name.push(DnType::CommonName, name);
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -129,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_would_trust_is_none() {
+    fn what_no_client_would_trust_is_none() {
         let [made, other] = ["here", "here"].map(|host| make(host, good()).unwrap());
         let trusted = [made.authority];
         assert_eq!(read(&made.certificate, &made.key, "there", &trusted), None, "for another host");
         assert_eq!(read(&made.certificate, &other.key, "here", &trusted), None, "with another key");
-        assert_eq!(read(&made.certificate, &made.key, "here", &[]), None, "by nobody known");
+        assert_eq!(read(&made.certificate, &made.key, "here", &[]), None, "by no authority that is trusted");
         assert_eq!(read("", "", "here", &trusted), None);
     }
 

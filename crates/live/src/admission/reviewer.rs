@@ -3,7 +3,6 @@
 //! Pods and groups are watched, for there are many. Queues are listed whenever one changes: a child may follow its
 //! parent within the same `kubectl apply`, sooner than a watch would show it.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,24 +15,24 @@ use axum::routing::post;
 use kai_api::Queue;
 use kai_api::keys::webhook;
 use kai_control::admission::{
-    AdmissionResult, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group, validate_queue,
-    validate_topology,
+    AdmissionCache, AdmissionResult, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group,
+    validate_queue, validate_topology,
 };
-use kai_control::controller::{FieldSelector, WatchSpec, WatchUpdate};
-use kai_control::{Key, Kind, ObjectId, World};
+use kai_control::controller::{Clock, Controller, Output, Skipped, WatchSpec, WorkResult};
+use kai_control::{Key, Kind, World};
+use kai_engine::units::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::Health;
 use crate::api_writer::ApiWriter;
-use crate::kinds::parse_or_warn;
+use crate::object_decode::parse_or_warn;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
-use crate::watch::{SharedWatches, forward_updates};
 
 /// Each has a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +74,7 @@ pub(super) struct Reviewer {
     rules: PodRules,
     check_quota: bool,
     /// What may run in a queue.
-    known: Mutex<World>,
+    cache: Mutex<AdmissionCache>,
     /// Whether pods and pod groups were listed once.
     synced: watch::Sender<bool>,
     answers: Family<Labels, Counter>,
@@ -108,7 +107,8 @@ impl Reviewer {
             );
         });
         let (synced, _) = watch::channel(false);
-        Self { writer, rules, check_quota, known: Mutex::default(), synced, answers }
+        let cache = Mutex::new(AdmissionCache::new(&rules.scheduler));
+        Self { writer, rules, check_quota, cache, synced, answers }
     }
 
     /// Waits until everything was listed once.
@@ -117,29 +117,13 @@ impl Reviewer {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Watches what may run in a queue.
-    pub(super) async fn watch(&self, watches: SharedWatches) {
-        let (out, mut updates) = mpsc::channel(1024);
-        let mut watching = tokio::task::JoinSet::new();
-        let working = FieldSelector::working(&self.rules.scheduler);
-        let mut unsynced = BTreeSet::new();
-        for (kind, watched) in
-            [(Kind::Pod, WatchSpec::with(Kind::Pod, working)), (Kind::PodGroup, WatchSpec::all(Kind::PodGroup))]
-        {
-            unsynced.insert(kind);
-            watching.spawn(forward_updates(watches.clone(), watched, out.clone(), move |update| (kind, update)));
-        }
-        while let Some((kind, update)) = updates.recv().await {
-            let relisted = matches!(update, WatchUpdate::Relisted { .. });
-            take(&mut self.known(), kind, update);
-            if relisted && unsynced.remove(&kind) && unsynced.is_empty() {
-                self.synced.send_replace(true);
-            }
-        }
+    /// The controller that keeps the cache.
+    pub(super) fn cache_controller(self: &Arc<Self>) -> CacheController {
+        CacheController(Arc::clone(self))
     }
 
-    fn known(&self) -> MutexGuard<'_, World> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, AdmissionCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn respond(&self, webhook_kind: Webhook, body: &[u8]) -> Response {
@@ -215,9 +199,9 @@ impl Reviewer {
         if !*self.synced.borrow() {
             return Err("pods and pod groups are not listed yet; try again in a moment".to_owned());
         }
-        let mut known = self.known();
-        known.queues = world.queues;
-        Ok(delete_queue(name, &known))
+        let mut cache = self.cache();
+        cache.world.queues = world.queues;
+        Ok(delete_queue(name, &cache.world))
     }
 
     /// All queues as they are now.
@@ -241,30 +225,39 @@ impl Reviewer {
     }
 }
 
-fn take(known: &mut World, kind: Kind, update: WatchUpdate) {
-    match update {
-        WatchUpdate::Relisted { objects, removed } => {
-            for key in removed {
-                forget(known, kind, key);
-            }
-            for value in &objects {
-                see(known, kind, value);
-            }
-        }
-        WatchUpdate::Applied(value) => see(known, kind, &value),
-        WatchUpdate::Deleted(key) => forget(known, kind, key),
-    }
-}
+/// The cache, which reviews read while a loop keeps it up to date.
+pub(super) struct CacheController(Arc<Reviewer>);
 
-fn see(known: &mut World, kind: Kind, value: &Value) {
-    match parse_or_warn(value) {
-        Some(object) => known.apply(object),
-        None => forget(known, kind, Key::of(value)),
+impl Controller for CacheController {
+    fn watches(&self) -> Vec<WatchSpec> {
+        self.0.cache().watches()
     }
-}
 
-fn forget(known: &mut World, kind: Kind, key: Key) {
-    known.delete(&ObjectId::new(kind, key));
+    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
+        self.0.cache().on_apply(kind, object, now)
+    }
+
+    fn on_delete(&mut self, kind: Kind, key: &Key, now: Clock) {
+        self.0.cache().on_delete(kind, key, now);
+    }
+
+    fn poll(&mut self, now: Clock) -> Output {
+        // Not before everything was listed once.
+        self.0.synced.send_replace(true);
+        self.0.cache().poll(now)
+    }
+
+    fn on_result(&mut self, result: WorkResult, now: Clock) {
+        self.0.cache().on_result(result, now);
+    }
+
+    fn next_poll(&self, now: Clock) -> Option<Timestamp> {
+        self.0.cache().next_poll(now)
+    }
+
+    fn size(&self) -> usize {
+        self.0.cache().size()
+    }
 }
 
 fn to_response(mut response: AdmissionResponse, answer: AdmissionResult) -> AdmissionResponse {

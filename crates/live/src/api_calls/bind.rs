@@ -2,27 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kai_api::BindRequest;
 use kai_api::keys::{phase, reason};
 use kai_control::Key;
 use kai_control::bind_batch;
-use kai_control::binder::{BindEffect, relabelled};
+use kai_control::binder::{BindEffect, gpu_group_label_changes};
 use kai_control::controller::CallError;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
 use kube::{Error, Resource};
 use serde_json::{Value, json};
 
-use super::{Calls, call_error};
-use crate::api_error::{ignore_not_found, is_already_exists, status_code};
+use super::{Calls, call_error, pod_event};
+use crate::api_error::{ignore_not_found, is_already_exists, not_found_as_none, status_code};
 use crate::api_writer::{DELETE, FIELD_MANAGER, PATCH, POST};
-use crate::events::{NewEvent, reference};
+use crate::retry::{Attempt, retry_on_conflict};
 
-/// When others write the same object at the same time.
-const ATTEMPTS: u32 = 5;
-/// Tells a provisioner for which node a volume is needed.
+/// Shows a provisioner for which node a volume is needed.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 impl Calls<'_> {
@@ -85,20 +83,7 @@ impl Calls<'_> {
                 let api: Api<BindRequest> = self.within(&request.namespace);
                 ignore_not_found(self.writer.call(|| api.delete(&request.name, &DELETE)).await)
             }
-            BindEffect::ReportResult { pod, bound, message } => {
-                if !bound {
-                    tracing::warn!(%pod, message, "pod was not bound");
-                }
-                // What waits for the pod does not wait for its condition.
-                let (executor, pod, bound, message) = (self.executor.clone(), pod.clone(), *bound, message.clone());
-                self.executor.status.spawn(move || async move {
-                    let calls = Calls { writer: &executor.status, executor: &executor };
-                    if let Err(error) = calls.report_result(&pod, bound, &message).await {
-                        tracing::warn!(%pod, %error, "cannot write the PodBound condition");
-                    }
-                });
-                Ok(())
-            }
+            BindEffect::ReportResult { pod, bound, message } => self.report_result(pod, *bound, message).await,
         }
     }
 
@@ -133,28 +118,25 @@ impl Calls<'_> {
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
         let call = || api.create_subresource::<Value, Value>("binding", &pod.name, &POST, &binding);
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let error = match self.writer.call(call).await {
-                Ok(_) => break,
-                Err(error) if status_code(&error) == Some(409) => error,
-                Err(error) => return Err(error),
+        retry_on_conflict(|| async {
+            let error = match Attempt::of(self.writer.call(call).await)? {
+                Attempt::Conflict(error) => error,
+                Attempt::Done(_) => return Ok(Attempt::Done(())),
             };
             let stored = self.writer.call(|| api.get_opt(&pod.name)).await?;
             match stored.and_then(|pod| pod.spec?.node_name).as_deref() {
                 // Bound by an attempt whose reply was lost is bound all the same.
-                Some(bound) if bound == node => break,
-                // Somebody else wrote the pod at the same time. One pod that is not bound may stop its whole gang.
-                None if attempts < ATTEMPTS => {}
-                _ => return Err(error),
+                Some(bound) if bound == node => Ok(Attempt::Done(())),
+                // Another client wrote the pod at the same time. One pod that is not bound may stop its whole gang.
+                None => Ok(Attempt::Conflict(error)),
+                Some(_) => Err(error),
             }
-        }
+        })
+        .await?;
         tracing::info!(%pod, node, "bound");
         Ok(())
     }
 
-    /// Somebody else may write the pod at the same time: then it is read again.
     async fn label_gpu_groups(
         &self,
         pod: &Key,
@@ -163,28 +145,25 @@ impl Calls<'_> {
         labels: &BTreeMap<String, String>,
     ) -> Result<(), Error> {
         let api: Api<Pod> = self.within(&pod.namespace);
-        let mut attempts = 0;
-        loop {
+        retry_on_conflict(|| async {
             let stored = self.writer.call(|| api.get(&pod.name)).await?;
             if stored.metadata.uid.as_deref() != Some(uid) {
                 return Err(conflict("it is another pod by now"));
             }
             match stored.spec.and_then(|spec| spec.node_name) {
-                Some(found) if found == node => return Ok(()),
-                Some(found) => return Err(conflict(&format!("it is on node {found} already"))),
+                Some(found) if found == node => return Ok(Attempt::Done(())),
+                Some(found) => return Err(conflict(&format!("the pod is already bound to node {found}"))),
                 None => {}
             }
-            let changes = relabelled(stored.metadata.labels.iter().flatten(), labels);
+            let changes = gpu_group_label_changes(stored.metadata.labels.iter().flatten(), labels);
             if changes.is_empty() {
-                return Ok(());
+                return Ok(Attempt::Done(()));
             }
             let version = stored.metadata.resource_version;
-            attempts += 1;
-            match self.merge::<Pod>(pod, &json!({"metadata": {"resourceVersion": version, "labels": changes}})).await {
-                Err(error) if status_code(&error) == Some(409) && attempts < ATTEMPTS => {}
-                done => return done,
-            }
-        }
+            let patch = json!({"metadata": {"resourceVersion": version, "labels": changes}});
+            Attempt::of(self.merge::<Pod>(pod, &patch).await)
+        })
+        .await
     }
 
     /// The controllers of Kubernetes see the mark and bind claim and volume to each other.
@@ -213,11 +192,9 @@ impl Calls<'_> {
         self.writer.call(|| api.patch(volume, &PATCH, &patch)).await.map(|_| ())
     }
 
-    /// Somebody else may write the claim at the same time: then it is read again.
     async fn claim_devices(&self, claim: &Key, pod: &Key, uid: &str, allocation: &Value) -> Result<(), Error> {
         let api: Api<ResourceClaim> = self.within(&claim.namespace);
-        let mut attempts = 0;
-        loop {
+        retry_on_conflict(|| async {
             let mut stored = self.writer.call(|| api.get(&claim.name)).await?;
             let status = stored.status.get_or_insert_default();
             let reserved = status.reserved_for.get_or_insert_default();
@@ -232,15 +209,16 @@ impl Calls<'_> {
             if status.allocation.is_none() {
                 status.allocation = Some(serde_json::from_value(allocation.clone()).map_err(Error::SerdeError)?);
             }
-            attempts += 1;
-            match self.writer.call(|| api.replace_status(&claim.name, &POST, &stored)).await {
-                Err(error) if status_code(&error) == Some(409) && attempts < ATTEMPTS => {}
-                done => return done.map(|_| ()),
-            }
-        }
+            let replaced = self.writer.call(|| api.replace_status(&claim.name, &POST, &stored)).await;
+            Attempt::of(replaced.map(|_| ()))
+        })
+        .await
     }
 
     async fn report_result(&self, pod: &Key, bound: bool, message: &str) -> Result<(), Error> {
+        if !bound {
+            tracing::warn!(%pod, message, "pod was not bound");
+        }
         let reason = if bound { reason::BOUND } else { reason::BINDING_ERROR };
         let api: Api<Pod> = self.within(&pod.namespace);
         let condition = json!({
@@ -254,9 +232,8 @@ impl Calls<'_> {
         let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let patched = self.writer.call(|| api.patch_status(&pod.name, &PATCH, &patch)).await;
         let Some(stored) = not_found_as_none(patched)? else { return Ok(()) };
-        let about: ObjectReference = reference("v1", "Pod", pod, stored.metadata.uid.as_deref().unwrap_or_default());
-        let (warning, message, annotations) = (!bound, message.to_owned(), BTreeMap::new());
-        self.executor.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
+        let uid = stored.metadata.uid.as_deref().unwrap_or_default();
+        self.executor.events.publish(pod_event(pod, uid, !bound, reason, message.to_owned()));
         Ok(())
     }
 
@@ -279,11 +256,4 @@ impl Calls<'_> {
 
 fn conflict(why: &str) -> Error {
     Error::Api(Box::new(Status::failure(why, "Conflict").with_code(409)))
-}
-
-fn not_found_as_none<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
-    match done {
-        Err(error) if status_code(&error) == Some(404) => Ok(None),
-        done => done.map(Some),
-    }
 }

@@ -1,15 +1,19 @@
 //! Calls of controllers, made with the API server. The only code that knows which call is which request.
 
 mod bind;
+mod fields;
 mod group;
 mod owner_reader;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kai_api::keys::reason;
-use kai_control::controller::{ApiCall, CallError};
+use kai_control::controller::{ApiCall, CallError, NewEvent, Regarding};
 use kai_control::kinds::Scope;
 use kai_control::{Key, Kind};
 use kube::Error;
@@ -18,18 +22,17 @@ use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::api_error::{ignore_not_found, is_already_exists};
+use crate::api_resource::resource;
 use crate::api_writer::{ApiWriter, DELETE, PATCH, POST};
 use crate::events::EventRecorder;
-use crate::kinds::resource;
 use crate::stripped_object::StrippedObject;
+pub(crate) use fields::CallFields;
 use owner_reader::OwnerReader;
 
 /// Makes the calls of a controller.
 #[derive(Clone)]
 pub(crate) struct Executor {
     events: EventRecorder,
-    /// For what nothing waits for.
-    status: ApiWriter,
     owners: Arc<OwnerReader>,
     /// Delete victims instead of evicting them.
     evict_by_delete: bool,
@@ -44,9 +47,9 @@ struct Calls<'a> {
 }
 
 impl Executor {
-    pub(crate) fn new(status: ApiWriter, events: EventRecorder) -> Self {
+    pub(crate) fn new(events: EventRecorder) -> Self {
         let bind_request_latency = Histogram::new([]);
-        Self { events, status, owners: Arc::default(), evict_by_delete: false, bind_request_latency }
+        Self { events, owners: Arc::default(), evict_by_delete: false, bind_request_latency }
     }
 
     /// For the scheduler.
@@ -106,6 +109,12 @@ impl Calls<'_> {
         tracing::info!(%pod, "deleted scaling pod");
         Ok(())
     }
+}
+
+/// An event about a pod.
+fn pod_event(pod: &Key, uid: &str, warning: bool, reason: &'static str, message: String) -> NewEvent {
+    let regarding = Regarding { kind: Kind::Pod, key: pod.clone(), uid: uid.to_owned() };
+    NewEvent { regarding, warning, reason, message, annotations: BTreeMap::new() }
 }
 
 /// What an error means for a controller.

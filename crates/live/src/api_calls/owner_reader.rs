@@ -49,7 +49,7 @@ impl OwnerReader {
         }
         let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
         let kind = GroupVersionKind::gvk(group, version, &object.kind);
-        let (resource, capabilities) = kube::discovery::pinned_kind(&writer.client, &kind).await?;
+        let (resource, capabilities) = writer.call(|| kube::discovery::pinned_kind(&writer.client, &kind)).await?;
         let namespaced = capabilities.scope == kube::discovery::Scope::Namespaced;
         self.0.write().await.insert(key, (resource.clone(), namespaced));
         Ok((resource, namespaced))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use kai_api::keys::reason;
+use kai_api::keys::{phase, reason};
 use kai_api::{BindRequest, PodGroup};
 use kai_control::bind_batch;
 use kai_control::controller::CallError;
@@ -11,15 +11,13 @@ use kai_control::key::Key;
 use kai_control::scheduler::Write;
 use kube::api::{Api, DeleteParams, Patch, Preconditions};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::{Calls, call_error};
+use super::{Calls, call_error, pod_event};
 use crate::api_error::{ignore_not_found, is_already_exists, status_code};
 use crate::api_writer::{DELETE, PATCH, POST};
-use crate::events::{NewEvent, reference};
-use crate::scheduler::Stopwatch;
+use crate::retry::{Attempt, retry_on_conflict};
 
-/// When others write the same object at the same time.
-const ATTEMPTS: u32 = 5;
 impl Calls<'_> {
     /// Writes what a cycle wants written.
     pub(super) async fn schedule(&self, write: &Write) -> Result<(), CallError> {
@@ -71,10 +69,10 @@ impl Calls<'_> {
     async fn request_bind(&self, request: &BindRequest) -> Result<(), CallError> {
         let (key, node) = (key_of(request), &request.spec.selected_node);
         let api: Api<BindRequest> = self.api(&key);
-        let watch = Stopwatch::start();
+        let started = Instant::now();
         match self.writer.call(|| api.create(&POST, request)).await {
-            Ok(_) => self.executor.bind_request_latency.observe(watch.milliseconds()),
-            // Lost replies end here, too: then the stored one is what we asked for.
+            Ok(_) => self.executor.bind_request_latency.observe(milliseconds_since(started)),
+            // Lost replies end here, too: then the stored one is the requested one.
             Err(error) if status_code(&error) == Some(409) => {
                 let stored = self.writer.call(|| api.get_opt(&key.name)).await.map_err(call_error)?;
                 let stored =
@@ -89,10 +87,9 @@ impl Calls<'_> {
                 }
             }
             Err(error) => {
-                let about = reference("v1", "Pod", &key, owner_of(request).unwrap_or_default());
                 let message = format!("Failed to bind pod {key} to node {node}. {error}");
-                let (warning, reason, annotations) = (true, reason::FAILED_BINDING, BTreeMap::new());
-                self.executor.events.publish(NewEvent { regarding: about, warning, reason, message, annotations });
+                let uid = owner_of(request).unwrap_or_default();
+                self.executor.events.publish(pod_event(&key, uid, true, reason::FAILED_BINDING, message));
                 return Err(call_error(error));
             }
         }
@@ -103,10 +100,10 @@ impl Calls<'_> {
     async fn request_binds(&self, batch: &BindRequest, pods: &[Key]) -> Result<(), CallError> {
         let key = key_of(batch);
         let api: Api<BindRequest> = self.api(&key);
-        let watch = Stopwatch::start();
+        let started = Instant::now();
         match self.writer.call(|| api.create(&POST, batch)).await {
-            Ok(_) => self.executor.bind_request_latency.observe(watch.milliseconds()),
-            // Nobody else makes one of this name.
+            Ok(_) => self.executor.bind_request_latency.observe(milliseconds_since(started)),
+            // No other client makes one of this name.
             Err(error) if is_already_exists(&error) => {}
             Err(error) => return Err(call_error(error)),
         }
@@ -114,17 +111,18 @@ impl Calls<'_> {
         Ok(())
     }
 
-    /// Not a pod that is over: its work would count as lost with it.
+    /// Not a pod that has terminated: its work would count as lost with it.
     async fn evict(&self, pod: &Key, uid: &str) -> Result<(), kube::Error> {
         let api: Api<Pod> = self.api(pod);
-        let mut attempts = 0;
-        loop {
-            let Some(stored) = self.writer.call(|| api.get_opt(&pod.name)).await? else { return Ok(()) };
-            let phase = stored.status.and_then(|status| status.phase);
-            let over = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
+        retry_on_conflict(|| async {
+            let Some(stored) = self.writer.call(|| api.get_opt(&pod.name)).await? else {
+                return Ok(Attempt::Done(()));
+            };
+            let reached = stored.status.and_then(|status| status.phase);
+            let terminated = matches!(reached.as_deref(), Some(phase::SUCCEEDED | phase::FAILED));
             // Nor another one that has taken its name meanwhile.
-            if over || stored.metadata.uid.as_deref() != Some(uid) {
-                return Ok(());
+            if terminated || stored.metadata.uid.as_deref() != Some(uid) {
+                return Ok(Attempt::Done(()));
             }
             let resource_version = stored.metadata.resource_version;
             let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version });
@@ -134,14 +132,9 @@ impl Calls<'_> {
             } else {
                 self.writer.evict(&api, &pod.name, delete).await
             };
-            attempts += 1;
-            match done {
-                Err(error) if status_code(&error) == Some(404) => return Ok(()),
-                // Somebody wrote the pod at the same time.
-                Err(error) if status_code(&error) == Some(409) && attempts < ATTEMPTS => {}
-                done => return done,
-            }
-        }
+            Attempt::of(ignore_not_found(done))
+        })
+        .await
     }
 
     /// Conditions are merged by type: those of others stay.
@@ -178,11 +171,15 @@ impl Namespaced for Pod {}
 impl Namespaced for PodGroup {}
 impl Namespaced for BindRequest {}
 
+fn milliseconds_since(started: Instant) -> f64 {
+    started.elapsed().as_secs_f64() * 1000.0
+}
+
 fn rejected(why: impl Into<String>) -> CallError {
     CallError::Rejected(why.into())
 }
 
-fn key_of(request: &BindRequest) -> Key {
+pub(super) fn key_of(request: &BindRequest) -> Key {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Key::new(text(&request.metadata.namespace), text(&request.metadata.name))
 }

@@ -1,12 +1,11 @@
 //! Metrics of the scheduler, with the names that KAI's dashboards use.
-#![allow(clippy::disallowed_types, reason = "how long a cycle takes is measured")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use kai_api::keys::name;
 use kai_control::key::GroupKey;
-use kai_control::scheduler::record::ActionRecord;
 use kai_control::scheduler::{CycleResult, Effect, QueueView, Settings, Usage, action_name};
 use kai_control::world::World;
 use kai_engine::CycleProgress;
@@ -15,6 +14,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tokio::time::Instant;
 
 use crate::Health;
 
@@ -58,13 +58,13 @@ const QUEUES: [(&str, &str); 6] = [
 
 /// How long a cycle takes, and its parts.
 #[derive(Debug)]
-pub(crate) struct Stopwatch {
+pub(super) struct Stopwatch {
     started: Instant,
     passed: Vec<(CycleProgress, Duration)>,
 }
 
 impl Stopwatch {
-    pub(crate) fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self { started: Instant::now(), passed: Vec::new() }
     }
 
@@ -72,16 +72,7 @@ impl Stopwatch {
         self.passed.push((moment, self.started.elapsed()));
     }
 
-    /// What the actions so far have done, in order.
-    pub(super) fn statistics(&self) -> Vec<ActionRecord> {
-        let done = self.passed.iter().filter_map(|(moment, _)| match moment {
-            CycleProgress::ActionDone(action, stats) => Some(ActionRecord::new(*action, *stats)),
-            CycleProgress::SessionOpened => None,
-        });
-        done.collect()
-    }
-
-    pub(crate) fn milliseconds(&self) -> f64 {
+    pub(super) fn milliseconds(&self) -> f64 {
         milliseconds(self.started.elapsed())
     }
 }
@@ -114,10 +105,10 @@ impl Metrics {
         health.register(|registry| {
             let latency = "Duration of the last scheduling cycle, in milliseconds";
             registry.register("e2e_scheduling_latency_milliseconds", latency, metrics.latency.clone());
-            let opening = "Duration of the last cycle before its first action, in milliseconds";
-            registry.register("open_session_latency_milliseconds", opening, metrics.open_session.clone());
-            let closing = "Duration of the last cycle after its last action, in milliseconds";
-            registry.register("close_session_latency_milliseconds", closing, metrics.close_session.clone());
+            let open_session = "Duration of the last cycle before its first action, in milliseconds";
+            registry.register("open_session_latency_milliseconds", open_session, metrics.open_session.clone());
+            let close_session = "Duration of the last cycle after its last action, in milliseconds";
+            registry.register("close_session_latency_milliseconds", close_session, metrics.close_session.clone());
             let actions = "Duration of an action in the last cycle, in milliseconds";
             registry.register("action_scheduling_latency_milliseconds", actions, metrics.actions.clone());
             registry.register("scheduling_cycles", "Scheduling cycles", metrics.cycles.clone());
@@ -136,16 +127,20 @@ impl Metrics {
             );
             let scheduled = "Pod groups placed, by action";
             registry.register("podgroups_scheduled_by_action", scheduled, metrics.scheduled.clone());
-            let turns = "Pod groups considered, by action";
-            registry.register("podgroups_acted_on_by_action", turns, metrics.podgroups_considered.clone());
-            let played = "Victim scenarios simulated";
-            registry.register("scenarios_simulation_by_action", played, metrics.scenarios_simulated.clone());
-            let spared = "Victim scenarios rejected by filters before simulation";
-            registry.register("scenarios_filtered_by_action", spared, metrics.scenarios_filtered.clone());
-            let decided = "Time from the creation of a pod until a node was chosen for it, in milliseconds";
-            registry.register("task_scheduling_latency_milliseconds", decided, metrics.scheduling_latency.clone());
-            let asked = "Latency of creating a bind request, in milliseconds";
-            registry.register("task_bind_latency_milliseconds", asked, metrics.bind_request_latency.clone());
+            let considered = "Pod groups considered, by action";
+            registry.register("podgroups_acted_on_by_action", considered, metrics.podgroups_considered.clone());
+            let simulated = "Victim scenarios simulated";
+            registry.register("scenarios_simulation_by_action", simulated, metrics.scenarios_simulated.clone());
+            let filtered = "Victim scenarios rejected by filters before simulation";
+            registry.register("scenarios_filtered_by_action", filtered, metrics.scenarios_filtered.clone());
+            let scheduling_latency = "Time from the creation of a pod until a node was chosen for it, in milliseconds";
+            registry.register(
+                "task_scheduling_latency_milliseconds",
+                scheduling_latency,
+                metrics.scheduling_latency.clone(),
+            );
+            let bind_latency = "Latency of creating a bind request, in milliseconds";
+            registry.register("task_bind_latency_milliseconds", bind_latency, metrics.bind_request_latency.clone());
             let usage = "Latency of usage queries to Prometheus, in milliseconds";
             registry.register("usage_query_latency_milliseconds", usage, metrics.usage_query_latency.clone());
             let evicted = "Pods of a pod group that were evicted";
@@ -200,9 +195,9 @@ impl Metrics {
                     let waited = world.pods.get(pod).map_or(0, |pod| now.since(pod.created).0.max(0));
                     self.scheduling_latency.observe(waited as f64 / 1000.0);
                 }
-                Effect::Evict { job, action, beneficiary, .. } => {
+                Effect::Evict { job, action, preemptor, .. } => {
                     self.evictions.inc();
-                    scheduled.extend(beneficiary.iter().map(|winner| (action_name(*action), winner)));
+                    scheduled.extend(preemptor.iter().map(|preemptor| (action_name(*action), preemptor)));
                     let labels = evicted(world, settings, job, action_name(*action));
                     self.evicted_pods.get_or_create(&labels).inc();
                     self.evicted.entry(job.clone()).or_default().insert(labels);
@@ -251,7 +246,8 @@ impl Metrics {
 
 fn evicted(world: &World, settings: &Settings, group: &GroupKey, action: &str) -> Labels {
     let row = world.pod_groups.get(group);
-    let pool = row.and_then(|row| row.labels.get(&settings.node_pool_label_key)).map_or("default", String::as_str);
+    let pool =
+        row.and_then(|row| row.labels.get(&settings.node_pool_label_key)).map_or(name::DEFAULT_SHARD, String::as_str);
     labels([
         ("podgroup", &group.name),
         ("namespace", &group.namespace),

@@ -9,21 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kai_control::controller::{Clock, Controller, Output, Skipped, WatchSpec, WorkResult};
-use kai_control::grouper::PlannedWrite;
-use kai_control::scheduler::record::{CycleHistory, CycleRecord};
+use kai_control::controller::{Clock, Output, Wrapped, Wrapper};
+use kai_control::registry::SCHEDULER;
+use kai_control::scheduler::record::CycleHistory;
 use kai_control::scheduler::{CycleResult, Problem, SchedulerController, Settings};
-use kai_control::{Key, Kind};
 use kai_engine::units::{Span, Timestamp};
 use kai_process_stats::thread_cpu_time;
-use serde_json::Value;
 
 use crate::api_writer::ApiWriter;
 use crate::controller_loop::{Context, ControllerLoop, Writers};
-use crate::draft_channel::DraftReceiver;
+use crate::planned_channel::PlannedReceiver;
 use crate::{FatalError, LeaderElectionOptions};
-use metrics::Metrics;
-pub(crate) use metrics::Stopwatch;
+use metrics::{Metrics, Stopwatch};
 pub use snapshot_server::{SnapshotEncoder, SnapshotOptions};
 use usage_fetcher::UsageFetcher;
 
@@ -47,14 +44,13 @@ const USAGE_WAIT: Span = Span(100_000);
 /// Schedules until stopped.
 pub(crate) async fn run(
     options: SchedulerOptions,
-    drafts: Option<DraftReceiver>,
+    planned_from: Option<PlannedReceiver>,
     context: Context,
 ) -> Result<(), FatalError> {
     let metrics = Metrics::register(&context.health);
     let SchedulerOptions { settings, period, evict_by_delete, writers, election, snapshots } = options;
     let usage = UsageFetcher::start(settings.usage.clone(), metrics.usage_query_latency.clone())?;
     let mut beside = tokio::task::JoinSet::new();
-    // Without the server, the records would have no reader.
     let history = snapshots.as_ref().map(|_| Arc::new(Mutex::new(CycleHistory::default())));
     if let (Some(snapshots), Some(history)) = (snapshots, history.clone()) {
         let (client, stop) = (context.client.clone(), context.stop.clone());
@@ -64,9 +60,9 @@ pub(crate) async fn run(
     let (reporter, latency) = (settings.scheduler_name.clone(), metrics.bind_request_latency.clone());
     let mut controller = MeteredScheduler::new(settings, period, usage, metrics, writers.action.clone());
     controller.history = history;
-    ControllerLoop::new("scheduler", &reporter, controller, writers, context)
+    ControllerLoop::new(SCHEDULER.component.name, &reporter, Wrapped(controller), writers, context)
         .map_executor(|executor| executor.with_scheduling(evict_by_delete, latency))
-        .with_drafts_from(drafts)
+        .with_planned_from(planned_from)
         .run(election)
         .await
 }
@@ -78,13 +74,11 @@ struct MeteredScheduler {
     metrics: Metrics,
     writer: ApiWriter,
     period: Span,
-    /// When to look again even if nothing changes: usage may have.
+    /// When to poll even if nothing changes: usage may have changed.
     recheck: Timestamp,
     /// Problems of objects, to log each of them once.
-    logged_problems: BTreeSet<String>,
-    /// Cycles so far.
-    cycles: u64,
-    /// Records of the last cycles, if they are served.
+    logged_problems: BTreeSet<Problem>,
+    /// Where the plugin server reads the records of the last cycles, if it runs.
     history: Option<Arc<Mutex<CycleHistory>>>,
 }
 
@@ -99,7 +93,6 @@ impl MeteredScheduler {
             period,
             recheck: Timestamp(0),
             logged_problems: BTreeSet::new(),
-            cycles: 0,
             history: None,
         }
     }
@@ -122,12 +115,9 @@ impl MeteredScheduler {
             waiting = cycle.pending.len(),
             "cycle"
         );
-        self.cycles += 1;
         if let Some(history) = &self.history {
-            let seen = (self.inner.world(), self.inner.settings(), self.inner.usage());
-            let record = CycleRecord::new(self.cycles, now.wall, seen, &cycle, watch.statistics());
             // A reader that panicked has changed nothing.
-            history.lock().unwrap_or_else(PoisonError::into_inner).add(record);
+            history.lock().unwrap_or_else(PoisonError::into_inner).clone_from(self.inner.history());
         }
         self.log_new_problems(&cycle);
         let seen = (self.inner.world(), self.inner.settings());
@@ -139,26 +129,23 @@ impl MeteredScheduler {
     }
 
     fn log_new_problems(&mut self, cycle: &CycleResult) {
-        let line = |problem: &Problem| format!("{}: {}", problem.object, problem.reason.explain().message);
-        let problems: BTreeSet<String> = cycle.problems.iter().map(line).collect();
+        let problems: BTreeSet<Problem> = cycle.problems.iter().cloned().collect();
         for problem in problems.difference(&self.logged_problems) {
-            tracing::warn!(problem, "object cannot be used as written");
+            tracing::warn!(%problem, "object cannot be used as written");
         }
         self.logged_problems = problems;
     }
 }
 
-impl Controller for MeteredScheduler {
-    fn watches(&self) -> Vec<WatchSpec> {
-        self.inner.watches()
+impl Wrapper for MeteredScheduler {
+    type Inner = SchedulerController;
+
+    fn inner(&self) -> &SchedulerController {
+        &self.inner
     }
 
-    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
-        self.inner.on_apply(kind, object, now)
-    }
-
-    fn on_delete(&mut self, kind: Kind, key: &Key, now: Clock) {
-        self.inner.on_delete(kind, key, now);
+    fn inner_mut(&mut self) -> &mut SchedulerController {
+        &mut self.inner
     }
 
     fn poll(&mut self, now: Clock) -> Output {
@@ -177,21 +164,9 @@ impl Controller for MeteredScheduler {
         self.cycle(now)
     }
 
-    fn on_result(&mut self, result: WorkResult, now: Clock) {
-        self.inner.on_result(result, now);
-    }
-
     fn next_poll(&self, now: Clock) -> Option<Timestamp> {
         let cycle = self.inner.next_cycle(now, self.writer.urgent_in_flight());
         // The first cycle may wait for the first usage.
         Some(cycle.filter(|_| self.inner.has_run()).unwrap_or(self.recheck).min(self.recheck))
-    }
-
-    fn on_planned(&mut self, planned: PlannedWrite) {
-        self.inner.on_planned(planned);
-    }
-
-    fn size(&self) -> usize {
-        self.inner.size()
     }
 }

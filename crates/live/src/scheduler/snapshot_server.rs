@@ -11,6 +11,8 @@ use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use kai_api::keys::phase;
+use kai_control::Kind;
 use kai_control::scheduler::record::CycleHistory;
 use kai_control::scheduler::{Settings, Usage};
 use kube::Client;
@@ -51,11 +53,11 @@ pub(super) async fn serve(
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(%address, %error, "cannot listen, /get-snapshot is disabled; set --plugin-server-port");
+            tracing::warn!(%address, %error, "cannot listen, /get-snapshot and /cycles are disabled; set --plugin-server-port");
             return;
         }
     };
-    tracing::info!(%address, "serving /get-snapshot");
+    tracing::info!(%address, "serving /get-snapshot and /cycles");
     let settings = Arc::new(settings);
     let answer = move || {
         let (client, options, settings, usage) = (client.clone(), options.clone(), Arc::clone(&settings), usage());
@@ -78,7 +80,7 @@ pub(super) async fn serve(
         .route("/cycles/{cycle}", any(one))
         .fallback(nothing);
     if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await {
-        tracing::warn!(%address, %error, "/get-snapshot is no longer served");
+        tracing::warn!(%address, %error, "/get-snapshot and /cycles are no longer served");
     }
 }
 
@@ -114,9 +116,10 @@ async fn snapshot(client: &Client, options: &SnapshotOptions, settings: &Setting
 
 /// Whether a cycle of this shard depends on it.
 fn in_shard(object: &Value, settings: &Settings) -> bool {
-    match object["kind"].as_str() {
-        Some("Pod") => object["status"]["phase"] != "Failed",
-        Some("Node" | "Queue" | "PodGroup") => {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    match Kind::of(text("apiVersion"), text("kind")) {
+        Some(Kind::Pod) => object["status"]["phase"] != phase::FAILED,
+        Some(Kind::Node | Kind::Queue | Kind::PodGroup) => {
             let key = &settings.node_pool_label_key;
             key.is_empty() || object["metadata"]["labels"][key].as_str() == settings.node_pool_value.as_deref()
         }

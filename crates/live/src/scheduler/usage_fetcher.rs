@@ -36,11 +36,11 @@ pub(super) struct UsageFetcher {
 impl UsageFetcher {
     /// Starts to fetch, if past usage counts; observes the latency of queries in milliseconds.
     pub(super) fn start(rule: Option<UsageRule>, latency: Histogram) -> Result<Self, FatalError> {
-        let (tell, known) = watch::channel(None);
+        let (latest, known) = watch::channel(None);
         let mut fetching = JoinSet::new();
         if let Some(rule) = rule.clone() {
             let prometheus = Prometheus { client: connect(&rule.source.connection)?, latency };
-            fetching.spawn(fetch_periodically(prometheus, rule, tell));
+            fetching.spawn(fetch_periodically(prometheus, rule, latest));
         }
         Ok(Self { rule, known, began: clock::now(), is_stale: false, _fetching: fetching })
     }
@@ -112,7 +112,7 @@ fn without_retries(mut config: Config) -> Config {
     config
 }
 
-async fn fetch_periodically(prometheus: Prometheus, rule: UsageRule, tell: watch::Sender<LatestUsage>) {
+async fn fetch_periodically(prometheus: Prometheus, rule: UsageRule, latest: watch::Sender<LatestUsage>) {
     let retry_in = duration(rule.fetch_interval).as_secs();
     let mut tick = tokio::time::interval(duration(rule.fetch_interval));
     loop {
@@ -121,7 +121,7 @@ async fn fetch_periodically(prometheus: Prometheus, rule: UsageRule, tell: watch
         match tokio::time::timeout(duration(rule.source.timeout), prometheus.fetch(&rule, now)).await {
             Ok(Ok(usage)) => {
                 tracing::debug!(queues = usage.queues.len(), "fetched usage from Prometheus");
-                tell.send_replace(Some((usage, now)));
+                latest.send_replace(Some((usage, now)));
             }
             Ok(Err(error)) => tracing::warn!(error, retry_in, "usage query failed"),
             Err(_) => tracing::warn!(timeout = ?duration(rule.source.timeout), retry_in, "usage query timed out"),

@@ -1,12 +1,11 @@
 //! One watch, many subscribers: objects are received once, and each subscriber gets those that its selector matches.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use kai_control::Key;
-use kai_control::controller::{FieldSelector, WatchUpdate};
+use kai_control::controller::{FieldSelector, WatchUpdate, WatchView};
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -16,44 +15,18 @@ use crate::stripped_object::StrippedObject;
 /// A component that watches a kind.
 #[derive(Debug)]
 pub(super) struct Subscriber {
-    selector: FieldSelector,
+    view: WatchView,
     out: mpsc::Sender<WatchUpdate>,
-    /// Objects that it was sent and that exist. Keys only, most of them shared with other subscribers.
-    known: BTreeSet<Arc<Key>>,
 }
 
 impl Subscriber {
     pub(super) fn new(selector: FieldSelector, out: mpsc::Sender<WatchUpdate>) -> Self {
-        Self { selector, out, known: BTreeSet::new() }
-    }
-
-    fn relist(&mut self, everything: &[(Arc<Key>, Arc<Value>)]) -> WatchUpdate {
-        let (mut objects, mut present) = (Vec::new(), BTreeSet::new());
-        for (key, value) in everything.iter().filter(|(_, value)| self.selector.matches(value)) {
-            objects.push(Arc::clone(value));
-            present.insert(Arc::clone(key));
-        }
-        let removed = self.known.difference(&present).map(|key| Key::clone(key)).collect();
-        self.known = present;
-        WatchUpdate::Relisted { objects, removed }
-    }
-
-    fn apply(&mut self, key: &Arc<Key>, value: &Arc<Value>) -> Option<WatchUpdate> {
-        if !self.selector.matches(value) {
-            // As the API server does with a selector: what matches no longer counts as deleted.
-            return self.delete(key);
-        }
-        self.known.insert(Arc::clone(key));
-        Some(WatchUpdate::Applied(Arc::clone(value)))
-    }
-
-    fn delete(&mut self, key: &Key) -> Option<WatchUpdate> {
-        self.known.remove(key).then(|| WatchUpdate::Deleted(key.clone()))
+        Self { view: WatchView::new(selector), out }
     }
 }
 
 /// Forwards one watch to all subscribers, until the last has left. `open` begins the watch, with a list. For those who
-/// subscribe after the list it begins again, and everybody gets the new list: nothing is stored for late subscribers.
+/// subscribe after the list it begins again, and all subscribers get the new list: nothing is stored for late subscribers.
 pub(super) async fn fan_out<S>(
     mut new_subscribers: mpsc::UnboundedReceiver<Subscriber>,
     window: Duration,
@@ -92,15 +65,18 @@ pub(super) async fn fan_out<S>(
                 Some(Ok(Event::InitApply(object))) => listing.get_or_insert_default().push(read(object)),
                 Some(Ok(Event::InitDone)) => {
                     let everything = listing.take().unwrap_or_default();
-                    broadcast(&mut subscribers, |subscriber| Some(subscriber.relist(&everything))).await;
+                    broadcast(&mut subscribers, |subscriber| {
+                        Some(subscriber.view.relist(everything.iter().map(|(key, value)| (key, value))))
+                    })
+                    .await;
                 }
                 Some(Ok(Event::Apply(object))) => {
                     let (key, value) = read(object);
-                    broadcast(&mut subscribers, |subscriber| subscriber.apply(&key, &value)).await;
+                    broadcast(&mut subscribers, |subscriber| subscriber.view.apply(&key, &value)).await;
                 }
                 Some(Ok(Event::Delete(object))) => {
                     let (key, _) = read(object);
-                    broadcast(&mut subscribers, |subscriber| subscriber.delete(&key)).await;
+                    broadcast(&mut subscribers, |subscriber| subscriber.view.delete(&key)).await;
                 }
                 // The watcher resumes by itself.
                 Some(Err(_)) => {}

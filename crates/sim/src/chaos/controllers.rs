@@ -1,51 +1,32 @@
 //! The shipped controllers, as they are started.
 
-use kai_control::Key;
-use kai_control::binder::{self, BinderController};
+use kai_control::component::Component;
 use kai_control::controller::Controller;
-use kai_control::grouper::GrouperController;
-use kai_control::scheduler::{self, SchedulerController};
-use kai_control::status::{PodGroupAggregator, QueueAggregator, StatusController};
-use kai_engine::units::Span;
-use kai_workloads::Settings;
+use kai_control::registry::{COMPONENTS, NODE_SCALE_ADJUSTER, POD_GROUPER, Registered, SCHEDULER, Settings};
+use kai_control::scheduler;
 
-/// Which controller a process runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ControllerKind {
-    Scheduler,
-    Binder,
-    Grouper,
-    PodGroupStatus,
-    QueueStatus,
+/// Which controller a process runs: one of the registry.
+pub(super) type ControllerKind = &'static Registered;
+
+/// All controllers that ship, but the node-scale adjuster: while a scaling pod is pending the binder reserves no GPU, and
+/// without an autoscaler that is for ever.
+pub(super) fn all() -> impl Iterator<Item = ControllerKind> {
+    COMPONENTS.into_iter().filter(|one| one.component.name != NODE_SCALE_ADJUSTER.component.name)
 }
 
-impl ControllerKind {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Scheduler, Self::Binder, Self::Grouper, Self::PodGroupStatus, Self::QueueStatus];
+/// Those that may share a process, by their place among all.
+pub(super) fn colocated() -> (usize, usize) {
+    let place = |component: &Component| {
+        all().position(|one| one.component.name == component.name).expect("the registry lists every component")
+    };
+    (place(SCHEDULER.component), place(POD_GROUPER.component))
 }
 
-/// The longest time between two cycles, as shipped.
-const PERIOD: Span = Span::seconds(1);
-
-/// A controller that knows nothing yet; `colocated` if scheduler and grouper share a process.
+/// A controller that knows nothing yet.
 pub(super) fn start(
     kind: ControllerKind,
     scheduler: &scheduler::Settings,
-    grouper: &Settings,
-    colocated: bool,
+    grouper: &kai_workloads::Settings,
 ) -> Box<dyn Controller> {
-    match kind {
-        ControllerKind::Scheduler => Box::new(SchedulerController::new(scheduler.clone(), PERIOD)),
-        ControllerKind::Binder => Box::new(BinderController::new(binder::Settings::default())),
-        ControllerKind::Grouper => {
-            let declarations = Key::new("kai-scheduler", "kai-workload-kinds");
-            let mut controller = GrouperController::new(grouper.clone(), declarations);
-            controller.announce_planned(colocated);
-            Box::new(controller)
-        }
-        ControllerKind::PodGroupStatus => {
-            Box::new(StatusController::new(PodGroupAggregator::new(&scheduler.scheduler_name)))
-        }
-        ControllerKind::QueueStatus => Box::new(StatusController::new(QueueAggregator::default())),
-    }
+    (kind.start)(&Settings { scheduler: scheduler.clone(), grouper: grouper.clone(), ..Settings::default() })
 }

@@ -31,16 +31,19 @@ struct ConvergedState<'a> {
 
 type Checker = fn(&ConvergedState<'_>) -> Vec<String>;
 
-const CONVERGENCE_CHECKS: [(&str, Checker); 9] = [
+const CONVERGENCE_CHECKS: [(&str, Checker); 12] = [
     ("every pod is linked to its group", links),
     ("no bind request is left undone", requests),
     ("shared GPUs are reserved, and only those", reservations),
     ("containers read which GPUs are theirs", wiring),
     ("pod groups are as admission wants them", admitted),
     ("gangs are whole or wait", gangs),
-    ("nobody waits who could run", idle),
-    ("whoever waits is told why", explanations),
-    ("statuses tell what is", statuses),
+    ("pods on nodes have their volumes", volumes),
+    ("pods on nodes have their devices", devices),
+    ("claims are reserved for pods that exist", reserved_claims),
+    ("no pod is pending that could run", idle),
+    ("every pending pod has a reason", explanations),
+    ("every status equals what the objects add up to", statuses),
 ];
 
 /// Checks a cluster in which nothing happens any more.
@@ -58,7 +61,7 @@ pub(super) fn check_converged(cluster: &Cluster, settings: &Settings, at: Span) 
     Ok(())
 }
 
-/// What was drafted has been written: every pod says its group, and that exists.
+/// What was planned has been written: every pod names its group, and that exists.
 fn links(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
     let lives = |pod: &Pod| {
@@ -66,7 +69,7 @@ fn links(rest: &ConvergedState<'_>) -> Vec<String> {
         pod.scheduler == rest.settings.scheduler_name && !over && pod.deletion.is_none()
     };
     let mut wrong = Vec::new();
-    // As stored: our World links some pods by itself.
+    // As stored: the `World` links some pods by itself.
     for (id, value) in store.of_kind(Kind::Pod).filter(|(_, value)| Pod::parse(value).is_ok_and(|pod| lives(&pod))) {
         match value["metadata"]["annotations"][annotation::POD_GROUP_NAME].as_str() {
             None => wrong.push(format!("{id} has no link")),
@@ -89,7 +92,7 @@ fn requests(rest: &ConvergedState<'_>) -> Vec<String> {
     undone.map(|request| format!("{} to {} is {:?}", request.key, request.node, request.phase)).collect()
 }
 
-/// Every shared GPU has one reservation on its node, and every reservation somebody who uses it.
+/// Every shared GPU has one reservation on its node, and every reservation has users.
 fn reservations(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut reserved: BTreeMap<(&str, &str), Vec<&PodKey>> = BTreeMap::new();
@@ -106,7 +109,7 @@ fn reservations(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (device, pods) in &reserved {
         if !used.contains(device) {
-            wrong.push(format!("{} reserves GPU {} of {} for nobody", pods[0], device.1, device.0));
+            wrong.push(format!("{} reserves GPU {} of {} without users", pods[0], device.1, device.0));
         }
         if pods.len() > 1 {
             wrong.push(format!("GPU {} of {} is reserved {} times", device.1, device.0, pods.len()));
@@ -117,7 +120,7 @@ fn reservations(rest: &ConvergedState<'_>) -> Vec<String> {
     wrong
 }
 
-/// Whoever shares GPUs was prepared by admission, and finds those in its config maps that were reserved.
+/// Pods that share GPUs were prepared by admission, and read from their config maps the GPUs that were reserved.
 fn wiring(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
     let mut wrong = Vec::new();
@@ -176,6 +179,45 @@ fn gangs(rest: &ConvergedState<'_>) -> Vec<String> {
     torn.map(|(group, running)| format!("{} runs {running} of {} pods", group.key, minimum(group))).collect()
 }
 
+/// Every claim of a pod on a node is bound to a volume that the node reaches.
+fn volumes(rest: &ConvergedState<'_>) -> Vec<String> {
+    let world = rest.world;
+    let mut wrong = Vec::new();
+    for pod in world.pods.values().filter(|pod| holds_node(pod)) {
+        let Some(node) = pod.node.as_ref().and_then(|name| world.nodes.get(name)) else { continue };
+        for name in pod.prerequisites.iter().flat_map(|prerequisites| prerequisites.all_claims()) {
+            let claim = world.volume_claims.get(&Key::new(&*pod.key.namespace, name)).filter(|claim| claim.bound);
+            let volume = claim.and_then(|claim| world.volumes.get(claim.volume.as_ref()?));
+            match volume {
+                None => wrong.push(format!("{} is on {}, but its claim {name} has no volume", pod.key, node.name)),
+                Some(volume) if !volume.reaches(&node.name, &node.labels) => {
+                    wrong.push(format!("{} cannot reach volume {} from {}", pod.key, volume.name, node.name));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    wrong
+}
+
+/// The claims of pods on nodes have devices, and no device is in two claims.
+fn devices(rest: &ConvergedState<'_>) -> Vec<String> {
+    let on_nodes = rest.world.pods.values().filter(|pod| holds_node(pod));
+    let performed = Performed { bound: on_nodes.map(|pod| pod.key.clone()).collect(), ..Performed::default() };
+    let (world, settings, cycle, now) = (rest.world, rest.settings, &rest.cycle, rest.cluster.now);
+    checkers::claimed_devices(&CycleObservation { world, settings, cycle, performed: &performed, now })
+}
+
+/// Devices return once the pods that used them are gone.
+fn reserved_claims(rest: &ConvergedState<'_>) -> Vec<String> {
+    let pods = rest.cluster.store.of_kind(Kind::Pod);
+    let uids: BTreeSet<&str> = pods.filter_map(|(_, pod)| pod["metadata"]["uid"].as_str()).collect();
+    let claims = rest.world.resource_claims.values();
+    let reserved = claims.flat_map(|claim| claim.reserved_for.iter().map(move |(pod, uid)| (claim, pod, uid)));
+    let gone = reserved.filter(|(_, _, uid)| !uids.contains(uid.as_str()));
+    gone.map(|(claim, pod, _)| format!("claim {} is reserved for pod {pod}, which does not exist", claim.key)).collect()
+}
+
 /// A scheduler that saw everything as it is would change nothing.
 fn idle(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -198,31 +240,31 @@ fn idle(rest: &ConvergedState<'_>) -> Vec<String> {
     wrong
 }
 
-/// Whoever waits finds the reason on the pod or on its group.
+/// A pending pod has its reason in a condition of its own or of its group.
 fn explanations(rest: &ConvergedState<'_>) -> Vec<String> {
     let waits = |pod: &&Pod| {
         pod.node.is_none() && pod.phase == Phase::Pending && !pod.gated && pod.scheduler == rest.settings.scheduler_name
     };
-    // Gangs that lack pods altogether are told by an event only.
+    // For gangs that lack pods there is only an event.
     let unready = |group: &GroupKey| {
         let reasons = rest.cycle.pending.iter().filter(|job| job.job == *group).flat_map(|job| &job.reasons);
-        reasons.into_iter().any(|reason| reason.code() == reason::NOT_READY)
+        reasons.into_iter().any(|reason| reason.reason() == reason::NOT_READY)
     };
-    let told = |pod: &Pod| {
+    let has_reason = |pod: &Pod| {
         if pod.group().is_some_and(|group| unready(&group)) {
             return true;
         }
         let group = pod.group().and_then(|group| rest.world.pod_groups.get(&group));
         pod.unschedulable_message.is_some() || group.is_some_and(|group| !group.conditions.is_empty())
     };
-    let unheard = rest.world.pods.values().filter(waits).filter(|pod| !told(pod));
-    let mut wrong: Vec<String> = unheard.map(|pod| format!("{} waits, and nobody says why", pod.key)).collect();
+    let unexplained = rest.world.pods.values().filter(waits).filter(|pod| !has_reason(pod));
+    let mut wrong: Vec<String> = unexplained.map(|pod| format!("{} is pending without a reason", pod.key)).collect();
     let runs = |group: &PodGroup| {
         let mut own = rest.world.pods.values().filter(|pod| pod.group().as_ref() == Some(&group.key));
         own.all(|pod| pod.node.is_some())
     };
     let stale = rest.world.pod_groups.values().filter(|group| !group.conditions.is_empty() && runs(group));
-    wrong.extend(stale.map(|group| format!("{} runs, and is still said to wait", group.key)));
+    wrong.extend(stale.map(|group| format!("{} runs, but still has a pending condition", group.key)));
     wrong
 }
 
@@ -235,19 +277,19 @@ fn statuses(rest: &ConvergedState<'_>) -> Vec<String> {
         let group = store.get(&Id::namespaced(Kind::PodGroup, &*key.namespace, &*key.name));
         let stored = group.map(stored_resources).unwrap_or_default();
         if stored != *resources {
-            wrong.push(format!("pod group {key} says {stored:?}, true is {resources:?}"));
+            wrong.push(format!("status of pod group {key} is {stored:?}, expected {resources:?}"));
         }
     }
     for (queue, status) in &wanted.queues {
         let stored = store.get(&Id::cluster(Kind::Queue, queue)).map(stored_status).unwrap_or_default();
         if stored != *status {
-            wrong.push(format!("queue {queue} says {stored:?}, true is {status:?}"));
+            wrong.push(format!("status of queue {queue} is {stored:?}, expected {status:?}"));
         }
     }
     wrong
 }
 
-/// What every status should say.
+/// What every status should be.
 struct Statuses {
     groups: BTreeMap<GroupKey, PodGroupResources>,
     queues: BTreeMap<String, QueueStatus>,

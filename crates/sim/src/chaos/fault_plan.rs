@@ -1,10 +1,13 @@
 //! Chance: which faults happen when, all from one seed.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kai_engine::units::{Span, Timestamp};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
+
+use crate::manifest::Kind;
 
 /// A fault that is planned ahead.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +24,7 @@ pub(super) enum Fault {
     /// A second process believes that it leads.
     SecondLeader {
         process: usize,
-        fault_window: Span,
+        lifetime: Span,
     },
 }
 
@@ -44,10 +47,9 @@ pub(super) struct FaultPlan {
     pub(super) paired: bool,
     /// When webhooks do not answer.
     webhook_outage: Range<Timestamp>,
+    /// For the kinds that are not served.
+    rng_of_kinds: Option<Pcg32>,
 }
-
-/// Between attempts, as the live crate has them.
-const RETRY_DELAYS: [Span; 3] = [Span(100_000), Span(400_000), Span(1_600_000)];
 
 impl FaultPlan {
     pub(super) fn new(seed: u64, start: Timestamp) -> Self {
@@ -61,6 +63,7 @@ impl FaultPlan {
             failed_calls_percent: 0,
             paired,
             webhook_outage: start..start,
+            rng_of_kinds: Some(Pcg32::new(seed, 9)),
         };
         plan.fault_window = Span::seconds(i64::from(plan.between(20, 120)));
         plan.until = start.plus(plan.fault_window);
@@ -79,6 +82,7 @@ impl FaultPlan {
             failed_calls_percent: 0,
             paired,
             webhook_outage: start..start,
+            rng_of_kinds: None,
         }
     }
 
@@ -105,13 +109,13 @@ impl FaultPlan {
             faults.push((self.moment(), fault));
         }
         if self.between(0, 1) == 0 {
-            let fault = Fault::SecondLeader { process: scheduler, fault_window: self.span(1_000, 40_000) };
+            let fault = Fault::SecondLeader { process: scheduler, lifetime: self.span(1_000, 40_000) };
             faults.push((self.moment(), fault));
         }
         faults
     }
 
-    /// How long news are under way to a watch.
+    /// How long an update is on its way to a watch.
     pub(super) fn watch_delay(&mut self, now: Timestamp) -> Span {
         if self.one_in(now, 60) {
             return self.span(5_000, 60_000);
@@ -124,7 +128,7 @@ impl FaultPlan {
         self.one_in(now, 20)
     }
 
-    /// How long a call or its answer is under way.
+    /// How long a call or its answer is on its way.
     pub(super) fn call_delay(&mut self, now: Timestamp) -> Span {
         if self.one_in(now, 8) { self.span(20, 3_000) } else { self.span(1, 20) }
     }
@@ -141,17 +145,21 @@ impl FaultPlan {
         CallOutcome { delivered: self.between(0, 1) == 0, acknowledged: false }
     }
 
-    /// Before another attempt, if there is one.
-    pub(super) fn retry_delay(attempt: u32) -> Option<Span> {
-        RETRY_DELAYS.get(attempt as usize).copied()
+    /// Kinds that the API server does not have, of those that it could lack: some, in every other run.
+    pub(super) fn kinds_not_served(&mut self, optional: impl Iterator<Item = Kind>) -> BTreeSet<Kind> {
+        let Some(mut rng) = self.rng_of_kinds.take() else { return BTreeSet::new() };
+        if rng.next_u32().is_multiple_of(2) {
+            return BTreeSet::new();
+        }
+        optional.filter(|_| rng.next_u32().is_multiple_of(2)).collect()
     }
 
-    /// Whether what a dead process sent was under way already.
+    /// Whether a call of a dead process was sent before it died.
     pub(super) fn late_delivery(&mut self) -> bool {
         self.between(0, 1) == 0
     }
 
-    /// Whether nobody answers for admission.
+    /// Whether the webhooks are unavailable.
     pub(super) fn webhooks_are_down(&self, now: Timestamp) -> bool {
         self.webhook_outage.contains(&now)
     }

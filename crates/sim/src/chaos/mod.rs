@@ -18,20 +18,23 @@ mod safety;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kai_control::controller::{Admitted, CallError, Clock, Controller as _, Output, WorkItem, WorkKey, WorkResult};
+use kai_control::controller::{
+    Admitted, CallError, Clock, Controller as _, NewEvent, OutputHandler, Skipped, WorkItem, WorkKey, WorkResult,
+    retry_delay,
+};
 use kai_control::grouper::PlannedWrite;
+use kai_control::kinds::Presence;
 use kai_control::scheduler::Settings;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use crate::checkers::Violation;
 use crate::cluster::{Cluster, Due};
-use crate::manifest::Plan;
+use crate::manifest::{Kind, Plan};
 use crate::run::{SimulationError, start_time, with_built_ins};
 use crate::settings;
-use controllers::ControllerKind;
 use fault_plan::FaultPlan;
 use process::SimProcess;
 use safety::SafetyMonitor;
@@ -52,7 +55,7 @@ const CONVERGENCE_DEADLINE: Span = Span::seconds(1_800);
 /// How often Kubernetes collects garbage.
 const GARBAGE_COLLECTION_PERIOD: Span = Span::seconds(10);
 
-/// Told everything that happens, line by line.
+/// Called with everything that happens, line by line.
 pub type Trace<'t> = &'t mut dyn FnMut(&str);
 
 /// Runs a plan under faults drawn from the seed.
@@ -69,7 +72,7 @@ pub fn run_with_faults(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Resu
 /// What is due.
 #[derive(Clone, Debug)]
 enum Event {
-    /// News reach a watch: everything up to this place in the log.
+    /// Updates reach a watch, up to this position in the log.
     Deliver {
         process: usize,
         incarnation: u32,
@@ -123,6 +126,8 @@ struct ChaosRun<'t> {
     grouper: kai_workloads::Settings,
     start: Timestamp,
     faults: FaultPlan,
+    /// Kinds that the API server does not have.
+    not_served: BTreeSet<Kind>,
     processes: Vec<SimProcess>,
     queue: BTreeMap<(Timestamp, u64), Event>,
     entries: u64,
@@ -132,6 +137,15 @@ struct ChaosRun<'t> {
     changed: (Timestamp, u64),
     stats: ChaosStats,
     trace: Option<Trace<'t>>,
+}
+
+/// Kinds that a cluster may lack and of which this one has no objects, now or later.
+fn unused_kinds(cluster: &Cluster) -> Vec<Kind> {
+    let has = |kind: Kind| cluster.store.of_kind(kind).next().is_some();
+    let optional = kai_control::Kind::ALL.iter().filter(|kind| kind.row().presence == Presence::Optional);
+    // Claims are made from templates.
+    let is_used = |kind: &Kind| has(*kind) || *kind == Kind::ResourceClaim && has(Kind::ResourceClaimTemplate);
+    optional.map(|kind| Kind::from(*kind)).filter(|kind| !is_used(kind)).collect()
 }
 
 impl<'t> ChaosRun<'t> {
@@ -150,6 +164,7 @@ impl<'t> ChaosRun<'t> {
             grouper: settings.grouper,
             start,
             faults,
+            not_served: BTreeSet::new(),
             processes: Vec::new(),
             queue: BTreeMap::new(),
             entries: 0,
@@ -159,20 +174,25 @@ impl<'t> ChaosRun<'t> {
             stats: ChaosStats::default(),
             trace,
         };
+        run.not_served = run.faults.kinds_not_served(unused_kinds(&run.cluster).into_iter());
+        for _ in run.not_served.clone() {
+            run.count("kind not served");
+        }
         run.prepare();
         Ok(run)
     }
 
     /// Starts all processes and plans all faults.
     fn prepare(&mut self) {
-        for kind in ControllerKind::ALL {
+        for kind in controllers::all() {
             self.processes.push(SimProcess::new(kind));
             self.add(self.start, Event::Start { process: self.processes.len() - 1 });
         }
         if self.faults.paired {
-            self.pair(0, 2);
+            let (scheduler, grouper) = controllers::colocated();
+            self.pair(scheduler, grouper);
         }
-        let calm = self.start.plus(self.faults.fault_window());
+        let faults_end = self.start.plus(self.faults.fault_window());
         for (at, fault) in self.faults.plan(self.processes.len(), 0) {
             let at = self.start.plus(at);
             match fault {
@@ -180,7 +200,7 @@ impl<'t> ChaosRun<'t> {
                 fault_plan::Fault::SetClock { process, clock_skew } => {
                     self.add(at, Event::SetClock { process, clock_skew });
                 }
-                fault_plan::Fault::SecondLeader { process, fault_window } => {
+                fault_plan::Fault::SecondLeader { process, lifetime } => {
                     self.processes.push(SimProcess::new(self.processes[process].kind));
                     let second = self.processes.len() - 1;
                     if let Some(colocated_with) = self.processes[process].colocated_with {
@@ -189,11 +209,11 @@ impl<'t> ChaosRun<'t> {
                     }
                     self.add(at, Event::Start { process: second });
                     // It does not come back.
-                    self.add(at.plus(fault_window).min(calm), Event::Crash { process: second, down: Span(i64::MAX) });
+                    self.add(at.plus(lifetime).min(faults_end), Event::Crash { process: second, down: Span(i64::MAX) });
                 }
             }
         }
-        self.add(calm, Event::FaultsEnd);
+        self.add(faults_end, Event::FaultsEnd);
         self.add(self.start.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
     }
 
@@ -221,7 +241,7 @@ impl<'t> ChaosRun<'t> {
             if at > settled.plus(CONVERGENCE_DEADLINE) {
                 let what =
                     format!("something still changes {} s after the last fault", CONVERGENCE_DEADLINE.0 / 1_000_000);
-                return Err(Violation { invariant: "clusters come to rest", what, at: self.since_start() });
+                return Err(Violation { invariant: "the cluster converges", what, at: self.since_start() });
             }
             self.cluster.now = at;
             self.cluster.webhooks.available = !self.faults.webhooks_are_down(at);
@@ -301,7 +321,7 @@ impl<'t> ChaosRun<'t> {
                 self.add(now.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
             }
             Event::FaultsEnd => {
-                self.note(|| "calm".to_owned());
+                self.note(|| "faults end".to_owned());
                 for process in 0..self.processes.len() {
                     self.processes[process].clock_skew = Span(0);
                     self.poll(process);
@@ -315,25 +335,23 @@ impl<'t> ChaosRun<'t> {
         if self.processes[process].driver.is_some() {
             return;
         }
-        let (kind, colocated) = (self.processes[process].kind, self.processes[process].colocated_with.is_some());
+        let kind = self.processes[process].kind;
         self.note(|| format!("{process} starts as {kind:?}"));
-        let controller = controllers::start(kind, &self.settings, &self.grouper, colocated);
-        self.processes[process].begin(controller);
+        let controller = controllers::start(kind, &self.settings, &self.grouper);
+        self.processes[process].begin(controller, &self.not_served);
         self.schedule_deliveries();
     }
 
     /// Lets a controller decide, starts its work, and sets its timer.
     fn poll(&mut self, process: usize) {
         let (now, clock) = (self.cluster.now, self.clock(process));
-        let SimProcess { driver: Some(driver), incarnation, .. } = &mut self.processes[process] else { return };
-        let incarnation = *incarnation;
-        // Events are sent beside everything else, and nothing waits for them.
-        let Output { planned, work, .. } = driver.poll(clock);
-        for item in work {
-            self.admit(process, item);
-        }
+        let SimProcess { driver, incarnation, .. } = &mut self.processes[process];
+        let (Some(mut driver), incarnation) = (driver.take(), *incarnation) else { return };
+        let mut handler = SimOutputs { run: self, process, planned: Vec::new() };
+        driver.poll(clock, &mut handler);
+        let planned = handler.planned;
+        self.processes[process].driver = Some(driver);
         self.deliver_planned(process, planned);
-        let clock = self.clock(process);
         let next = self.processes[process].driver.as_ref().and_then(|driver| driver.next_poll(clock));
         if let Some(at) = next
             && self.processes[process].may_sleep_until(at.max(now.plus(Span(1))))
@@ -342,26 +360,24 @@ impl<'t> ChaosRun<'t> {
         }
     }
 
-    fn admit(&mut self, process: usize, item: WorkItem) {
+    /// Queues a work item; returns how those ended that do not hold any more.
+    fn admit(&mut self, process: usize, item: WorkItem) -> Vec<WorkResult> {
         self.note(|| format!("{process} wants {item}"));
-        let (now, clock) = (self.cluster.now, self.clock(process));
+        let now = self.cluster.now;
         let (admitted, superseded) = self.processes[process].queued.admit(item);
-        let Some(driver) = &mut self.processes[process].driver else { return };
-        for result in superseded {
-            driver.controller.on_result(result, clock);
-        }
         let (work, deferral) = match admitted {
             Admitted::Start(item) => (Work::Begun(WorkResult::new(item)), Span(0)),
             Admitted::Queued(item) => (Work::Queued(item.key), self.faults.deferral()),
             Admitted::Replaced => {
                 self.count("replaced");
-                return;
+                return superseded;
             }
         };
         let (id, incarnation) = (self.entries, self.processes[process].incarnation);
         self.in_flight.insert(id, InFlightWork { process, incarnation, work, attempt: 0 });
         let delay = self.faults.call_delay(now);
         self.add(now.plus(deferral).plus(delay), Event::Call(id));
+        superseded
     }
 
     /// Hands planned writes to the other controller of the process.
@@ -370,7 +386,7 @@ impl<'t> ChaosRun<'t> {
             return;
         };
         self.note(|| format!("{process} plans {planned:?}").chars().take(400).collect());
-        self.count("draft");
+        self.count("planned write");
         if let Some(driver) = &mut self.processes[colocated_with].driver {
             for planned in planned {
                 driver.controller.on_planned(planned);
@@ -416,7 +432,7 @@ impl<'t> ChaosRun<'t> {
         if lost {
             self.count("unanswered");
         }
-        if let Some(delay) = FaultPlan::retry_delay(attempt).filter(|_| lost) {
+        if let Some(delay) = retry_delay(attempt).filter(|_| lost) {
             if let Some(in_flight) = self.in_flight.get_mut(&id) {
                 in_flight.attempt += 1;
             }
@@ -495,5 +511,31 @@ impl<'t> ChaosRun<'t> {
         if let Some(trace) = &mut self.trace {
             trace(&format!("{:>4}.{:06} {}", at.0 / 1_000_000, at.0 % 1_000_000, what()));
         }
+    }
+}
+
+/// What the controller of a process asks for.
+struct SimOutputs<'r, 't> {
+    run: &'r mut ChaosRun<'t>,
+    process: usize,
+    planned: Vec<PlannedWrite>,
+}
+
+impl OutputHandler for SimOutputs<'_, '_> {
+    fn has_receiver(&self) -> bool {
+        self.run.processes[self.process].colocated_with.is_some()
+    }
+
+    fn plan(&mut self, planned: PlannedWrite) {
+        self.planned.push(planned);
+    }
+
+    fn skip(&mut self, _: &Skipped) {}
+
+    /// Events are sent beside everything else, and nothing waits for them.
+    fn publish(&mut self, _: NewEvent) {}
+
+    fn admit(&mut self, item: WorkItem) -> Vec<WorkResult> {
+        self.run.admit(self.process, item)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kai_control::Key;
-use kai_control::controller::{Clock, Controller, Driver, FieldSelector, QueuedWrites, WatchUpdate};
+use kai_control::controller::{Clock, Controller, Driver, QueuedWrites, WatchSpec, WatchView};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
@@ -32,13 +32,14 @@ pub(super) struct SimProcess {
 #[derive(Debug)]
 struct Watch {
     kind: Kind,
-    selector: FieldSelector,
+    /// Whether the API server has the kind.
+    served: bool,
+    view: WatchView,
     /// Changes shown.
     shown: usize,
     listed: bool,
     /// The next delivery is on its way.
     delivery_scheduled: bool,
-    known: BTreeSet<Id>,
 }
 
 impl SimProcess {
@@ -55,17 +56,21 @@ impl SimProcess {
         }
     }
 
-    pub(super) fn begin(&mut self, controller: Box<dyn Controller>) {
-        let driver = Driver::new(controller);
-        let watch = |spec: &kai_control::controller::WatchSpec| Watch {
+    /// Starts the controller, which watches what it wants to and the API server has.
+    pub(super) fn begin(&mut self, controller: Box<dyn Controller>, not_served: &BTreeSet<Kind>) {
+        let mut driver = Driver::new(controller);
+        let watch = |spec: &WatchSpec| Watch {
             kind: spec.kind.into(),
-            selector: spec.selector.clone(),
+            served: !not_served.contains(&spec.kind.into()),
+            view: WatchView::new(spec.selector.clone()),
             shown: 0,
             listed: false,
             delivery_scheduled: false,
-            known: BTreeSet::new(),
         };
         self.watches = driver.watches().iter().map(watch).collect();
+        for (position, _) in self.watches.iter().enumerate().filter(|(_, watch)| !watch.served) {
+            driver.without(position);
+        }
         self.driver = Some(driver);
         self.queued = QueuedWrites::default();
         self.incarnation += 1;
@@ -88,7 +93,7 @@ impl SimProcess {
     /// Watches with updates that are not on their way yet, and up to which place in the log they go.
     pub(super) fn undelivered(&mut self, store: &Store) -> Vec<(usize, usize)> {
         let mut undelivered = Vec::new();
-        for (position, watch) in self.watches.iter_mut().enumerate() {
+        for (position, watch) in self.watches.iter_mut().enumerate().filter(|(_, watch)| watch.served) {
             let log_position = store.log(watch.kind).len();
             if !watch.delivery_scheduled && (!watch.listed || watch.shown < log_position) {
                 watch.delivery_scheduled = true;
@@ -104,31 +109,21 @@ impl SimProcess {
         state.delivery_scheduled = false;
         let log = store.log(state.kind);
         if relist {
-            let all: Vec<(Id, Arc<Value>)> = store
-                .of_kind(state.kind)
-                .filter(|(_, value)| state.selector.matches(value))
-                .map(|(id, value)| (id.clone(), Arc::new(value.clone())))
-                .collect();
-            let present: BTreeSet<Id> = all.iter().map(|(id, _)| id.clone()).collect();
-            let removed = state.known.difference(&present).map(key_of).collect();
-            let objects = all.into_iter().map(|(_, value)| value).collect();
-            driver.on_update(watch, &WatchUpdate::Relisted { objects, removed }, clock);
-            state.known = present;
+            let all: Vec<(Arc<Key>, Arc<Value>)> =
+                store.of_kind(state.kind).map(|(id, value)| (key_of(id), Arc::new(value.clone()))).collect();
+            let update = state.view.relist(all.iter().map(|(key, value)| (key, value)));
+            driver.on_update(watch, &update, clock);
             state.listed = true;
             state.shown = log.len();
             return;
         }
         for Change { id, value } in log.get(state.shown..log_position).unwrap_or_default() {
-            // An object that the watch does not select any more counts as deleted.
-            match value.as_ref().filter(|value| state.selector.matches(value)) {
-                Some(value) => {
-                    state.known.insert(id.clone());
-                    driver.on_update(watch, &WatchUpdate::Applied(Arc::clone(value)), clock);
-                }
-                None if state.known.remove(id) => {
-                    driver.on_update(watch, &WatchUpdate::Deleted(key_of(id)), clock);
-                }
-                None => {}
+            let update = match value {
+                Some(value) => state.view.apply(&key_of(id), value),
+                None => state.view.delete(&key_of(id)),
+            };
+            if let Some(update) = update {
+                driver.on_update(watch, &update, clock);
             }
         }
         state.shown = state.shown.max(log_position);
@@ -150,6 +145,6 @@ impl SimProcess {
     }
 }
 
-fn key_of(id: &Id) -> Key {
-    Key::new(&*id.namespace, &*id.name)
+fn key_of(id: &Id) -> Arc<Key> {
+    Arc::new(Key::new(&*id.namespace, &*id.name))
 }

@@ -1,4 +1,4 @@
-//! Every truth catches what it is there for: a cluster that came to rest, and then is damaged.
+//! Each check breaks when a converged cluster is damaged, and no other.
 
 use serde_json::{Value, json};
 
@@ -25,6 +25,13 @@ metadata: {name: whole, namespace: team, labels: {kai.scheduler/queue: default-q
 spec: {parallelism: 1, completions: 1, template:
   {spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
 ---
+apiVersion: kai.scheduler/v1alpha1
+kind: Scenario
+spec: {steps: [{at: 30s, apply: large.yaml}]}
+";
+
+/// It comes when the others have their GPUs.
+const LARGE: &str = "
 apiVersion: batch/v1
 kind: Job
 metadata: {name: large, namespace: team, labels: {kai.scheduler/queue: default-queue}}
@@ -32,20 +39,25 @@ spec: {parallelism: 1, completions: 1, template:
   {spec: {schedulerName: kai-scheduler, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 2}}}]}}}
 ";
 
+fn plan() -> Plan {
+    let source = |(name, text): (&str, &str)| Source { name: name.to_owned(), text: text.to_owned() };
+    read(&[("cluster.yaml", CLUSTER), ("large.yaml", LARGE)].map(source)).expect("well-formed")
+}
+
 fn at_rest() -> (Cluster, Settings, SafetyMonitor) {
     at_rest_after(false)
 }
 
 /// With grouper and scheduler in one process or in two.
 fn at_rest_after(paired: bool) -> (Cluster, Settings, SafetyMonitor) {
-    let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
+    let plan = plan();
     let mut run = ChaosRun::new(&plan, FaultPlan::none(start_time(&plan), paired), 0, None).expect("usable");
     run.run(&plan).expect("comes to rest");
     let ChaosRun { cluster, settings, safety, .. } = run;
     (cluster, settings, safety)
 }
 
-/// The truth that is broken in the end after the damage.
+/// The check of convergence that fails after the damage.
 fn broken_by(damage: impl FnOnce(&mut Cluster)) -> String {
     let (mut cluster, settings, _) = at_rest();
     damage(&mut cluster);
@@ -53,7 +65,7 @@ fn broken_by(damage: impl FnOnce(&mut Cluster)) -> String {
         .map_or_else(|violation| violation.invariant.to_owned(), |()| "none".to_owned())
 }
 
-/// The truth of every moment that is broken by the damage.
+/// The check of safety that fails after the damage.
 fn broken_at_once_by(damage: impl FnOnce(&mut Cluster)) -> String {
     let (mut cluster, settings, mut safety) = at_rest();
     damage(&mut cluster);
@@ -100,60 +112,61 @@ fn pods_start_before_anything_is_written_about_them() {
     let started = &group["metadata"]["annotations"]["kai.scheduler/last-start-timestamp"];
     assert!(started.is_string(), "when it started was noted before the group was written: {started}");
     let waiting = cluster.store.get(&find(&cluster, Kind::PodGroup, "pg-large")).expect("it exists");
-    let told = waiting["status"]["schedulingConditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
-    assert!(told, "why it waits was first said before the group was written: {waiting}");
+    let explained =
+        waiting["status"]["schedulingConditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
+    assert!(explained, "its reason was known before the group was written: {waiting}");
 }
 
 #[test]
 fn a_pod_without_link_or_group_is_found() {
-    let truth = "every pod is linked to its group";
-    assert_eq!(broken_by(|cluster| set(cluster, &pod("whole-0"), "/metadata/annotations", json!({}))), truth);
+    let invariant = "every pod is linked to its group";
+    assert_eq!(broken_by(|cluster| set(cluster, &pod("whole-0"), "/metadata/annotations", json!({}))), invariant);
     let lost = broken_by(|cluster| {
         let group = find(cluster, Kind::PodGroup, "pg-whole");
         drop(cluster.store.remove(&group));
     });
-    assert_eq!(lost, truth);
+    assert_eq!(lost, invariant);
 }
 
 #[test]
-fn a_request_that_nobody_serves_is_found() {
+fn a_request_that_is_not_carried_out_is_found() {
     let request = Id::namespaced(Kind::BindRequest, "team", "whole-0");
-    let truth = "no bind request is left undone";
-    assert_eq!(broken_by(|cluster| set(cluster, &request, "/status/phase", json!("Pending"))), truth);
-    assert_eq!(broken_by(|cluster| set(cluster, &request, "/spec/selectedNode", json!("b"))), truth);
-    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&pod("whole-0")))), truth);
+    let invariant = "no bind request is left undone";
+    assert_eq!(broken_by(|cluster| set(cluster, &request, "/status/phase", json!("Pending"))), invariant);
+    assert_eq!(broken_by(|cluster| set(cluster, &request, "/spec/selectedNode", json!("b"))), invariant);
+    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&pod("whole-0")))), invariant);
 }
 
 #[test]
 fn orphaned_and_missing_reservations_are_found() {
-    let truth = "shared GPUs are reserved, and only those";
+    let invariant = "shared GPUs are reserved, and only those";
     let namespace = kai_api::keys::name::RESOURCE_RESERVATION;
     let reservation = |cluster: &Cluster| find(cluster, Kind::Pod, "gpu-reservation-");
-    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&reservation(cluster)))), truth);
+    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&reservation(cluster)))), invariant);
     let orphan = broken_by(|cluster| {
         let mut copy = cluster.store.get(&reservation(cluster)).expect("it exists").clone();
-        copy["metadata"]["labels"]["runai-gpu-group"] = json!("a-nobody");
+        copy["metadata"]["labels"]["runai-gpu-group"] = json!("a-unused");
         let now = cluster.now;
         cluster.store.create(Id::namespaced(Kind::Pod, namespace, "orphan"), copy, now);
     });
-    assert_eq!(orphan, truth);
+    assert_eq!(orphan, invariant);
 }
 
 #[test]
 fn containers_that_cannot_read_their_gpus_are_found() {
-    let truth = "containers read which GPUs are theirs";
+    let invariant = "containers read which GPUs are theirs";
     let map = |cluster: &Cluster| find(cluster, Kind::ConfigMap, "half-");
-    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&map(cluster)))), truth);
+    assert_eq!(broken_by(|cluster| drop(cluster.store.remove(&map(cluster)))), invariant);
     let other = broken_by(|cluster| {
         let reservation = find(cluster, Kind::Pod, "gpu-reservation-");
         set(cluster, &reservation, "/metadata/annotations/run.ai~1reserve_for_gpu_index", json!("GPU-other"));
     });
-    assert_eq!(other, truth);
+    assert_eq!(other, invariant);
     let unprepared = broken_by(|cluster| {
         let link = json!({"pod-group-name": cluster.store.get(&pod("half-0")).unwrap()["metadata"]["annotations"]["pod-group-name"]});
         set(cluster, &pod("half-0"), "/metadata/annotations", link);
     });
-    assert_eq!(unprepared, truth);
+    assert_eq!(unprepared, invariant);
 }
 
 #[test]
@@ -168,7 +181,7 @@ fn a_group_that_admission_would_refuse_is_found() {
 
 #[test]
 fn pods_that_share_a_gpu_wait_for_admission_and_others_do_not() {
-    let plan = read(&[Source { name: "cluster.yaml".to_owned(), text: CLUSTER.to_owned() }]).expect("well-formed");
+    let plan = plan();
     let mut cluster = Cluster::new(&plan, kai_workloads::Settings::default(), 0, start_time(&plan));
     cluster.webhooks.available = false;
     cluster.bootstrap(&with_built_ins(&plan)).expect("usable");
@@ -189,39 +202,39 @@ fn a_torn_gang_is_found() {
 }
 
 #[test]
-fn whoever_waits_beside_free_room_is_found() {
+fn a_pod_that_is_pending_beside_free_room_is_found() {
     let node = Id::cluster(Kind::Node, "a");
     let wide = broken_by(|cluster| set(cluster, &node, "/status/allocatable/nvidia.com~1gpu", json!("4")));
-    assert_eq!(wide, "nobody waits who could run");
+    assert_eq!(wide, "no pod is pending that could run");
 }
 
 #[test]
-fn silence_and_old_news_about_waiting_are_found() {
-    let truth = "whoever waits is told why";
+fn missing_and_outdated_reasons_are_found() {
+    let invariant = "every pending pod has a reason";
     let silent = broken_by(|cluster| {
         let group = find(cluster, Kind::PodGroup, "pg-large");
         set(cluster, &group, "/status/schedulingConditions", json!([]));
         set(cluster, &pod("large-0"), "/status/conditions", json!([]));
     });
-    assert_eq!(silent, truth);
+    assert_eq!(silent, invariant);
     let stale = broken_by(|cluster| {
         let (group, waiting) = (find(cluster, Kind::PodGroup, "pg-whole"), find(cluster, Kind::PodGroup, "pg-large"));
         let old = cluster.store.get(&waiting).expect("it exists")["status"]["schedulingConditions"].clone();
         cluster.store.change(&group, |value| value["status"]["schedulingConditions"] = old);
     });
-    assert_eq!(stale, truth);
+    assert_eq!(stale, invariant);
 }
 
 #[test]
 fn wrong_statuses_are_found() {
-    let truth = "statuses tell what is";
+    let invariant = "every status equals what the objects add up to";
     let group = broken_by(|cluster| {
         let group = find(cluster, Kind::PodGroup, "pg-whole");
         set(cluster, &group, "/status/resourcesStatus/allocated", json!({"nvidia.com/gpu": "7"}));
     });
     let queue = Id::cluster(Kind::Queue, "default-parent-queue");
     let queue = broken_by(|cluster| set(cluster, &queue, "/status/allocated", json!({})));
-    assert_eq!((group.as_str(), queue.as_str()), (truth, truth));
+    assert_eq!((group.as_str(), queue.as_str()), (invariant, invariant));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Invariants of several cycles in a row, for as long as nothing changes from outside.
 //!
-//! Left alone, the scheduler converges: workloads do not evict each other in turn, the beneficiary of an eviction gets the
+//! Left alone, the scheduler converges: workloads do not evict each other in turn, the preemptor gets the
 //! freed capacity and keeps it until it starts, and a workload moved by consolidation has as many pods placed as before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub(crate) struct CycleHistory {
     /// Pods evicted or moved.
     evictions: usize,
     /// Waiting pods for which others were evicted or moved, and when.
-    reserved_for_beneficiary: BTreeMap<PodKey, Span>,
+    reserved_for_preemptor: BTreeMap<PodKey, Span>,
     /// Workloads that consolidation moved, and how many places they had before.
     moved: BTreeMap<Id, usize>,
 }
@@ -40,22 +40,22 @@ pub(crate) struct ClusterView<'a> {
 }
 
 impl CycleHistory {
-    /// Something happened that the scheduler has not done: all bets are off.
-    pub(crate) fn forget(&mut self) {
+    /// Something happened that the scheduler has not done: what it did before does not count.
+    pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 
     /// Looks at a cycle that has just been performed.
-    pub(crate) fn see(&mut self, seen: &ClusterView<'_>, effects: &[Effect]) -> Result<(), Violation> {
+    pub(crate) fn observe(&mut self, seen: &ClusterView<'_>, effects: &[Effect]) -> Result<(), Violation> {
         self.collect(seen, effects)?;
         let mut winners: BTreeSet<&GroupKey> = BTreeSet::new();
         let mut moved_now: BTreeMap<Id, usize> = BTreeMap::new();
         for effect in effects {
-            let Effect::Evict { job, action, beneficiary, .. } = effect else { continue };
+            let Effect::Evict { job, action, preemptor, .. } = effect else { continue };
             self.evictions += 1;
             let victim = (seen.workload_of)(job);
-            winners.extend(beneficiary);
-            match (action, beneficiary) {
+            winners.extend(preemptor);
+            match (action, preemptor) {
                 (Action::Consolidate, _) => *moved_now.entry(victim).or_default() += 1,
                 (_, Some(winner)) => {
                     self.moved.remove(&victim);
@@ -71,7 +71,7 @@ impl CycleHistory {
                 && winners.contains(job)
                 && seen.world.pods.get(pod).is_some_and(|pod| pod.node.is_none())
             {
-                self.reserved_for_beneficiary.insert(pod.clone(), seen.at);
+                self.reserved_for_preemptor.insert(pod.clone(), seen.at);
             }
         }
         if !moved_now.is_empty() {
@@ -94,7 +94,7 @@ impl CycleHistory {
         for effect in effects {
             match effect {
                 Effect::Bind { pod, .. } => {
-                    self.reserved_for_beneficiary.remove(pod);
+                    self.reserved_for_preemptor.remove(pod);
                 }
                 Effect::Pipeline { pod, .. } => {
                     pipelined.insert(pod);
@@ -102,7 +102,7 @@ impl CycleHistory {
                 _ => {}
             }
         }
-        match self.reserved_for_beneficiary.iter().find(|(pod, _)| !pipelined.contains(pod)) {
+        match self.reserved_for_preemptor.iter().find(|(pod, _)| !pipelined.contains(pod)) {
             None => Ok(()),
             Some((pod, since)) => {
                 let what = format!("others made way for pod {pod} at {}s, now it has no place", since.0 / 1_000_000);
@@ -137,7 +137,7 @@ impl CycleHistory {
 
     /// Looks at a cluster in which nothing happens any more.
     pub(crate) fn check_final(&self, seen: &ClusterView<'_>) -> Result<(), Violation> {
-        if let Some(pod) = self.reserved_for_beneficiary.keys().next() {
+        if let Some(pod) = self.reserved_for_preemptor.keys().next() {
             let what = format!("others made way for pod {pod}, but it never got a place");
             return Err(Violation { invariant: "evictions serve whom they are made for", what, at: seen.at });
         }
@@ -146,7 +146,11 @@ impl CycleHistory {
             let now = places.get(workload).copied().unwrap_or(0);
             if now < *before {
                 let what = format!("{workload} had {before} places before it was moved, and {now} in the end");
-                return Err(Violation { invariant: "consolidation costs nobody a place", what, at: seen.at });
+                return Err(Violation {
+                    invariant: "a consolidated workload keeps as many placed pods as before",
+                    what,
+                    at: seen.at,
+                });
             }
         }
         Ok(())
@@ -173,7 +177,7 @@ mod tests {
     use super::*;
     use crate::manifest::Kind;
 
-    /// A cluster of waiting pods `x-0`, `y-0`, … and one cycle after the other; the last complaint counts.
+    /// A cluster of waiting pods `x-0`, `y-0`, … and one cycle after the other; the last error counts.
     fn story(cycles: &[Vec<Effect>]) -> Result<(), String> {
         let mut world = World::default();
         for group in ["x", "y", "z"] {
@@ -181,13 +185,13 @@ mod tests {
                 "annotations": {"pod-group-name": group}}, "spec": {"containers": [{}]}});
             world.apply(Object::parse(&pod).expect("well-formed").expect("kept"));
         }
-        let mut memory = CycleHistory::default();
+        let mut history = CycleHistory::default();
         let workload_of = |job: &GroupKey| Id::namespaced(Kind::Job, job.namespace.clone(), job.name.clone());
         let seen = ClusterView { world: &world, workload_of: &workload_of, at: Span::seconds(1) };
         for effects in cycles {
-            memory.see(&seen, effects).map_err(|violation| violation.to_string())?;
+            history.observe(&seen, effects).map_err(|violation| violation.to_string())?;
         }
-        memory.check_final(&seen).map_err(|violation| violation.to_string())
+        history.check_final(&seen).map_err(|violation| violation.to_string())
     }
 
     fn bind(name: &str, group: &str) -> Effect {
@@ -243,30 +247,29 @@ mod tests {
             let cycles: Vec<_> = turns.iter().flat_map(|(victim, winner)| turn(victim, winner)).collect();
             story(&cycles)
         };
-        let complaint = |victim: &str, winner: &str| {
+        let error = |victim: &str, winner: &str| {
             Err(format!(
                 "workloads do not evict each other in turn: Job t/{victim} is evicted for Job t/{winner}, which made way \
                  for it before"
             ))
         };
         assert_eq!(circle(&[("x", "y"), ("x", "z"), ("y", "z")]), Ok(()));
-        assert_eq!(circle(&[("x", "y"), ("y", "x")]), complaint("y", "x"));
-        assert_eq!(circle(&[("x", "y"), ("y", "z"), ("z", "x")]), complaint("z", "x"));
+        assert_eq!(circle(&[("x", "y"), ("y", "x")]), error("y", "x"));
+        assert_eq!(circle(&[("x", "y"), ("y", "z"), ("z", "x")]), error("z", "x"));
     }
 
     #[test]
     fn moves_without_end() {
         let turn = [vec![moves("x", "y"), pipelined("y-0", "y")], vec![bind("y-0", "y")]];
         let cycles: Vec<_> = turn.iter().cycle().take(40).cloned().collect();
-        let complaint = "evictions come to an end: 13 evictions since something last happened from outside";
-        assert_eq!(story(&cycles), Err(complaint.to_owned()));
+        let error = "evictions come to an end: 13 evictions since something last happened from outside";
+        assert_eq!(story(&cycles), Err(error.to_owned()));
     }
 
     #[test]
     fn a_workload_that_consolidation_costs_a_place() {
         let cycles = [vec![moves("x", "y"), pipelined("y-0", "y")], vec![bind("y-0", "y")]];
-        let complaint =
-            "consolidation costs nobody a place: Job t/x had 1 places before it was moved, and 0 in the end";
-        assert_eq!(story(&cycles), Err(complaint.to_owned()));
+        let error = "a consolidated workload keeps as many placed pods as before: Job t/x had 1 places before it was moved, and 0 in the end";
+        assert_eq!(story(&cycles), Err(error.to_owned()));
     }
 }

@@ -3,5 +3,5 @@
 use super::CycleObservation;
 
 pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
-    observation.performed.refused.clone()
+    observation.performed.rejected.clone()
 }

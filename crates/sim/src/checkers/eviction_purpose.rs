@@ -1,4 +1,4 @@
-//! Nobody loses a place unless the one it was evicted for gets one in the same cycle, with all that it needs to start;
+//! No pod is evicted unless the preemptor is placed in the same cycle, with all that it needs to start;
 //! and a pod that consolidation moves has its new place in the same cycle.
 
 use std::collections::BTreeSet;
@@ -21,8 +21,8 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for eviction in observation.evictions() {
         let pod = eviction.pod;
-        match eviction.beneficiary {
-            None => wrong.push(format!("pod {pod} was evicted for nobody")),
+        match eviction.preemptor {
+            None => wrong.push(format!("pod {pod} was evicted without a preemptor")),
             Some(job) if !served.contains(job) => {
                 wrong.push(format!("pod {pod} was evicted for {job}, which gets no place"));
             }

@@ -33,7 +33,7 @@ fn protection(
             Some(first_set(observation, &theirs, |queue| queue.preempt_min_runtime).unwrap_or(rules.preempt_default))
         }
         Action::Reclaim => {
-            let reclaimer = observation.world.pod_groups.get(eviction.beneficiary?)?;
+            let reclaimer = observation.world.pod_groups.get(eviction.preemptor?)?;
             let ours = observation.chain(&reclaimer.queue);
             let counted = match rules.reclaim_method {
                 ReclaimMethod::Queue => &theirs[..],

@@ -5,6 +5,7 @@
 
 mod across_cycles;
 mod anti_affinity;
+mod claims;
 mod devices;
 mod effects;
 mod eviction_purpose;
@@ -12,6 +13,7 @@ mod gangs;
 mod limits;
 mod min_runtime;
 mod nodes;
+mod numa;
 mod preemptibility;
 mod queue_totals;
 mod quotas;
@@ -34,6 +36,7 @@ use crate::amounts::{charged, is_allocated};
 use crate::cluster::Performed;
 
 pub(crate) use across_cycles::{ClusterView, CycleHistory};
+pub(crate) use claims::check as claimed_devices;
 pub(crate) use work_conservation::check as work_conservation;
 
 /// The input of a checker: the cluster after an event, and what the scheduler did in it.
@@ -50,13 +53,13 @@ struct Eviction<'a> {
     pod: &'a PodKey,
     job: &'a GroupKey,
     action: Action,
-    beneficiary: Option<&'a GroupKey>,
+    preemptor: Option<&'a GroupKey>,
 }
 
 /// Finds what is wrong, in words.
 type Checker = fn(&CycleObservation<'_>) -> Vec<String>;
 
-const CHECKERS: [(&str, Checker); 13] = [
+const CHECKERS: [(&str, Checker); 15] = [
     ("queue totals agree with the pods", queue_totals::check),
     ("no GPU is over-committed", devices::check),
     ("effects can be performed", effects::check),
@@ -65,10 +68,12 @@ const CHECKERS: [(&str, Checker); 13] = [
     ("no queue exceeds its limit", limits::check),
     ("anti-affinity is respected", anti_affinity::check),
     ("no node is over-committed", nodes::check),
-    ("evictions have a beneficiary", eviction_purpose::check),
+    ("evictions have a preemptor", eviction_purpose::check),
     ("non-preemptible workloads stay within quota", quotas::check),
     ("non-preemptible workloads are not evicted", preemptibility::check),
     ("pods have their volumes", volumes::check),
+    ("pods have their devices", claims::check),
+    ("no NUMA zone is over-committed", numa::check),
     ("minimum runtimes are respected", min_runtime::check),
 ];
 
@@ -86,10 +91,14 @@ pub struct Violation {
 
 /// Runs every checker; the first violation ends the run.
 pub(crate) fn check(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
-    ask(&CHECKERS, observation, at)
+    run_checkers(&CHECKERS, observation, at)
 }
 
-fn ask(checkers: &[(&'static str, Checker)], observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
+fn run_checkers(
+    checkers: &[(&'static str, Checker)],
+    observation: &CycleObservation<'_>,
+    at: Span,
+) -> Result<(), Violation> {
     for (invariant, checker) in checkers {
         let mut found = checker(observation);
         if !found.is_empty() {
@@ -103,7 +112,11 @@ fn ask(checkers: &[(&'static str, Checker)], observation: &CycleObservation<'_>,
 
 /// Runs only the checkers of capacity, which must hold whatever went wrong.
 pub(crate) fn check_room(observation: &CycleObservation<'_>, at: Span) -> Result<(), Violation> {
-    ask(&[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)], observation, at)
+    run_checkers(
+        &[("no GPU is over-committed", devices::check), ("no node is over-committed", nodes::check)],
+        observation,
+        at,
+    )
 }
 
 impl<'a> CycleObservation<'a> {
@@ -116,8 +129,8 @@ impl<'a> CycleObservation<'a> {
     fn evictions(&self) -> impl Iterator<Item = Eviction<'a>> {
         self.cycle.effects.iter().filter_map(|effect| match effect {
             Effect::Evict { action: Action::EvictStale, .. } => None,
-            Effect::Evict { pod, job, action, beneficiary, .. } => {
-                Some(Eviction { pod, job, action: *action, beneficiary: beneficiary.as_ref() })
+            Effect::Evict { pod, job, action, preemptor, .. } => {
+                Some(Eviction { pod, job, action: *action, preemptor: preemptor.as_ref() })
             }
             _ => None,
         })

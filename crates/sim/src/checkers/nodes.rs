@@ -34,7 +34,7 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
 }
 
 /// Amounts by name; GPUs are counted device by device elsewhere.
-fn amounts(resources: &kai_control::objects::Resources) -> impl Iterator<Item = (&str, i64)> {
+pub(super) fn amounts(resources: &kai_control::objects::Resources) -> impl Iterator<Item = (&str, i64)> {
     let fixed =
         [("milli-CPU", resources.cpu_milli), ("bytes of memory", resources.memory_bytes), ("pods", resources.pods)];
     fixed.into_iter().chain(resources.scalars.iter().map(|(name, amount)| (name.as_str(), *amount)))

@@ -32,7 +32,10 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
         .filter_map(|queue| {
             let held = expected.get(queue.name.as_str()).copied().unwrap_or_default();
             (held != queue.allocated).then(|| {
-                format!("queue {} is said to hold {:?}, but its pods hold {:?}", queue.name, queue.allocated.0, held.0)
+                format!(
+                    "queue {} is reported to hold {:?}, but its pods hold {:?}",
+                    queue.name, queue.allocated.0, held.0
+                )
             })
         })
         .collect()

@@ -1,4 +1,4 @@
-//! Who checks the checkers: each complains about the smallest cluster that breaks its invariant, and about no other.
+//! Each checker finds what is wrong in the smallest cluster that breaks its invariant, and in no other.
 
 use expect_test::{Expect, expect};
 use kai_control::Object;
@@ -89,10 +89,10 @@ impl Case {
         self.cycle.effects.push(pipelined(name, group));
     }
 
-    /// The last cycle did nothing, and somebody waits.
+    /// The last cycle did nothing, and a job is pending.
     fn did_nothing(&mut self) {
         self.performed = Performed::default();
-        self.cycle.queues.push(view("nobody", ResourceQuantities::ZERO));
+        self.cycle.queues.push(view("unused", ResourceQuantities::ZERO));
         let job = GroupKey::new("t", "g");
         self.cycle.pending.push(PendingJob::new(job, "team".to_owned(), Vec::new(), None).into());
     }
@@ -120,8 +120,8 @@ pub(super) fn eviction(name: &str, group: &str, action: Action, for_whom: Option
         job: GroupKey::new("t", group),
         node: Some("n".to_owned()),
         action,
-        beneficiary: for_whom.map(|group| GroupKey::new("t", group)),
-        batch: 1,
+        preemptor: for_whom.map(|group| GroupKey::new("t", group)),
+        gang_size: 1,
         why: EvictionReason::Other { preemptor: None },
     }
 }
@@ -284,14 +284,14 @@ fn books_that_do_not_add_up() {
     case.whole("a", "g", 1);
     case.cycle.queues.push(view("team", ResourceQuantities::new(0, 0, 2_000_000)));
     case.check(&expect![
-        "queue totals agree with the pods: queue team is said to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
+        "queue totals agree with the pods: queue team is reported to hold [0, 0, 2000000], but its pods hold [0, 0, 1000000]"
     ]);
 }
 
 #[test]
 fn an_effect_that_cannot_be_performed() {
     let mut case = case(1);
-    case.performed.refused.push("pod t/a was bound, but does not exist".to_owned());
+    case.performed.rejected.push("pod t/a was bound, but does not exist".to_owned());
     case.check(&expect!["effects can be performed: pod t/a was bound, but does not exist"]);
 }
 
@@ -330,19 +330,17 @@ fn work_that_cannot_be_preempted_is_evicted() {
 }
 
 #[test]
-fn evicted_for_nobody_and_for_one_that_gets_nothing() {
+fn evicted_without_a_preemptor_and_for_one_that_gets_nothing() {
     let mut case = case(1);
     case.group("next", &json!({"minMember": 2}));
     case.evicted("a", Action::Preempt, None);
-    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for nobody"]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was evicted without a preemptor"]);
     case.cycle.effects.clear();
     case.evicted("a", Action::Preempt, Some("next"));
-    case.check(&expect!["evictions have a beneficiary: pod t/a was evicted for t/next, which gets no place"]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was evicted for t/next, which gets no place"]);
     case.waiting("b", "next", 1);
     case.pipelined("b", "next");
-    case.check(&expect![
-        "evictions have a beneficiary: pod t/a was evicted for t/next, which gets too little to start"
-    ]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was evicted for t/next, which gets too little to start"]);
     case.waiting("c", "next", 1);
     case.pipelined("c", "next");
     case.check(&expect!["fine"]);
@@ -355,7 +353,7 @@ fn moved_to_nowhere() {
     case.waiting("b", "next", 1);
     case.pipelined("b", "next");
     case.evicted("a", Action::Consolidate, Some("next"));
-    case.check(&expect!["evictions have a beneficiary: pod t/a was moved, but to nowhere"]);
+    case.check(&expect!["evictions have a preemptor: pod t/a was moved, but to nowhere"]);
     case.pipelined("a", "g");
     case.check(&expect!["fine"]);
 }
@@ -380,6 +378,62 @@ fn a_young_job_that_is_evicted() {
     ]);
     case.add(&group("2025-12-31T23:59:00Z"));
     case.check(&expect!["fine"]);
+}
+
+#[test]
+fn devices_that_are_missing_out_of_reach_or_allocated_twice() {
+    let mut case = case(1);
+    let pod = |name: &str, claim: &str| {
+        json!({"kind": "Pod", "metadata": {"name": name, "namespace": "t", "annotations": {"pod-group-name": "g"}},
+            "spec": {"nodeName": "n", "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}})
+    };
+    let claim = |name: &str, status: &Value| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name, "namespace": "t"},
+            "status": status})
+    };
+    let device = json!({"request": "gpu", "driver": "d", "pool": "p", "device": "gpu-0"});
+    let allocated = |node: &str, users: &[&str]| {
+        let users: Vec<Value> =
+            users.iter().map(|user| json!({"resource": "pods", "name": user, "uid": user})).collect();
+        let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+        json!({"reservedFor": users, "allocation": {"devices": {"results": [device]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}})
+    };
+    case.add(&pod("a", "one"));
+    case.performed.bound.insert(PodKey::new("t", "a"));
+    case.check(&expect!["pods have their devices: t/a is on n, but its claim gpu does not exist"]);
+    case.add(&claim("one", &json!({})));
+    case.check(&expect!["pods have their devices: t/a is on n, but its claim t/one has no devices"]);
+    case.add(&claim("one", &allocated("n", &[])));
+    case.check(&expect!["pods have their devices: t/a is on n, but claim t/one is not reserved for it"]);
+    case.add(&claim("one", &allocated("elsewhere", &["a"])));
+    case.check(&expect!["pods have their devices: t/a cannot reach the devices of claim t/one from n"]);
+    case.add(&claim("one", &allocated("n", &["a"])));
+    case.check(&expect!["fine"]);
+    case.add(&claim("two", &allocated("n", &["b"])));
+    case.check(&expect!["pods have their devices: device gpu-0 of p is in t/one, t/two"]);
+}
+
+#[test]
+fn too_much_in_a_numa_zone() {
+    let mut case = case(1);
+    let resources = |cpus: &str, gpus: &str| {
+        json!([{"name": "cpu", "allocatable": cpus, "available": cpus},
+            {"name": "nvidia.com/gpu", "allocatable": gpus, "available": gpus}])
+    };
+    case.add(&json!({"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology",
+        "metadata": {"name": "n"}, "zones": [{"name": "node-0", "type": "Node", "resources": resources("2", "1")},
+            {"name": "node-1", "type": "Node", "resources": resources("2", "1")}]}));
+    let zones = |zone: &str| {
+        let taken = format!("[{{\"zone\": \"{zone}\", \"amount\": {{\"nvidia.com/gpu\": 1}}}}]");
+        json!({"annotations": {"kai.scheduler/numa-placement-predicted": taken}})
+    };
+    let request = json!({"nvidia.com/gpu": 1});
+    case.bound("a", "g", &zones("node-0"), &request);
+    case.bound("b", "g", &zones("node-1"), &request);
+    case.check(&expect!["fine"]);
+    case.bound("b", "g", &zones("node-0"), &request);
+    case.check(&expect!["no NUMA zone is over-committed: pods take 2 GPUs of zone node-0 of n, it has 1"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A pod that was just bound reaches its volumes, its node takes them all, and nobody else uses what is for one pod.
+//! A pod that was just bound reaches its volumes, its node takes them all, and no other pod uses what is for one pod.
 
 use std::collections::BTreeSet;
 

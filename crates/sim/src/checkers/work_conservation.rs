@@ -2,7 +2,7 @@
 //! on the nodes as they are. So nothing starves while there is room.
 //!
 //! Looks at the plain case only, where no rule needs interpretation: jobs of equal pods, whole GPUs, no rules about
-//! nodes, and nodes that take everybody.
+//! nodes, and nodes that take every pod.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,9 @@ fn missing(observation: &CycleObservation<'_>, group: &PodGroup) -> i64 {
 fn open(observation: &CycleObservation<'_>, node: &Node) -> bool {
     let ready = node.conditions.get("Ready").is_none_or(|status| status == "True");
     let shared = node.allocatable.migs().next().is_some();
-    ready && !node.unschedulable && node.taints.is_empty() && !shared && observation.in_shard(&node.labels)
+    // Which pods fit into its zones is decided by its kubelet.
+    let zones = observation.settings.numa.is_some() && observation.world.numa_topologies.contains_key(&node.name);
+    ready && !node.unschedulable && node.taints.is_empty() && !shared && !zones && observation.in_shard(&node.labels)
 }
 
 /// A pod that may be scheduled now.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_api::keys::{annotation, name, phase, reason};
 use kai_control::bind_batch;
-use kai_control::binder::{BindEffect, relabelled};
+use kai_control::binder::{BindEffect, gpu_group_label_changes};
 use kai_control::controller::{ApiCall, CallError};
 use kai_control::grouper::GroupEffect;
 use kai_control::key::{Key, PodKey};
@@ -21,7 +21,8 @@ use super::kubelet::{is_leaving, is_over, node_of};
 use super::store::uid;
 use super::{Cluster, Due};
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, complete_pod, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind, complete_pod};
 
 impl Cluster {
     /// Does what a controller asks for; a GET returns what it found.
@@ -35,11 +36,23 @@ impl Cluster {
                 let object = Id::namespaced((*kind).into(), &*key.namespace, &*key.name);
                 self.edit(&object, |value| json_patch::merge(value, patch));
             }
-            ApiCall::CreateScalingPod(_) | ApiCall::DeleteScalingPod(_) => {
-                return Err(CallError::Rejected("autoscalers are not simulated".to_owned()));
-            }
+            ApiCall::CreateScalingPod(pod) => self.create_scaling_pod(pod),
+            // No kubelet has it: it is deleted at once.
+            ApiCall::DeleteScalingPod(pod) => self.remove(&pod_id(pod)),
         }
         Ok(None)
+    }
+
+    /// It stays pending: there is no autoscaler, and no scheduler takes it.
+    fn create_scaling_pod(&mut self, pod: &Value) {
+        let id = id_of(Kind::Pod, pod);
+        if self.store.get(&id).is_none() {
+            let mut pod = pod.clone();
+            complete_pod(&mut pod);
+            self.create(id.clone(), pod);
+        }
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE});
+        self.edit(&id, |pod| set_condition(pod, condition));
     }
 
     fn write(&mut self, write: &Write) -> Result<(), CallError> {
@@ -244,7 +257,7 @@ impl Cluster {
         self.edit(&id, |pod| {
             let stored: BTreeMap<String, String> =
                 serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
-            for (key, group) in relabelled(&stored, labels) {
+            for (key, group) in gpu_group_label_changes(&stored, labels) {
                 match group {
                     Some(group) => set(pod, &["metadata", "labels"], &key, json!(group)),
                     None => unset(pod, &["metadata", "labels"], &key),
@@ -322,7 +335,8 @@ impl Cluster {
         }
     }
 
-    /// What Kubernetes clears up in time: objects whose owners are gone, pods on nodes that are gone or long lost.
+    /// What Kubernetes clears up in time: objects whose owners are gone, claims reserved for pods that are gone, pods on
+    /// nodes that are gone or long lost.
     pub(crate) fn collect_garbage(&mut self) {
         let uids: BTreeSet<String> = self.store.all().map(|(_, value)| uid(value).to_owned()).collect();
         let orphaned = |value: &Value| {
@@ -338,6 +352,7 @@ impl Cluster {
                 _ => self.remove(&orphan),
             }
         }
+        self.end_stale_reservations();
         let nodes = self.store.of_kind(Kind::Pod).filter_map(|(_, pod)| node_of(pod)).map(str::to_owned);
         for node in nodes.collect::<BTreeSet<_>>() {
             let exists = self.store.get(&Id::cluster(Kind::Node, &node)).is_some();
@@ -392,5 +407,5 @@ fn set_condition(pod: &mut Value, condition: Value) {
 }
 
 fn conflict() -> CallError {
-    CallError::Conflict("somebody else was faster".to_owned())
+    CallError::Conflict("the object was changed meanwhile".to_owned())
 }

@@ -1,4 +1,6 @@
-//! Resource claims: made from templates beside pods, reserved when a pod is bound, free again once nobody uses them.
+//! Resource claims: made from templates beside pods, reserved when a pod is bound, free again once no pod uses them.
+
+use std::collections::BTreeSet;
 
 use kai_control::key::PodKey;
 use kai_control::scheduler::BindExtras;
@@ -6,8 +8,10 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::effects::pod_id;
+use super::kubelet::is_over;
 use super::store::uid;
-use crate::manifest::{Id, Kind, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind};
 
 impl Cluster {
     /// Makes the claims of pods from their templates; a pod whose template does not exist waits for it.
@@ -87,7 +91,7 @@ impl Cluster {
         });
     }
 
-    /// A pod that is over, or gone, no longer uses its claims; one that nobody uses gives its devices back.
+    /// A pod that is over, or gone, no longer uses its claims; a claim without users gives its devices back.
     pub(super) fn leave_claims(&mut self, pod: &Id, value: &Value) {
         if pod.kind != Kind::Pod {
             return;
@@ -99,17 +103,35 @@ impl Cluster {
         let names: Vec<&str> = named.chain(made).chain([extended.as_str()]).collect();
         for name in names {
             let claim = Id::namespaced(Kind::ResourceClaim, pod.namespace.clone(), name);
-            self.store.change(&claim, |claim| {
-                let Some(status) = object_at(claim, &["status"]) else { return };
-                let users = status.get_mut("reservedFor").and_then(Value::as_array_mut);
-                let Some(users) = users else { return };
-                users.retain(|user| user.get("uid").and_then(Value::as_str) != Some(uid(value)));
-                if users.is_empty() {
-                    status.remove("reservedFor");
-                    status.remove("allocation");
-                }
-            });
+            self.store.change(&claim, |claim| retain_users(claim, |user| user != uid(value)));
         }
+    }
+
+    /// Ends reservations for pods that do not exist or have terminated: the one of a call that was late, for instance.
+    pub(super) fn end_stale_reservations(&mut self) {
+        let alive = self.store.of_kind(Kind::Pod).filter(|(_, pod)| !is_over(pod));
+        let alive: BTreeSet<String> = alive.map(|(_, pod)| uid(pod).to_owned()).collect();
+        let is_stale = |user: &Value| user.get("uid").and_then(Value::as_str).is_some_and(|uid| !alive.contains(uid));
+        let stale: Vec<Id> = self
+            .store
+            .of_kind(Kind::ResourceClaim)
+            .filter(|(_, claim)| items(claim, "/status/reservedFor").any(is_stale))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for claim in stale {
+            self.store.change(&claim, |claim| retain_users(claim, |user| alive.contains(user)));
+        }
+    }
+}
+
+/// Ends the reservations that are not to be kept. A claim without any gives its devices back.
+fn retain_users(claim: &mut Value, keep: impl Fn(&str) -> bool) {
+    let Some(status) = object_at(claim, &["status"]) else { return };
+    let Some(users) = status.get_mut("reservedFor").and_then(Value::as_array_mut) else { return };
+    users.retain(|user| user.get("uid").and_then(Value::as_str).is_some_and(&keep));
+    if users.is_empty() {
+        status.remove("reservedFor");
+        status.remove("allocation");
     }
 }
 

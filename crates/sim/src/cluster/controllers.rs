@@ -12,7 +12,8 @@ use super::Cluster;
 use super::kubelet::{is_leaving, is_over, node_of, phase};
 use super::store::uid;
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, complete_pod, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind, complete_pod};
 
 /// Where a Job of numbered pods writes the number.
 const INDEX_KEY: &str = "batch.kubernetes.io/job-completion-index";
@@ -79,7 +80,7 @@ impl Cluster {
                 status.insert("conditions".to_owned(), json!([{"type": "Complete", "status": "True"}]));
             }
         });
-        // Whoever made the Job may go on, or be done as well.
+        // The object that made the Job may go on, or be done as well.
         self.enqueue_owners(id);
         self.note(Event::Finish, id, None, format!("complete after {done} pod{}", if done == 1 { "" } else { "s" }));
     }
@@ -131,7 +132,7 @@ impl Cluster {
         let up = |sets: &[Id]| -> u32 { sets.iter().map(|set| self.available(set)).sum() };
         let (new_up, old_up) = (up(new), up(old));
         let size = |sets: &[Id]| -> u32 { sets.iter().map(|set| self.size_of(set)).sum() };
-        // Whoever of the new ones is not up yet may still need the room of an old one that is not, either.
+        // A new replica that is not up yet may still need the room of an old one that is not, either.
         let mut spare = (new_up + size(old)).saturating_sub(rollout.least);
         let mut excess = (new_up + old_up).saturating_sub(rollout.least);
         for set in old {
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_keeps_three_quarters_unless_it_is_told_otherwise() {
+    fn a_rollout_keeps_three_quarters_by_default() {
         assert_eq!(rollout(&json!({"replicas": 1})), (2, 1));
         assert_eq!(rollout(&json!({"replicas": 10})), (13, 8));
         let strategy = |surge: Value, missing: Value| json!({"replicas": 4, "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": missing}}});

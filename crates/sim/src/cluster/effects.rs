@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kai_api::keys::{annotation, label};
+use kai_api::keys::annotation;
 use kai_control::ObjectId;
 use kai_control::key::{Key, PodKey};
 use kai_control::scheduler::reasons::PendingReason;
@@ -11,10 +11,11 @@ use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::kubelet::{is_leaving, is_over, node_of};
+use super::kubelet::{is_leaving, is_over, node_of, write_gpu_groups};
 use super::store::write_time;
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind};
 
 /// What a cycle changed, for those who check it.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub(crate) struct Performed {
     pub(crate) pipelined: BTreeSet<PodKey>,
     pub(crate) evicted: BTreeSet<PodKey>,
     /// What could not be done as asked: the scheduler was wrong about the cluster.
-    pub(crate) refused: Vec<String>,
+    pub(crate) rejected: Vec<String>,
 }
 
 impl Cluster {
@@ -33,7 +34,7 @@ impl Cluster {
         let destinations: BTreeMap<&PodKey, &str> = cycle.effects.iter().filter_map(destination).collect();
         for effect in &cycle.effects {
             if let Err(problem) = self.perform_one(effect, &destinations, &mut performed) {
-                performed.refused.push(problem);
+                performed.rejected.push(problem);
             }
         }
         for problem in &cycle.problems {
@@ -62,7 +63,7 @@ impl Cluster {
                 if self.store.get(&id).is_none() {
                     return Err(format!("{id} was pipelined to {node}, but does not exist"));
                 }
-                // A pod that is evicted and pipelined to another place in one go is moved; that is said once.
+                // A pod that is evicted and pipelined to another place in one go is moved; that is one entry.
                 if !performed.evicted.contains(pod) {
                     let why = why.to_string();
                     self.journal.add_if_changed(self.now, Event::Pipelined, &id, Some(node), node, why);
@@ -80,7 +81,7 @@ impl Cluster {
                 let why = match (self.expect_replacement(&id), destinations.get(pod)) {
                     (true, Some(destination)) => format!("{why}; its new place is on {destination}"),
                     (true, None) => why,
-                    (false, _) => format!("{why}; nobody brings it back"),
+                    (false, _) => format!("{why}; no controller recreates it"),
                 };
                 let event = if destinations.contains_key(pod) { Event::Move } else { Event::Evict };
                 self.note(event, &id, node.as_deref(), why);
@@ -174,7 +175,7 @@ impl Cluster {
                 // Replicas of a Deployment are jobs of their own, but one is enough to tell.
                 continue;
             }
-            let dedup_key: Vec<&str> = pending.reasons.iter().map(PendingReason::code).collect();
+            let dedup_key: Vec<&str> = pending.reasons.iter().map(PendingReason::reason).collect();
             let dedup_key = dedup_key.join(" ");
             if self.journal.has_changed(Event::Wait, &id, &dedup_key) {
                 // The first obstacle is the one that was met first; the report at the end has all of them.
@@ -222,21 +223,6 @@ pub(crate) fn pod_id(key: &PodKey) -> Id {
 
 pub(crate) fn group_id(key: &Key) -> Id {
     Id::namespaced(Kind::PodGroup, key.namespace.clone(), key.name.clone())
-}
-
-/// Names the shared GPUs of a pod as the binder does: one label, or one for each of several.
-pub(super) fn write_gpu_groups(pod: &mut Value, groups: &[String]) {
-    if groups.is_empty() {
-        return;
-    }
-    let Some(labels) = object_at(pod, &["metadata", "labels"]) else { return };
-    if let [only] = groups {
-        labels.insert(label::GPU_GROUP.to_owned(), json!(only));
-        return;
-    }
-    for group in groups {
-        labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), json!(group));
-    }
 }
 
 fn nominate(pod: &mut Value, node: Option<&str>) {

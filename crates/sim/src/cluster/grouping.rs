@@ -4,13 +4,14 @@ use kai_api::keys::annotation;
 use kai_control::grouper::{self, GroupEffect};
 use kai_control::key::PodKey;
 use kai_workloads::owners::{Lookup, OwnerQuery};
-use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup};
+use kai_workloads::{ClusterReader, ObjectRef, RelatedPod, StoredGroup, is_karta_of};
 use serde_json::{Value, json};
 
 use super::kubelet::is_leaving;
 use super::{Cluster, Store, pod_id};
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, annotation as annotation_of, object_at};
+use crate::json::{annotation as annotation_of, object_at};
+use crate::manifest::{Id, Kind};
 
 impl Cluster {
     /// Groups one pod. A pod that cannot be grouped stays pending, with a reason.
@@ -126,6 +127,11 @@ impl ClusterReader for Store {
             .map(|(_, group)| stored(group))
             .collect()
     }
+
+    fn kartas(&self, api_version: &str, kind: &str) -> Vec<&Value> {
+        let all = self.of_kind(Kind::Karta).map(|(_, karta)| karta);
+        all.filter(|karta| is_karta_of(karta, api_version, kind)).collect()
+    }
 }
 
 fn stored(group: &Value) -> StoredGroup {
@@ -143,4 +149,21 @@ pub(super) fn as_object(group: &kai_api::PodGroup) -> (Id, Value) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let id = Id::namespaced(Kind::PodGroup, text(&group.metadata.namespace), text(&group.metadata.name));
     (id, serde_json::to_value(group).expect("API types are plain data"))
+}
+
+#[cfg(test)]
+mod tests {
+    use kai_engine::units::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn rules_see_the_kartas_of_the_store() {
+        let karta = json!({"apiVersion": "run.ai/v1alpha1", "kind": "Karta", "metadata": {"name": "graphs", "labels":
+            {"run.ai/karta-group": "x.io", "run.ai/karta-version": "v1", "run.ai/karta-kind": "Graph"}}});
+        let mut store = Store::default();
+        store.create(Id::cluster(Kind::Karta, "graphs"), karta, Timestamp(0));
+        assert_eq!(store.kartas("x.io/v1", "Graph").len(), 1);
+        assert!(store.kartas("x.io/v2", "Graph").is_empty());
+    }
 }

@@ -1,6 +1,7 @@
 //! Pods on nodes: they start a moment after they are bound, run for as long as their work takes, and hold their
 //! resources until they have really stopped.
 
+use kai_api::keys::label;
 use kai_engine::units::Span;
 use rand_pcg::rand_core::Rng;
 use serde_json::{Value, json};
@@ -8,7 +9,8 @@ use serde_json::{Value, json};
 use super::store::{uid, write_time};
 use super::{Cluster, Due};
 use crate::journal::Event;
-use crate::manifest::{DURATION_ANNOTATION, Id, Kind, annotation, object_at};
+use crate::json::{annotation, object_at};
+use crate::manifest::{DURATION_ANNOTATION, Id, Kind};
 use crate::time::parse_span;
 
 /// The phase of a pod; a pod that was never touched waits.
@@ -29,6 +31,21 @@ pub(super) fn is_over(pod: &Value) -> bool {
 /// Whether the pod was deleted and terminates.
 pub(super) fn is_leaving(pod: &Value) -> bool {
     pod.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// Names the shared GPUs of a pod as the binder does: one label, or one for each of several.
+pub(super) fn write_gpu_groups(pod: &mut Value, groups: &[String]) {
+    if groups.is_empty() {
+        return;
+    }
+    let Some(labels) = object_at(pod, &["metadata", "labels"]) else { return };
+    if let [only] = groups {
+        labels.insert(label::GPU_GROUP.to_owned(), json!(only));
+        return;
+    }
+    for group in groups {
+        labels.insert(format!("{}{group}", label::GPU_GROUP_PREFIX), json!(group));
+    }
 }
 
 impl Cluster {
@@ -128,7 +145,7 @@ impl Cluster {
             self.store.of_kind(Kind::Pod).filter(|(_, value)| on_node(value)).map(|(id, _)| id.clone()).collect();
         for pod in lost {
             let replaced = self.expect_replacement(&pod);
-            let why = if replaced { why.to_owned() } else { format!("{why}; nobody brings it back") };
+            let why = if replaced { why.to_owned() } else { format!("{why}; no controller recreates it") };
             self.note(Event::Lost, &pod, Some(node), why);
             self.remove(&pod);
         }
@@ -140,7 +157,7 @@ impl Cluster {
             if let Some(spec) = object_at(value, &["spec"]) {
                 spec.insert("nodeName".to_owned(), json!(node));
             }
-            super::effects::write_gpu_groups(value, gpus);
+            write_gpu_groups(value, gpus);
         });
         self.set_phase(pod, "Running");
         self.note(Event::Run, pod, Some(node), "runs already when the simulation begins");

@@ -11,7 +11,8 @@ use super::controllers::{is_complete, owner_reference};
 use super::kubelet::{is_leaving, is_over, node_of, phase};
 use super::store::uid;
 use crate::journal::Event;
-use crate::manifest::{Id, Kind, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind};
 use crate::operators::job_set::{self, Replicated};
 use crate::operators::{Role, declared, leader_worker_set, mpi, ray, roles, stateful_set, training};
 
@@ -325,7 +326,7 @@ impl Cluster {
         }
     }
 
-    /// Kubeflow keeps the pods of a job that is done, unless told otherwise.
+    /// Kubeflow keeps the pods of a job that is done by default.
     fn clean_pods(&mut self, job: &Value) {
         let policy = job.pointer("/spec/runPolicy/cleanPodPolicy").and_then(Value::as_str).unwrap_or("None");
         let goes = |pod: &Value| match policy {

@@ -12,7 +12,8 @@ use super::kubelet::{is_leaving, is_over, node_of, phase};
 use super::store::uid;
 use crate::input_error::InputError;
 use crate::journal::Event;
-use crate::manifest::{Id, Item, Kind, ResolvedAction, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Item, Kind, ResolvedAction};
 use crate::operators;
 
 impl Cluster {
@@ -24,7 +25,7 @@ impl Cluster {
         self.run_controllers();
         self.place_running()?;
         for item in initial {
-            // What runs already was submitted by somebody long ago.
+            // What runs already was submitted long ago.
             if item.id.kind == Kind::Pod || self.has_waiting_pods(&item.id) {
                 self.note_submitted(&item.id);
             }
@@ -54,7 +55,7 @@ impl Cluster {
                 let gone = Due::PodGone { pod, uid: uid(&value).to_owned() };
                 self.events.add(self.after(self.scenario.pod_stop), gone);
             } else if phase(&value) == "Running" {
-                // Copied from a cluster: it runs, and nobody needs to be told.
+                // Copied from a cluster: it runs, which is no entry of the journal.
                 self.schedule_end(&pod);
             } else if let Some(node) = node_of(&value) {
                 self.runs_already(&pod, node, &[]);

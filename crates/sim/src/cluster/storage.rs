@@ -1,7 +1,7 @@
 //! Volumes: claims are bound as soon as they can be, or, where their class says so, when their pod has a node.
 //!
 //! Plays the controllers of Kubernetes and the provisioner of a driver: takes a volume that is there, else makes one, and
-//! takes it out of the space that the driver tells of.
+//! takes it out of the space that the driver reports.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::claims::owner;
 use super::store::uid;
-use crate::manifest::{Id, Kind, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind};
 
 /// On volumes that were made on demand: they go with their claim.
 const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -123,8 +124,8 @@ impl Cluster {
         labels: &BTreeMap<String, String>,
     ) -> String {
         let name = format!("pvc-{}", claim.uid);
-        let told = self.world().storage_capacities.values().find(|capacity| capacity.concerns(&class.name, labels));
-        let told = told.cloned();
+        let reported = self.world().storage_capacities.values().find(|capacity| capacity.concerns(&class.name, labels));
+        let reported = reported.cloned();
         let bytes = claim.bytes.unwrap_or(0);
         let mut spec = json!({
             "capacity": {"storage": bytes.to_string()},
@@ -132,21 +133,23 @@ impl Cluster {
             "storageClassName": class.name,
             "csi": {"driver": class.provisioner, "volumeHandle": name},
         });
-        // One that is made before anybody needs it is where the class first says.
+        // A volume that is made before a pod needs it is in the first topology of its class.
         let here = class.topology_at(labels).or_else(|| class.topologies.first().map(Vec::as_slice));
-        let here = match (here, &told) {
+        let here = match (here, &reported) {
             (Some(labelled), _) => {
                 labelled.iter().map(|(key, values)| among(key, labels.get(key).or(values.first()))).collect()
             }
-            (None, Some(told)) => told.nodes.iter().flat_map(|nodes| &nodes.requirements).map(written).collect(),
+            (None, Some(reported)) => {
+                reported.nodes.iter().flat_map(|nodes| &nodes.requirements).map(written).collect()
+            }
             (None, None) => Vec::new(),
         };
         if !here.is_empty() {
             spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}});
         }
-        if let Some(told) = told.filter(|told| told.bytes.is_some()) {
-            spec["csi"]["volumeAttributes"] = json!({"capacity": told.key.to_string()});
-            self.change_capacity(&told.key, -bytes);
+        if let Some(reported) = reported.filter(|reported| reported.bytes.is_some()) {
+            spec["csi"]["volumeAttributes"] = json!({"capacity": reported.key.to_string()});
+            self.change_capacity(&reported.key, -bytes);
         }
         let value = json!({"metadata": {"name": name, "annotations": {MADE_BY: class.provisioner}}, "spec": spec});
         self.create(volume_id(&name), value);

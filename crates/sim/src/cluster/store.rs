@@ -13,7 +13,8 @@ use kai_control::{Object, World};
 use kai_engine::units::Timestamp;
 use serde_json::{Value, json};
 
-use crate::manifest::{Id, Kind, object_at};
+use crate::json::object_at;
+use crate::manifest::{Id, Kind};
 
 /// The objects of a cluster.
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ pub(crate) struct Store {
     world: World,
     /// Counts writes; also the source of uids.
     version: u64,
-    /// Everything that changed, for those who watch; nothing is kept while nobody does.
+    /// Everything that changed, for watches; not kept without watches.
     log: Option<BTreeMap<Kind, Vec<Change>>>,
 }
 
@@ -51,7 +52,7 @@ impl Store {
         self.log.get_or_insert_default();
     }
 
-    /// All changes of a kind since somebody watches.
+    /// All changes of a kind since there are watches.
     pub(crate) fn log(&self, kind: Kind) -> &[Change] {
         self.log.as_ref().and_then(|log| log.get(&kind)).map_or(&[], Vec::as_slice)
     }

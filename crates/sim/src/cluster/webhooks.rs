@@ -17,7 +17,7 @@ pub(crate) struct Webhooks {
     pub(crate) available: bool,
 }
 
-const UNAVAILABLE: &str = "the webhook that must be asked does not answer; try again later";
+const UNAVAILABLE: &str = "the admission webhook is unavailable; try again later";
 
 impl Webhooks {
     pub(super) fn new(scheduler: &str) -> Self {

@@ -4,6 +4,7 @@ use kai_engine::units::Span;
 use serde_json::{Map, Value};
 
 use crate::input_error::{InputError, SourceLocation, suggest};
+use crate::json::describe;
 use crate::time::parse_span;
 
 /// An object with known keys at a known location.
@@ -123,17 +124,5 @@ impl<'a> Fields<'a> {
             Some(Value::Array(items)) => items.iter().map(one).collect(),
             Some(value) => Ok(vec![one(value)?]),
         }
-    }
-}
-
-/// A value in words, for complaints.
-pub(crate) fn describe(value: &Value) -> String {
-    match value {
-        Value::Null => "nothing".to_owned(),
-        Value::Bool(flag) => format!("`{flag}`"),
-        Value::Number(number) => format!("the number {number}"),
-        Value::String(text) => format!("the text `{text}`"),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "keys and values".to_owned(),
     }
 }

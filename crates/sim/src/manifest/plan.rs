@@ -7,11 +7,12 @@ use kai_engine::units::Span;
 use kai_workloads::DeclaredKinds;
 use serde_json::Value;
 
-use super::admission::{admit, cycle_through};
+use super::classify::{Content, Item, classify};
 use super::document::{self, Source};
-use super::kinds::{Content, Id, Item, Kind, classify};
 use super::scenario::{Action, Scenario, normalize_path};
+use super::validate::{admit, cycle_through};
 use crate::input_error::{InputError, SourceLocation};
+use crate::kinds::{Id, Kind};
 
 /// A checked simulation, ready to run.
 #[derive(Clone, Debug)]
@@ -178,15 +179,15 @@ fn gather(sources: &[Source]) -> Result<Gathered, InputError> {
     Ok(Gathered { scenario: scenario.unwrap_or_default(), files, declared })
 }
 
-/// Kinds that a config map declares. A cluster passes over declarations that make no sense; here somebody can correct them.
+/// Kinds that a config map declares. A cluster leaves invalid declarations out; here the author can correct them.
 fn declared(map: &Item) -> Result<DeclaredKinds, InputError> {
-    let (declared, complaints) = DeclaredKinds::from_config_map(&map.value);
-    match complaints.into_iter().next() {
+    let (declared, errors) = DeclaredKinds::from_config_map(&map.value);
+    match errors.into_iter().next() {
         None => Ok(declared),
-        Some(complaint) => {
-            let problem = complaint.fault.to_string();
+        Some(error) => {
+            let problem = error.fault.to_string();
             Err(InputError::new(
-                map.location.field(complaint.field),
+                map.location.field(error.field),
                 problem,
                 "correct this declaration, or remove its key",
             ))

@@ -16,15 +16,15 @@ use serde_json::Value;
 
 use super::document::Document;
 use super::fields::Fields;
-use super::kinds::{Id, Kind};
 use crate::input_error::{InputError, SourceLocation, suggest};
+use crate::kinds::{Id, Kind};
 
 /// How a simulation runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// Where it was written; the default location if nobody wrote one.
+    /// Where it was written; the default location if there is none.
     pub(crate) location: SourceLocation,
-    /// When it ends, unless told otherwise.
+    /// When it ends, unless an option gives another time.
     pub(crate) until: Option<Span>,
     /// What happens, in the order written.
     pub(crate) steps: Vec<Step>,

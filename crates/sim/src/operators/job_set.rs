@@ -3,8 +3,8 @@
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{JsonCursor, Role, add_labels, times};
-use crate::manifest::object_at;
+use super::{JsonCursor, Role, add_labels};
+use crate::json::object_at;
 
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 
@@ -40,7 +40,7 @@ pub(super) fn roles(set: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
                 "write as many completions as parallelism, or completionMode: NonIndexed",
             ));
         }
-        let pods = times(job.count("replicas")?.unwrap_or(1), parallel.unwrap_or(1));
+        let pods = job.count("replicas")?.unwrap_or(1).saturating_mul(parallel.unwrap_or(1));
         roles.push(spec.role(name, pods, "template")?);
     }
     Ok(roles)
@@ -136,7 +136,7 @@ pub(crate) fn suspended(set: &Value) -> bool {
 mod tests {
     use super::super::{example, outline};
     use super::*;
-    use crate::manifest::Kind;
+    use crate::kinds::Kind;
 
     fn entry(name: &str, replicas: u32, job: &Value) -> Value {
         let mut entry = json!({"name": name, "replicas": replicas, "template": {"spec": job}});
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_say_where_in_the_set_they_stand() {
+    fn jobs_have_their_position_in_the_set() {
         let spec = json!({"replicatedJobs": [
             entry("driver", 1, &json!({})), entry("worker", 2, &json!({"parallelism": 4, "completions": 4}))]});
         assert_eq!(outline(Kind::JobSet, &spec), "driver 1, worker 8");
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_by_field() {
-        for (jobs, complaint) in [
+        for (jobs, error) in [
             (json!([]), "spec.replicatedJobs: it is missing"),
             (json!([{"template": {}}]), "spec.replicatedJobs[0].name: it is missing"),
             (json!([entry("a", 1, &json!({"parallelism": 2}))]), "spec.replicatedJobs[0].template.spec.completions: "),
@@ -171,7 +171,7 @@ mod tests {
             ),
         ] {
             let found = outline(Kind::JobSet, &json!({"replicatedJobs": jobs}));
-            assert!(found.starts_with(complaint), "{found}");
+            assert!(found.starts_with(error), "{found}");
         }
         let mut early = entry("a", 1, &json!({}));
         early["dependsOn"] = json!([{"name": "b", "status": "Ready"}]);

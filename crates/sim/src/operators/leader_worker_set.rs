@@ -3,8 +3,8 @@
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{JsonCursor, Role, add_labels, times};
-use crate::manifest::object_at;
+use super::{JsonCursor, Role, add_labels};
+use crate::json::object_at;
 
 const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
@@ -24,7 +24,7 @@ pub(super) fn roles(set: &JsonCursor<'_>) -> Result<Vec<Role>, Malformed> {
     let leader = if template.part("leaderTemplate")?.is_some() { "leaderTemplate" } else { "workerTemplate" };
     Ok(vec![
         template.role("leader", groups, leader)?,
-        template.role("worker", times(groups, size - 1), "workerTemplate")?,
+        template.role("worker", groups.saturating_mul(size - 1), "workerTemplate")?,
     ])
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn admit(pod: &mut Value, name: &str, namespace: &str) {
 mod tests {
     use super::super::{example, outline};
     use super::*;
-    use crate::manifest::Kind;
+    use crate::kinds::Kind;
 
     fn spec(template: Value) -> Value {
         let mut template = template;

@@ -15,7 +15,11 @@ use kai_control::objects::Malformed;
 use kai_workloads::DeclaredKinds;
 use serde_json::{Value, json};
 
-use crate::manifest::{COUNT_MAX, Kind, describe, object_at};
+use crate::json::{annotation, describe, object_at};
+use crate::kinds::Kind;
+
+/// Kubernetes itself is built for clusters of up to so many pods.
+pub(crate) const COUNT_MAX: u64 = 150_000;
 
 /// Pods of one sort that an object asks for.
 #[derive(Clone, Debug)]
@@ -65,7 +69,7 @@ pub(crate) fn not_simulated(object: &Value) -> impl Iterator<Item = &str> {
         "leaderworkerset.sigs.k8s.io/exclusive-topology",
         "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
     ];
-    ANNOTATIONS.into_iter().filter(|key| crate::manifest::annotation(object, key).is_some())
+    ANNOTATIONS.into_iter().filter(|key| annotation(object, key).is_some())
 }
 
 /// A place in an object, with its path. `null` is no value.
@@ -155,11 +159,6 @@ impl<'a> JsonCursor<'a> {
     }
 }
 
-/// Numbers that a reader has checked before may be multiplied without fear.
-fn times(one: u32, other: u32) -> u32 {
-    one.saturating_mul(other)
-}
-
 /// Adds entries to `metadata.labels` or `metadata.annotations`, over those of the same key.
 pub(crate) fn add_labels(object: &mut Value, map: &str, entries: &[(&str, String)]) {
     if let Some(map) = object_at(object, &["metadata", map]) {
@@ -173,7 +172,7 @@ pub(crate) fn example(kind: Kind, spec: &Value) -> Value {
         "metadata": {"name": "x", "namespace": "lab", "labels": {"kai.scheduler/queue": "team"}}})
 }
 
-/// Roles as `name pods, …`, or the complaint.
+/// Roles as `name pods, …`, or the error.
 #[cfg(test)]
 pub(crate) fn outline(kind: Kind, spec: &Value) -> String {
     match roles(kind, &example(kind, spec), &DeclaredKinds::default()) {

@@ -61,7 +61,7 @@ fn marked(template: &Value, job_name: &str, role: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::outline;
-    use crate::manifest::Kind;
+    use crate::kinds::Kind;
     use serde_json::json;
 
     #[test]

@@ -6,8 +6,8 @@ use kai_api::keys::{label, name};
 use kai_control::objects::Malformed;
 use serde_json::{Value, json};
 
-use super::{JsonCursor, Role, add_labels, times};
-use crate::manifest::object_at;
+use super::{JsonCursor, Role, add_labels};
+use crate::json::object_at;
 
 /// `KubeRay`'s name for the head among its groups.
 const HEAD: &str = "headgroup";
@@ -54,7 +54,7 @@ fn workers(group: &JsonCursor<'_>) -> Result<u32, Malformed> {
         let problem = format!("minReplicas {least} is more than maxReplicas {most}");
         return Err(Malformed::new(group.path_of("minReplicas"), problem, "lower it, or raise maxReplicas"));
     }
-    Ok(times(replicas.clamp(least, most), group.count("numOfHosts")?.unwrap_or(1)))
+    Ok(replicas.clamp(least, most).saturating_mul(group.count("numOfHosts")?.unwrap_or(1)))
 }
 
 /// The pods of the cluster and the one that submits the work.
@@ -191,7 +191,7 @@ mod tests {
 
     use super::super::{example, outline, roles};
     use super::*;
-    use crate::manifest::Kind;
+    use crate::kinds::Kind;
 
     fn template() -> Value {
         json!({"spec": {"containers": [{"name": "main"}]}})
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_by_field() {
-        for (groups, complaint) in [
+        for (groups, error) in [
             (json!([{"groupName": "a"}]), "spec.workerGroupSpecs[0].template: it is missing; add `template:` here"),
             (json!([group(json!({}))]), "spec.workerGroupSpecs[0].groupName: it is missing; add `groupName:` here"),
             (
@@ -242,7 +242,7 @@ mod tests {
             ),
             (json!(3), "spec.workerGroupSpecs: expected a list, found the number 3; write a list here"),
         ] {
-            assert_eq!(outline(Kind::RayCluster, &cluster(&groups)), complaint);
+            assert_eq!(outline(Kind::RayCluster, &cluster(&groups)), error);
         }
         assert_eq!(
             outline(Kind::RayCluster, &json!({})),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_somebody_who_submits_it() {
+    fn a_job_has_a_submitter() {
         let spec = json!({"rayClusterSpec": cluster(&json!([]))});
         assert_eq!(outline(Kind::RayJob, &spec), "headgroup 1, submitter 1");
         let mut alone = spec;

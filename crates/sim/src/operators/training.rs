@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{JsonCursor, Role, add_labels};
 use crate::input_error::suggest;
-use crate::manifest::Kind;
+use crate::kinds::Kind;
 
 const LAUNCHER: &str = "training.kubeflow.org/job-role";
 
@@ -36,7 +36,7 @@ pub(super) fn roles(kind: Kind, job: &JsonCursor<'_>) -> Result<Vec<Role>, Malfo
         let problem = "it lists no replicas";
         return Err(Malformed::new(specs.path, problem, format!("add replicas of type {}", sorts.join(" or "))));
     }
-    // Whoever others wait for comes first.
+    // The role that the others wait for comes first.
     roles.sort_by_key(|role| !leads(&role.name));
     Ok(roles)
 }

@@ -1,9 +1,13 @@
-//! Random clusters with random stories, told by a seed.
+//! Random clusters with random stories, made from a seed.
+
+mod claims;
 
 use std::fmt::Write;
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng as _;
+
+use claims::Claims;
 
 struct Rng(Pcg32);
 
@@ -25,23 +29,30 @@ impl Rng {
 /// A cluster with queues, workloads of all sorts, and things that happen to them. Nodes take so many pods.
 pub(crate) fn generate(seed: u64, slots: u32) -> String {
     let mut rng = Rng(Pcg32::new(seed, 7));
+    let mut claims = Claims::new(seed);
     let mut out = String::new();
     let nodes = rng.between(1, 6);
+    let mut sizes = Vec::new();
     for node in 0..nodes {
         let (gpus, cpus) = (rng.between(0, 8), rng.between(4, 64));
         let memory = rng.pick(&["16000", "40000", "81559"]);
+        let gpus = claims.plugin_gpus(gpus);
+        sizes.push((gpus, cpus));
         let _ = write!(
             out,
             "---\napiVersion: v1\nkind: Node\nmetadata: {{name: node-{node}, labels: {{nvidia.com/gpu.memory: \"{memory}\"}}}}\n\
              status: {{allocatable: {{cpu: \"{cpus}\", memory: 64Gi, nvidia.com/gpu: \"{gpus}\", pods: \"{slots}\"}}}}\n"
         );
     }
+    claims.write_cluster(&mut out, &sizes);
     let queues = queues(&mut out, &mut rng);
     let workloads = rng.between(1, 12);
     for number in 0..workloads {
-        workload(&mut out, &mut rng, number, queues);
+        workload(&mut out, &mut rng, number, queues, &mut claims);
     }
-    out.push_str("---\napiVersion: kai.scheduler/v1alpha1\nkind: Scenario\nspec:\n  podStartJitter: 3s\n  steps:\n");
+    out.push_str("---\napiVersion: kai.scheduler/v1alpha1\nkind: Scenario\nspec:\n  podStartJitter: 3s\n");
+    out.push_str(&claims.scheduler());
+    out.push_str("  steps:\n");
     let _ = writeln!(out, "  - {{at: 1s, nodeUp: node-0}}");
     for _ in 0..rng.between(0, 4) {
         let (at, node) = (rng.between(1, 120), rng.between(0, nodes - 1));
@@ -83,7 +94,7 @@ fn queues(out: &mut String, rng: &mut Rng) -> u32 {
     4
 }
 
-fn workload(out: &mut String, rng: &mut Rng, number: u32, queues: u32) {
+fn workload(out: &mut String, rng: &mut Rng, number: u32, queues: u32, claims: &mut Claims) {
     let queue = rng.between(0, queues - 1);
     let pods = rng.between(1, 6);
     let least = rng.between(1, pods);
@@ -112,11 +123,12 @@ fn workload(out: &mut String, rng: &mut Rng, number: u32, queues: u32) {
         let comma = if notes.is_empty() { "" } else { ", " };
         let _ = write!(notes, "{comma}kai.scheduler/sim-duration: {}s", rng.between(1, 90));
     }
+    let (spec, resources) = claims.of_pods();
     let _ = write!(
         out,
         "---\napiVersion: {api}\nkind: {kind}\nmetadata:\n  name: {name}-{number}\n  namespace: team\n  \
          labels: {{kai.scheduler/queue: queue-{queue}, priorityClassName: {class}}}\n  \
          annotations: {{kai.scheduler/batch-min-member: \"{least}\"}}\nspec: {{{size}, template: {{metadata: {{annotations: {{{notes}}}}}, \
-         spec: {{schedulerName: kai-scheduler, containers: [{{name: main, resources: {{requests: {{{limits}}}}}}}]}}}}}}\n"
+         spec: {{schedulerName: kai-scheduler, {spec}containers: [{{name: main, resources: {{{resources}requests: {{{limits}}}}}}}]}}}}}}\n"
     );
 }

@@ -215,7 +215,7 @@ impl Run {
         if self.steps > STEPS_MAX { Err(JqError("too much work".to_owned())) } else { Ok(()) }
     }
 
-    /// Swallows an error, unless it is the end of our patience.
+    /// Swallows an error, unless the steps are used up.
     fn unless_spent<'a>(&self, error: JqError) -> Result<Values<'a>> {
         if self.steps > STEPS_MAX { Err(error) } else { Ok(Vec::new()) }
     }

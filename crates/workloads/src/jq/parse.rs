@@ -56,7 +56,7 @@ const PLAIN: &[&str] = &[
 const WITH_ARGUMENT: &[&str] =
     &["all", "any", "endswith", "first", "has", "join", "map", "select", "split", "startswith"];
 
-/// Deeper nesting is nobody's path, and would be our stack.
+/// No path in use nests as deep, and each level takes stack.
 const DEPTH_MAX: usize = 64;
 
 pub(super) fn parse(tokens: &[Token]) -> Result<Expr, JqError> {

@@ -3,7 +3,7 @@
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 /// A number, although it stands among environment variables.

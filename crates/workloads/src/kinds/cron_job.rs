@@ -2,10 +2,11 @@
 
 use crate::error::{Fault, GroupError};
 use crate::group::GroupSpec;
-use crate::object::{Object, ObjectRef};
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 use crate::owners::references;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 const API: &str = "batch/v1";

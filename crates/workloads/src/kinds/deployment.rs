@@ -6,7 +6,7 @@ use crate::base::group_name;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, OwnerRef};
 use crate::priority::INFERENCE;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 pub const ABOUT: RuleDoc = RuleDoc { group: "per pod", minimum: "1", sub_groups: "–", class: INFERENCE };

@@ -11,11 +11,11 @@ use kai_api::Duration;
 use kai_api::keys::{annotation, label};
 
 use crate::error::{Fault, GroupError};
-use crate::group::{GroupSpec, IgnoredValue, Minimum, SubGroupSpec, TopologyConstraint};
-use crate::object::{Object, ObjectRef, Part};
-use crate::preemptibility::Preemptibility;
+use crate::group::{GroupSpec, IgnoredValue, Minimum, Preemptibility, SubGroupSpec, TopologyConstraint};
+use crate::object::{FieldRef, Object};
+use crate::object_ref::ObjectRef;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 const API: &str = "scheduler.grove.io/v1alpha1";
@@ -70,13 +70,13 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
 }
 
 fn leaf(
-    part: &Part<'_>,
+    part: &FieldRef<'_>,
     parent_of: &BTreeMap<&str, &str>,
     topology: &str,
     pod: Object<'_>,
 ) -> Result<(SubGroupSpec, i32), GroupError> {
     let name = part.text_required("name")?;
-    let minimum = part.part_required("minReplicas")?;
+    let minimum = part.field_required("minReplicas")?;
     let members = minimum.as_int()?;
     if members <= 0 {
         return Err(minimum.malformed("above 0"));
@@ -84,7 +84,7 @@ fn leaf(
     let mut leaf = SubGroupSpec::leaf(name, members).within(pack_constraint(part, "topologyConstraint", topology)?);
     leaf.parent = parent_of.get(name).map(|parent| (*parent).to_owned());
     for reference in part.list_required("podReferences")? {
-        let namespace = reference.part_required("namespace")?;
+        let namespace = reference.field_required("namespace")?;
         if namespace.as_text()? != pod.namespace() {
             return Err(namespace.malformed(format!("the namespace of its pod, {}", pod.namespace())));
         }
@@ -94,7 +94,7 @@ fn leaf(
 }
 
 /// Levels named here need the topology named on the gang.
-fn pack_constraint(part: &Part<'_>, field: &str, topology: &str) -> Result<Option<TopologyConstraint>, GroupError> {
+fn pack_constraint(part: &FieldRef<'_>, field: &str, topology: &str) -> Result<Option<TopologyConstraint>, GroupError> {
     let required = part.text(&format!("{field}.packConstraint.required"))?;
     let preferred = part.text(&format!("{field}.packConstraint.preferred"))?;
     let Some(constraint) = TopologyConstraint::new(Some(topology), required, preferred) else { return Ok(None) };

@@ -8,7 +8,7 @@ use kai_api::keys::annotation;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum};
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 pub const ABOUT: RuleDoc = RuleDoc {

@@ -14,9 +14,9 @@ use kai_api::keys::annotation;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
 use crate::kinds::SEGMENTS_MAX;
-use crate::object::{Object, Part};
+use crate::object::{FieldRef, Object};
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 
@@ -68,7 +68,7 @@ struct ReplicatedJob<'a> {
 
 /// Replicated jobs that have replicas; a parent without children would be refused.
 fn replicated_jobs(set: Object<'_>) -> Result<Vec<ReplicatedJob<'_>>, GroupError> {
-    let list = set.root().part_required("spec.replicatedJobs")?;
+    let list = set.root().field_required("spec.replicatedJobs")?;
     let entries = set.root().list("spec.replicatedJobs")?;
     if entries.is_empty() {
         return Err(list.malformed("a list of at least one job"));
@@ -82,7 +82,7 @@ fn replicated_jobs(set: Object<'_>) -> Result<Vec<ReplicatedJob<'_>>, GroupError
         if leaves > SEGMENTS_MAX {
             return Err(list.malformed(format!("made of at most {SEGMENTS_MAX} replicas")));
         }
-        let template = entry.part("template")?;
+        let template = entry.field("template")?;
         let members = members(&entry, template.as_ref())?;
         if replicas > 0 {
             let topology = template.as_ref().and_then(topology::of_template).filter(TopologyConstraint::is_complete);
@@ -93,7 +93,7 @@ fn replicated_jobs(set: Object<'_>) -> Result<Vec<ReplicatedJob<'_>>, GroupError
     Ok(jobs)
 }
 
-fn members(entry: &Part<'_>, template: Option<&Part<'_>>) -> Result<i32, GroupError> {
+fn members(entry: &FieldRef<'_>, template: Option<&FieldRef<'_>>) -> Result<i32, GroupError> {
     let parallelism = entry.int("template.spec.parallelism")?.unwrap_or(1);
     let annotated = template.and_then(|template| Some((template, template.annotation(annotation::BATCH_MIN_MEMBER)?)));
     match annotated {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_must_say_where_they_belong() {
+    fn pods_must_name_their_replicated_job_and_index() {
         let set = set(&json!({"replicatedJobs": driver_and_workers()}));
         assert!(group(&set, &pod("worker", "2")).is_err());
         assert!(group(&set, &pod("other", "0")).is_err());

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use crate::base::group_name;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, OwnerRef};
-use crate::object::{Object, ObjectRef};
+use crate::object::Object;
+use crate::object_ref::ObjectRef;
 use crate::priority::INFERENCE;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 const API: &str = "serving.knative.dev/v1";

@@ -16,9 +16,9 @@ use kai_api::keys::annotation;
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec};
 use crate::kinds::SEGMENTS_MAX;
-use crate::object::{Object, Part};
+use crate::object::{FieldRef, Object};
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 
@@ -35,7 +35,7 @@ pub const ABOUT: RuleDoc = RuleDoc {
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let (set, pod) = (workload.object, workload.pod);
-    let template = set.root().part_required("spec.leaderWorkerTemplate")?;
+    let template = set.root().field_required("spec.leaderWorkerTemplate")?;
     let index = worker_index(pod)?;
     let gang = gang(set, pod, &template, index)?;
 
@@ -60,13 +60,13 @@ struct Gang {
     leader_only: bool,
 }
 
-fn gang(set: Object<'_>, pod: Object<'_>, template: &Part<'_>, index: Option<i32>) -> Result<Gang, GroupError> {
-    let size = template.part_required("size")?;
+fn gang(set: Object<'_>, pod: Object<'_>, template: &FieldRef<'_>, index: Option<i32>) -> Result<Gang, GroupError> {
+    let size = template.field_required("size")?;
     let declared = size.as_int()?;
     if declared <= 0 {
         return Err(size.malformed("above 0"));
     }
-    match set.root().part("spec.startupPolicy")? {
+    match set.root().field("spec.startupPolicy")? {
         None => Ok(Gang { size: declared, leader_only: false }),
         Some(policy) => match policy.as_text()? {
             "LeaderCreated" => Ok(Gang { size: declared, leader_only: false }),
@@ -134,14 +134,15 @@ impl Segments {
     }
 }
 
-fn segments(set: Object<'_>, template: &Part<'_>, size: i32) -> Result<Option<Segments>, GroupError> {
+fn segments(set: Object<'_>, template: &FieldRef<'_>, size: i32) -> Result<Option<Segments>, GroupError> {
     let Some(full) = segment_size(set, template)? else { return Ok(None) };
-    let refused = |expected: String| template.part_required("size").map_or_else(|e| e, |size| size.malformed(expected));
+    let refused =
+        |expected: String| template.field_required("size").map_or_else(|e| e, |size| size.malformed(expected));
     if full <= 1 || full > size {
         return Err(refused(format!("at least the size of a segment, which is {full} and must be above 1")));
     }
     let leader_on_top = (size - 1) % full == 0;
-    let leader_inside = match template.part("subGroupPolicy.subGroupPolicyType")? {
+    let leader_inside = match template.field("subGroupPolicy.subGroupPolicyType")? {
         None => true,
         Some(kind) => match kind.as_text()? {
             "LeaderWorker" => true,
@@ -161,14 +162,14 @@ fn segments(set: Object<'_>, template: &Part<'_>, size: i32) -> Result<Option<Se
 }
 
 /// The set's own policy, else our annotation on the set, else on the template of its workers.
-fn segment_size(set: Object<'_>, template: &Part<'_>) -> Result<Option<i32>, GroupError> {
+fn segment_size(set: Object<'_>, template: &FieldRef<'_>) -> Result<Option<i32>, GroupError> {
     if let Some(size) = template.int("subGroupPolicy.subGroupSize")? {
         return Ok(Some(size));
     }
     if let Some(size) = set.annotation_int(annotation::SEGMENT_SIZE)? {
         return Ok(Some(size));
     }
-    let Some(worker) = template.part("workerTemplate")? else { return Ok(None) };
+    let Some(worker) = template.field("workerTemplate")? else { return Ok(None) };
     let Some(text) = worker.annotation(annotation::SEGMENT_SIZE) else { return Ok(None) };
     let error = |_| worker.malformed_annotation(annotation::SEGMENT_SIZE, "an integer", text);
     text.parse().map(Some).map_err(error)
@@ -176,7 +177,7 @@ fn segment_size(set: Object<'_>, template: &Part<'_>) -> Result<Option<i32>, Gro
 
 fn segmented(
     workload: &Workload<'_>,
-    template: &Part<'_>,
+    template: &FieldRef<'_>,
     segments: &Segments,
     index: Option<i32>,
 ) -> Result<Vec<SubGroupSpec>, GroupError> {
@@ -188,7 +189,7 @@ fn segmented(
     let is_leader = index == 0;
     // An index left over from a larger size may fall behind the last segment: then it has no leaf.
     let mine = segments.of(index);
-    let worker = template.part("workerTemplate")?;
+    let worker = template.field("workerTemplate")?;
     let constraint = topology::of_segment(pod, worker.as_ref(), workload.object);
     let leader = SubGroupSpec::leaf("leader", 1).holding(pod, is_leader);
     let leaf = |segment: i32, members: i32| {
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_must_be_ready_first_waits_for_nobody() {
+    fn a_leader_that_must_be_ready_first_starts_alone() {
         let mut plain = set(5, &Value::Null);
         plain["spec"]["startupPolicy"] = json!("LeaderReady");
         assert_eq!(group(&plain, &pod(0)).unwrap(), "* 1\nleader 1 [p]");

@@ -6,14 +6,14 @@
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 const SPARK_APP_NAME: &str = "spark-app-name";
 const SPARK_APP_SELECTOR: &str = "spark-app-selector";
 
 pub const ABOUT: RuleDoc = RuleDoc {
-    group: "per pod that nobody owns; Spark applications share one",
+    group: "per pod without an owner; Spark applications share one",
     minimum: "1",
     sub_groups: "–",
     class: TRAIN,

@@ -7,9 +7,10 @@ use kai_api::keys::{annotation, label};
 
 use crate::error::GroupError;
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
-use crate::object::{Object, ObjectRef, Part};
+use crate::object::{FieldRef, Object};
+use crate::object_ref::ObjectRef;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::topology;
 use crate::workload::Workload;
 
@@ -33,7 +34,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     }
     let mine = workload.pod.label(GROUP);
     let mut members = 1_i32;
-    let head = cluster.root().part("spec.headGroupSpec.template")?;
+    let head = cluster.root().field("spec.headGroupSpec.template")?;
     let head_topology = leaf_topology(head.as_ref())?;
     spec.sub_groups
         .push(SubGroupSpec::leaf(HEAD_LEAF, 1).within(head_topology).holding(workload.pod, mine == Some(HEAD_LEAF)));
@@ -109,7 +110,7 @@ fn worker_groups(cluster: Object<'_>) -> Result<Vec<WorkerGroup>, GroupError> {
     list.iter().enumerate().map(|(i, entry)| worker_group(i, entry)).collect()
 }
 
-fn worker_group(position: usize, entry: &Part<'_>) -> Result<WorkerGroup, GroupError> {
+fn worker_group(position: usize, entry: &FieldRef<'_>) -> Result<WorkerGroup, GroupError> {
     let name = entry.text("groupName")?.filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("worker-group-{position}"), ToOwned::to_owned);
     // KubeRay's field is `suspend`; the other spelling is what earlier schedulers looked for.
@@ -117,14 +118,14 @@ fn worker_group(position: usize, entry: &Part<'_>) -> Result<WorkerGroup, GroupE
         return Ok(WorkerGroup { name, minimum: None, topology: None });
     }
     let replicas = entry.int("replicas")?.unwrap_or(0);
-    let least = entry.part("minReplicas")?;
-    let minimum = least.as_ref().map_or(Ok(0), Part::as_int)?;
+    let least = entry.field("minReplicas")?;
+    let minimum = least.as_ref().map_or(Ok(0), FieldRef::as_int)?;
     if let (Some(least), true) = (&least, minimum > replicas) {
         return Err(least.malformed(format!("at most replicas, which is {replicas}")));
     }
     let count = if minimum > 0 { minimum } else { replicas };
     let hosts = entry.int("numOfHosts")?.unwrap_or(1);
-    let template = entry.part("template")?;
+    let template = entry.field("template")?;
     Ok(WorkerGroup {
         name,
         minimum: (count != 0).then(|| count.saturating_mul(hosts)),
@@ -132,7 +133,7 @@ fn worker_group(position: usize, entry: &Part<'_>) -> Result<WorkerGroup, GroupE
     })
 }
 
-fn leaf_topology(template: Option<&Part<'_>>) -> Result<Option<TopologyConstraint>, GroupError> {
+fn leaf_topology(template: Option<&FieldRef<'_>>) -> Result<Option<TopologyConstraint>, GroupError> {
     let Some(template) = template else { return Ok(None) };
     let Some(constraint) = topology::of_template(template).filter(TopologyConstraint::has_level) else {
         return Ok(None);

@@ -3,7 +3,7 @@
 use crate::error::GroupError;
 use crate::group::GroupSpec;
 use crate::priority::TRAIN;
-use crate::table::RuleDoc;
+use crate::row::RuleDoc;
 use crate::workload::Workload;
 
 pub const ABOUT: RuleDoc = RuleDoc { group: "per replica", minimum: "1", sub_groups: "–", class: TRAIN };

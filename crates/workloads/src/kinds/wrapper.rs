@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::error::GroupError;
 use crate::group::GroupSpec;
-use crate::kinds::pod;
+use crate::kinds::{TABLE, apply_exact, pod};
 use crate::object::Object;
 use crate::priority::TRAIN;
-use crate::table::{self, RuleDoc};
+use crate::row::{Row, RuleDoc};
 use crate::workload::Workload;
 
 pub const ABOUT: RuleDoc = RuleDoc {
@@ -22,6 +22,11 @@ pub const ABOUT: RuleDoc = RuleDoc {
 };
 
 pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
+    group_by(workload, TABLE)
+}
+
+/// With the rules of this table for the object inside.
+pub fn group_by(workload: &Workload<'_>, table: &[Row]) -> Result<GroupSpec, GroupError> {
     let below = workload.owners.len().checked_sub(2).and_then(|i| workload.owners.get(i)).copied();
     let Some(entry) = below else {
         let inner = with_inheritance(workload.pod.value, workload);
@@ -36,7 +41,7 @@ pub fn group(workload: &Workload<'_>) -> Result<GroupSpec, GroupError> {
     let mut owners = workload.owners.clone();
     owners.truncate(owners.len() - 2);
     owners.push(object);
-    table::apply_exact(&Workload { object, owners, ..workload.clone() })
+    apply_exact(&Workload { object, owners, ..workload.clone() }, table)
 }
 
 /// A copy of the object that also carries what the wrapper says, and last the defaults of the wrapper's kind.

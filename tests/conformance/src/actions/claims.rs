@@ -74,7 +74,7 @@ impl Objects {
         let mut consumers = Vec::new();
         let mut uids = Vec::new();
         for (job, task) in case.tasks().filter(|(_, task)| !task.resource_claims.is_empty()) {
-            let standing = state.get(&task.uid);
+            let placement = state.get(&task.uid);
             let refs = task.resource_claims.iter().map(|claim| ClaimRef {
                 name: &claim.name,
                 claim: Some(&claim.claim_name),
@@ -86,7 +86,7 @@ impl Objects {
                 uid: &task.uid,
                 queue: &job.queue,
                 refs: refs.collect(),
-                placed: standing.status.is_used() && standing.node.is_some(),
+                placed: placement.status.is_used() && placement.node.is_some(),
                 decided: &[],
                 extended: None,
             });
@@ -139,9 +139,9 @@ pub(super) fn after(
         for (_, task) in
             case.tasks().filter(|(_, task)| task.resource_claims.iter().any(|own| own.claim_name == *claim))
         {
-            let standing = &after.standings[&task.uid];
+            let placement = &after.placements[&task.uid];
             reserved.retain(|entry| entry["uid"] != json!(task.uid));
-            if standing.status.is_allocated() || standing.status == Status::Pipelined {
+            if placement.status.is_allocated() || placement.status == Status::Pipelined {
                 reserved.push(json!({"resource": "pods", "name": task.uid, "uid": task.uid}));
             }
         }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn new_devices_are_told_apart_by_who_is_on_them() {
+    fn new_devices_are_identified_by_the_pods_on_them() {
         let theirs = shared(&[("a", &["new-0", "new-1"]), ("b", &["new-1"]), ("c", &["0-g0"])], "new-");
         let ours = [("a", &["opened-1-7", "opened-1-2"][..]), ("b", &["opened-1-7"]), ("c", &["0-g0"])];
         assert_eq!(theirs, shared(&ours, FRESH));

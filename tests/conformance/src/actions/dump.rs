@@ -1,4 +1,4 @@
-//! A case and its rounds as text, for whoever has to find out why they differ.
+//! A case and its rounds as text, to find out why they differ.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -141,10 +141,10 @@ fn job_lines(log: &mut String, job: &Job, session: &Session<'_>) {
     }
     let _ = writeln!(log, ", {}", tree(&job.subgroups));
     for task in &job.tasks {
-        let standing = session.before.get(&task.uid);
-        let _ = write!(log, "    {}: {standing} {}", task.uid, request(&task.request));
-        if !standing.groups.is_empty() {
-            let _ = write!(log, " on {}", standing.groups.join("+"));
+        let placement = session.before.get(&task.uid);
+        let _ = write!(log, "    {}: {placement} {}", task.uid, request(&task.request));
+        if !placement.groups.is_empty() {
+            let _ = write!(log, " on {}", placement.groups.join("+"));
         }
         if job.subgroups.pod_sets.len() + job.subgroups.groups.len() > 1 || task.pod_set != "default" {
             let _ = write!(log, " in {}", task.pod_set);
@@ -211,14 +211,14 @@ fn request(request: &Request) -> String {
     format!("{}m {} B{gpu}", request.cpu_milli, request.memory_bytes)
 }
 
-/// Every task: before, expected, what KAI did, what we did; `≠` where we differ from what is judged.
+/// Every task: before, expected, of NVIDIA KAI, of the engine; `≠` where the engine differs from what is judged.
 fn tasks(log: &mut String, case: &Case, session: &Session<'_>, round: Option<usize>, judged: bool) {
     let recorded = round.and_then(|round| case.observed.rounds.get(round));
     let mut rows = vec![["", "task", "before", "expected", "KAI", "got"].map(str::to_string)];
     for (job, task) in case.tasks() {
         let wanted = case.expect.tasks.get(&task.uid).or_else(|| case.expect.jobs.get(&job.uid));
-        let standing = session.after.get(&task.uid);
-        let got = standing.to_string();
+        let placement = session.after.get(&task.uid);
+        let got = placement.to_string();
         let kai = recorded.and_then(|round| round.tasks.get(&task.uid));
         let expected = wanted.filter(|_| judged).map(|wanted| match &wanted.node {
             Some(node) => format!("{:?}@{node}", wanted.status),
@@ -242,7 +242,7 @@ fn tasks(log: &mut String, case: &Case, session: &Session<'_>, round: Option<usi
             session.before.get(&task.uid).to_string(),
             expected.unwrap_or_default(),
             kai.map_or_else(String::new, |kai| format!("{kai}{}", devices(kai_labels))),
-            format!("{got}{}", devices(Some(&standing.groups))),
+            format!("{got}{}", devices(Some(&placement.groups))),
         ]);
     }
     log.push_str(&columns(&rows));

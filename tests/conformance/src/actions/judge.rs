@@ -43,7 +43,7 @@ pub(super) fn observed(case: &Case, session: &Session<'_>, round: usize) -> Vec<
         .tasks
         .iter()
         .filter_map(|(uid, expected)| {
-            let got = session.after.standings.get(uid).map_or_else(|| "no such task".to_string(), ToString::to_string);
+            let got = session.after.placements.get(uid).map_or_else(|| "no such task".to_string(), ToString::to_string);
             (*expected != got).then(|| Difference::new(uid.as_str(), expected, got))
         })
         .collect();
@@ -79,11 +79,11 @@ impl Judge<'_> {
     /// Conditions on all of `tasks`, which belong to one job.
     fn wanted(&mut self, name: &str, wanted: &Wanted, job: JobId, tasks: &[&str]) {
         for uid in tasks {
-            let standing = self.session.after.get(uid);
-            let node_differs = wanted.node.is_some() && wanted.node != standing.node;
-            if standing.status != wanted.status || node_differs {
+            let placement = self.session.after.get(uid);
+            let node_differs = wanted.node.is_some() && wanted.node != placement.node;
+            if placement.status != wanted.status || node_differs {
                 let node = wanted.node.as_ref().map_or_else(String::new, |node| format!("@{node}"));
-                self.differs(*uid, format!("{:?}{node}", wanted.status), standing);
+                self.differs(*uid, format!("{:?}{node}", wanted.status), placement);
             }
         }
         self.amounts(name, wanted, tasks);
@@ -136,9 +136,9 @@ impl Judge<'_> {
     /// GPUs that a task holds where it stands.
     fn accepted(&self, task: TaskId) -> i64 {
         let lowered = &self.session.lowered;
-        let standing = self.session.after.get(&lowered.tasks[task.index()].uid);
-        let node = lowered.nodes.iter().position(|node| Some(&node.name) == standing.node.as_ref());
-        let (Some(node), true) = (node, standing.status.is_used()) else { return 0 };
+        let placement = self.session.after.get(&lowered.tasks[task.index()].uid);
+        let node = lowered.nodes.iter().position(|node| Some(&node.name) == placement.node.as_ref());
+        let (Some(node), true) = (node, placement.status.is_used()) else { return 0 };
         let shape = lowered.snapshot.shape(lowered.snapshot.task(task).shape);
         match shape.gpu {
             GpuAsk::Memory { devices, mib } => {

@@ -15,7 +15,7 @@ use super::session::Session;
 use crate::verdict::Fault;
 
 /// Amounts by zone, then by recorded name.
-pub(super) type Placement = BTreeMap<String, BTreeMap<String, i64>>;
+pub(super) type ZonePlacement = BTreeMap<String, BTreeMap<String, i64>>;
 
 /// The column of a recorded name, and its unit in that column. Others are names that no task can ask for.
 fn column(name: &str) -> Option<(usize, i64)> {
@@ -66,11 +66,11 @@ pub(super) fn ask(task: &Task, shape: &Shape) -> NumaAsk {
     };
     let columns = [CPU, MEMORY, GPUS].into_iter().filter(|column| counts(*column) && shape.need[*column] > 0);
     let need: Vec<(u32, i64)> = columns.map(|column| (column as u32, shape.need[column])).collect();
-    NumaAsk { pod: need.clone(), containers: vec![NumaUnit { need, stays: true }] }
+    NumaAsk { pod: need.clone(), containers: vec![NumaUnit { need, keeps_running: true }] }
 }
 
 /// A recorded placement as the engine has it.
-pub(super) fn shares(node: &Node, placement: &Placement) -> Vec<ZoneAllocation> {
+pub(super) fn shares(node: &Node, placement: &ZonePlacement) -> Vec<ZoneAllocation> {
     let zones = node.numa.as_ref().map_or(&[][..], |numa: &Numa| &numa.zones);
     let mut shares = Vec::new();
     for (index, zone) in zones.iter().enumerate() {
@@ -85,9 +85,9 @@ pub(super) fn shares(node: &Node, placement: &Placement) -> Vec<ZoneAllocation> 
 }
 
 /// The same back to recorded names.
-pub(super) fn placement(node: &Node, shares: &[ZoneAllocation]) -> Placement {
+pub(super) fn placement(node: &Node, shares: &[ZoneAllocation]) -> ZonePlacement {
     let zones = node.numa.as_ref().map_or(&[][..], |numa| &numa.zones);
-    let mut placement = Placement::new();
+    let mut placement = ZonePlacement::new();
     for share in shares {
         let (name, unit) = match share.column as usize {
             CPU => ("cpu_milli", 1),
@@ -102,22 +102,22 @@ pub(super) fn placement(node: &Node, shares: &[ZoneAllocation]) -> Placement {
 
 /// Numbers of the zones that a task occupies.
 pub(super) fn occupied(session: &Session<'_>, uid: &str) -> Vec<u32> {
-    let standing = session.after.get(uid);
-    let node = session.lowered.nodes.iter().find(|node| Some(&node.name) == standing.node.as_ref());
+    let placement = session.after.get(uid);
+    let node = session.lowered.nodes.iter().find(|node| Some(&node.name) == placement.node.as_ref());
     let zones = node.and_then(|node| node.numa.as_ref()).map_or(&[][..], |numa| &numa.zones);
-    let numbered = zones.iter().enumerate().filter(|(_, zone)| standing.zones.contains_key(&zone.id));
+    let numbered = zones.iter().enumerate().filter(|(_, zone)| placement.zones.contains_key(&zone.id));
     numbered.map(|(index, _)| index as u32).collect()
 }
 
 /// What tasks that stay leave of each zone.
-pub(super) fn available(session: &Session<'_>, node: &str) -> Placement {
-    let Some(row) = session.lowered.nodes.iter().find(|row| row.name == node) else { return Placement::new() };
+pub(super) fn available(session: &Session<'_>, node: &str) -> ZonePlacement {
+    let Some(row) = session.lowered.nodes.iter().find(|row| row.name == node) else { return ZonePlacement::new() };
     let zones = row.numa.as_ref().map_or(&[][..], |numa| &numa.zones);
-    let mut left: Placement = zones.iter().map(|zone| (zone.id.clone(), zone.allocatable.clone())).collect();
+    let mut left: ZonePlacement = zones.iter().map(|zone| (zone.id.clone(), zone.allocatable.clone())).collect();
     let stays = |uid: &str| {
-        let standing = session.after.get(uid);
-        let active = standing.status.is_allocated() || standing.status == super::case::Status::Pipelined;
-        (active && standing.node.as_deref() == Some(node)).then_some(&standing.zones)
+        let placement = session.after.get(uid);
+        let active = placement.status.is_allocated() || placement.status == super::case::Status::Pipelined;
+        (active && placement.node.as_deref() == Some(node)).then_some(&placement.zones)
     };
     for held in session.lowered.tasks.iter().filter_map(|task| stays(&task.uid)) {
         for (zone, amounts) in held {

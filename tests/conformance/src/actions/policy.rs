@@ -24,17 +24,7 @@ pub(super) fn policy(case: &Case, repairs: Repairs) -> Result<Policy, Fault> {
         proportion: arguments("proportion").map(proportion),
         order_by_priority: on("priority"),
         order_below_min_first: on("elastic"),
-        scores: Scores {
-            placement: arguments("nodeplacement").map(|arguments| PlacementStrategies {
-                gpu: strategy(arguments.get("gpu")),
-                cpu: strategy(arguments.get("cpu")),
-            }),
-            resource_type: on("resourcetype"),
-            availability: on("nodeavailability"),
-            gpu_sharing: on("gpusharingorder"),
-            pod_affinity: on("podaffinity"),
-            nominated: on("nominatednode"),
-        },
+        scores: scores(case),
         device_order: if on("gpupack") {
             Some(DeviceOrder::Pack)
         } else {
@@ -53,6 +43,21 @@ pub(super) fn policy(case: &Case, repairs: Repairs) -> Result<Policy, Fault> {
         repairs,
         ..Policy::default()
     })
+}
+
+fn scores(case: &Case) -> Scores {
+    let on = |name: &str| case.plugin(name).is_some();
+    let mut scores = Scores::NONE;
+    scores.placement = case.plugin("nodeplacement").map(|plugin| PlacementStrategies {
+        gpu: strategy(plugin.arguments.get("gpu")),
+        cpu: strategy(plugin.arguments.get("cpu")),
+    });
+    scores.resource_type = on("resourcetype");
+    scores.availability = on("nodeavailability");
+    scores.gpu_sharing = on("gpusharingorder");
+    scores.pod_affinity = on("podaffinity");
+    scores.nominated = on("nominatednode");
+    scores
 }
 
 /// How long a gang may lack its minimum; negative is for ever.

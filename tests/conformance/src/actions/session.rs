@@ -1,4 +1,4 @@
-//! One round: build a snapshot, run the engine, read its decisions back into task standings.
+//! One round: build a snapshot, run the engine, read its decisions back into task placements.
 
 use std::collections::BTreeSet;
 
@@ -78,10 +78,10 @@ impl<'a> Session<'a> {
                 self.contradictions.push(Difference::new(uid.as_str(), "one decision of a kind", "two"));
             }
         }
-        // A moved pod is evicted here and promised there: what remains visible is the promise.
+        // A moved pod is evicted here and pipelined there: only the latter is recorded.
         for task in evicted.difference(&placed) {
             let uid = &self.lowered.tasks[task.index()].uid;
-            self.after.standings.get_mut(uid).expect("the state holds every task").status = Status::Releasing;
+            self.after.placements.get_mut(uid).expect("the state holds every task").status = Status::Releasing;
         }
         if let (Some(objects), Some(claims)) = (&self.lowered.objects, &self.lowered.claims) {
             claims::after(self.case, objects, claims, &self.lowered.nodes, &granted, &mut self.after);
@@ -97,11 +97,11 @@ impl<'a> Session<'a> {
         let groups = place.devices.iter().map(label).collect();
         let node = self.lowered.nodes[place.node.index()];
         let uid = &self.lowered.tasks[task.index()].uid;
-        let standing = self.after.standings.get_mut(uid).expect("the state holds every task");
-        standing.status = status;
-        standing.node = Some(node.name.clone());
-        standing.groups = groups;
-        standing.zones = numa::placement(node, &place.zones);
+        let placement = self.after.placements.get_mut(uid).expect("the state holds every task");
+        placement.status = status;
+        placement.node = Some(node.name.clone());
+        placement.groups = groups;
+        placement.zones = numa::placement(node, &place.zones);
     }
 
     /// The job with this uid.

@@ -15,15 +15,15 @@
 mod planned;
 mod status_updates;
 
-use std::collections::BTreeMap;
-
 use kai_engine::units::{Span, Timestamp};
+use serde_json::json;
 
+use crate::controller::Assumed;
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;
-use crate::objects::{BindPhase, BindRequest, Pod, PodGroup};
-use crate::scheduler::{Assumption, Effect};
+use crate::objects::{BindPhase, BindRequest, ClaimAllocation, Pod, PodGroup, Resources, ZoneAmount};
+use crate::scheduler::{Assumption, ClaimedDevices, Effect, NumaZone};
 use crate::world::World;
 use planned::PlannedWrites;
 use status_updates::InFlightStatus;
@@ -33,20 +33,14 @@ use status_updates::InFlightStatus;
 pub struct SchedulerCache {
     world: World,
     /// By pod; the request has the same name.
-    binds: BTreeMap<Key, Assumed<Bind>>,
+    binds: Assumed<Key, Bind>,
     /// Uid of the pod, and when it should be gone.
-    evictions: BTreeMap<PodKey, Assumed<(String, Timestamp)>>,
+    evictions: Assumed<PodKey, (String, Timestamp)>,
     /// Uid of the pod and its node.
-    nominations: BTreeMap<PodKey, Assumed<(String, Option<String>)>>,
-    group_timestamps: BTreeMap<GroupKey, Assumed<GroupTimestamps>>,
+    nominations: Assumed<PodKey, (String, Option<String>)>,
+    group_timestamps: Assumed<GroupKey, GroupTimestamps>,
     statuses: InFlightStatus,
     planned: PlannedWrites,
-}
-
-#[derive(Clone, Debug)]
-struct Assumed<T> {
-    what: T,
-    since: Timestamp,
 }
 
 #[derive(Clone, Debug)]
@@ -64,9 +58,11 @@ struct GroupTimestamps {
     last_eviction: Option<Timestamp>,
 }
 
-/// Status updates and timestamp patches are sent after binds and evictions, so their assumptions live this many times
-/// longer.
-const STATUS_TTL_FACTOR: i64 = 4;
+/// How long a write counts before a watch shows it. A bind that was done all the same is then rejected the second time.
+const TTL: Span = Span::seconds(30);
+
+/// Of status updates and timestamp patches, which are sent after binds and evictions.
+const STATUS_TTL: Span = Span::seconds(120);
 
 /// Grace period that most pods have; assumed until the watch shows the real one.
 const DEFAULT_GRACE_PERIOD: Span = Span::seconds(30);
@@ -102,10 +98,10 @@ impl SchedulerCache {
                 if let Some(assumed) = self.binds.get_mut(&request.key)
                     && request.given_up()
                 {
-                    assumed.what.failed = Some((**request).clone());
+                    assumed.failed = Some((**request).clone());
                     return;
                 }
-                self.binds.remove(&request.key);
+                self.binds.confirm(&request.key);
             }
             Object::Pod(pod) => {
                 self.overlay_pod(pod);
@@ -128,17 +124,17 @@ impl SchedulerCache {
         match which {
             ObjectId::Pod(key) => {
                 self.drop_planned_of(key);
-                self.evictions.remove(key);
-                self.nominations.remove(key);
-                self.statuses.pods.remove(key);
-                if self.binds.remove(key).is_some() {
+                self.evictions.confirm(key);
+                self.nominations.forget(key);
+                self.statuses.pods.forget(key);
+                if self.binds.forget(key).is_some() {
                     self.world.delete(&ObjectId::BindRequest(key.clone()));
                 }
             }
             ObjectId::PodGroup(key) if self.ignores_delete(key) => return,
             ObjectId::PodGroup(key) => {
-                self.group_timestamps.remove(key);
-                self.statuses.groups.remove(key);
+                self.group_timestamps.forget(key);
+                self.statuses.groups.forget(key);
             }
             _ => {}
         }
@@ -146,7 +142,7 @@ impl SchedulerCache {
             && let Some(assumed) = self.binds.get_mut(key)
         {
             // That was the earlier one: the assumed one has yet to appear.
-            assumed.what.failed = None;
+            assumed.failed = None;
             return;
         }
         self.world.delete(which);
@@ -155,24 +151,26 @@ impl SchedulerCache {
     /// An effect is being sent.
     pub fn assume(&mut self, effect: &Effect, now: Timestamp) {
         match effect {
-            Effect::Bind { pod, node, gpu_groups, .. } => {
+            Effect::Bind { pod, node, gpu_groups, extras, .. } => {
                 let request = BindRequest {
                     key: pod.clone(),
                     pod: pod.clone(),
                     pod_uid: self.world.pods.get(pod).map(|pod| pod.uid.clone()),
                     node: node.clone(),
                     gpu_groups: gpu_groups.iter().map(|group| group.name.clone()).collect(),
+                    numa_zones: extras.numa_zones.iter().filter_map(assumed_zone).collect(),
+                    claims: extras.claims.iter().filter_map(assumed_devices).collect(),
                     phase: BindPhase::Pending,
                     ..BindRequest::default()
                 };
                 let failed = self.world.bind_requests.get(pod).filter(|request| request.given_up()).cloned();
                 self.world.apply(Object::BindRequest(Box::new(request.clone())));
-                self.binds.insert(pod.clone(), Assumed { what: Bind { request, failed }, since: now });
+                self.binds.assume_for(pod.clone(), Bind { request, failed }, now, TTL);
             }
             Effect::Evict { pod, .. } => {
                 let Some(mut known) = self.world.pods.get(pod).cloned() else { return };
                 let due = *known.deletion.get_or_insert(now.plus(DEFAULT_GRACE_PERIOD));
-                self.evictions.insert(pod.clone(), Assumed { what: (known.uid.clone(), due), since: now });
+                self.evictions.assume_for(pod.clone(), (known.uid.clone(), due), now, TTL);
                 self.world.apply(Object::Pod(Box::new(known)));
             }
             Effect::SetGroupTimestamps { job, last_start, stale_since, last_eviction } => {
@@ -181,7 +179,12 @@ impl SchedulerCache {
                     stale_since: *stale_since,
                     last_eviction: *last_eviction,
                 };
-                self.group_timestamps.insert(job.clone(), Assumed { what: times, since: now });
+                if self.planned.is_planned_only(job) {
+                    // Its patch is sent once the group is created, and the TTL starts then.
+                    self.group_timestamps.assume(job.clone(), times);
+                } else {
+                    self.group_timestamps.assume_for(job.clone(), times, now, STATUS_TTL);
+                }
                 if let Some(mut group) = self.world.pod_groups.get(job).cloned() {
                     times.write(&mut group);
                     self.world.apply(Object::PodGroup(Box::new(group)));
@@ -190,8 +193,7 @@ impl SchedulerCache {
             Effect::Nominate { pod, node } => {
                 let Some(mut known) = self.world.pods.get(pod).cloned() else { return };
                 known.nominated_node.clone_from(node);
-                let what = (known.uid.clone(), node.clone());
-                self.nominations.insert(pod.clone(), Assumed { what, since: now });
+                self.nominations.assume_for(pod.clone(), (known.uid.clone(), node.clone()), now, TTL);
                 self.world.apply(Object::Pod(Box::new(known)));
             }
             // A request that has failed counts for nothing, there or not.
@@ -207,38 +209,33 @@ impl SchedulerCache {
             // Keep the assumed value. The next watch event replaces it, and the next cycle writes it again if it still
             // differs.
             Assumption::Nomination(pod) => {
-                self.nominations.remove(pod);
+                self.nominations.forget(pod);
             }
             Assumption::GroupTimestamps(group) => {
-                self.group_timestamps.remove(group);
+                self.group_timestamps.forget(group);
             }
             Assumption::PodCondition(pod) => self.forget_pod_status(pod),
             Assumption::GroupConditions(group) => self.forget_group_status(group),
         }
     }
 
-    /// Forgets assumptions older than `ttl` whose watch event never came.
-    pub fn expire(&mut self, now: Timestamp, ttl: Span) {
-        let late = |since: Timestamp| now.since(since) > ttl;
-        for pod in keys_where(&self.binds, |assumed| late(assumed.since)) {
-            self.drop_bind(&pod);
+    /// Forgets assumptions whose watch event has not come within their TTL.
+    pub fn expire(&mut self, now: Timestamp) {
+        for (pod, bind) in self.binds.expire(now) {
+            self.undo_bind(&pod, bind);
         }
-        for pod in keys_where(&self.evictions, |assumed| late(assumed.since)) {
-            self.drop_eviction(&pod);
+        for (pod, _) in self.evictions.expire(now) {
+            self.undo_eviction(&pod);
         }
-        self.nominations.retain(|_, assumed| !late(assumed.since));
-        // Status updates are queued behind other writes: do not expire one before it can have been sent.
-        let ttl = Span(ttl.0.saturating_mul(STATUS_TTL_FACTOR));
-        let late = |since: Timestamp| now.since(since) > ttl;
-        self.group_timestamps.retain(|group, assumed| !late(assumed.since) || self.planned.is_planned_only(group));
-        self.expire_status(now, ttl);
+        self.nominations.expire(now);
+        self.group_timestamps.expire(now);
+        self.expire_status(now);
     }
 
     /// The watch shows a batch with the request that was assumed: ends the assumption.
     fn confirm_bind(&mut self, request: &BindRequest) {
-        let ours = |Assumed { what: Bind { request: assumed, .. }, .. }: &Assumed<Bind>| {
-            assumed.pod_uid == request.pod_uid && assumed.node == request.node
-        };
+        let ours =
+            |Bind { request: assumed, .. }: &Bind| assumed.pod_uid == request.pod_uid && assumed.node == request.node;
         if self.binds.get(&request.pod).is_some_and(ours) {
             self.drop_bind(&request.pod);
         }
@@ -246,15 +243,15 @@ impl SchedulerCache {
 
     fn overlay_pod(&mut self, pod: &mut Pod) {
         let key = pod.key.clone();
-        if let Some(Assumed { what: Bind { request, .. }, .. }) = self.binds.get(&key) {
+        if let Some(Bind { request, .. }) = self.binds.get(&key) {
             let another = request.pod_uid.as_ref().is_some_and(|uid| *uid != pod.uid);
             if another || pod.node.is_some() {
                 self.drop_bind(&key);
             }
         }
-        if let Some(Assumed { what: (uid, due), .. }) = self.evictions.get(&key) {
+        if let Some((uid, due)) = self.evictions.get(&key) {
             if *uid != pod.uid || pod.deletion.is_some() {
-                self.evictions.remove(&key);
+                self.evictions.confirm(&key);
             } else {
                 pod.deletion = Some(*due);
             }
@@ -262,38 +259,46 @@ impl SchedulerCache {
     }
 
     fn overlay_nomination(&mut self, pod: &mut Pod) {
-        let Some(Assumed { what: (uid, node), .. }) = self.nominations.get(&pod.key) else { return };
+        let Some((uid, node)) = self.nominations.get(&pod.key) else { return };
         if *uid != pod.uid || pod.node.is_some() || pod.nominated_node == *node {
-            self.nominations.remove(&pod.key);
+            self.nominations.confirm(&pod.key);
         } else {
             pod.nominated_node.clone_from(node);
         }
     }
 
     fn overlay_group(&mut self, group: &mut PodGroup) {
-        let Some(Assumed { what: times, .. }) = self.group_timestamps.get(&group.key) else { return };
+        let Some(times) = self.group_timestamps.get(&group.key) else { return };
         if times.matches(group) {
-            self.group_timestamps.remove(&group.key);
+            self.group_timestamps.confirm(&group.key);
         } else {
             times.write(group);
         }
     }
 
     fn drop_bind(&mut self, pod: &PodKey) {
-        // Present only while no watch has shown the request: what the world has is the assumption.
-        if let Some(Assumed { what: Bind { failed, .. }, .. }) = self.binds.remove(pod) {
-            self.world.delete(&ObjectId::BindRequest(pod.clone()));
-            if let Some(failed) = failed {
-                self.world.apply(Object::BindRequest(Box::new(failed)));
-            }
+        if let Some(bind) = self.binds.forget(pod) {
+            self.undo_bind(pod, bind);
+        }
+    }
+
+    /// An assumption is there only while no watch has shown the request: what the world has is the assumption.
+    fn undo_bind(&mut self, pod: &PodKey, bind: Bind) {
+        self.world.delete(&ObjectId::BindRequest(pod.clone()));
+        if let Some(failed) = bind.failed {
+            self.world.apply(Object::BindRequest(Box::new(failed)));
         }
     }
 
     fn drop_eviction(&mut self, pod: &PodKey) {
-        // Likewise: a deletion that was observed has ended the assumption.
-        if self.evictions.remove(pod).is_some()
-            && let Some(mut known) = self.world.pods.get(pod).cloned()
-        {
+        if self.evictions.forget(pod).is_some() {
+            self.undo_eviction(pod);
+        }
+    }
+
+    /// Likewise: a deletion that was observed has ended the assumption.
+    fn undo_eviction(&mut self, pod: &PodKey) {
+        if let Some(mut known) = self.world.pods.get(pod).cloned() {
             known.deletion = None;
             self.world.apply(Object::Pod(Box::new(known)));
         }
@@ -316,21 +321,29 @@ impl GroupTimestamps {
     }
 }
 
-fn keys_where<T>(map: &BTreeMap<Key, T>, wanted: impl Fn(&T) -> bool) -> Vec<Key> {
-    map.iter().filter(|(_, value)| wanted(value)).map(|(key, _)| key.clone()).collect()
+/// What a pod will hold of a zone, as its bind request will say.
+fn assumed_zone(zone: &NumaZone) -> Option<ZoneAmount> {
+    let amount = Resources::parse(&json!(zone.amount)).ok()?;
+    Some(ZoneAmount { zone: zone.zone.clone(), amount })
+}
+
+/// The devices of a claim, as its bind request will say.
+fn assumed_devices(devices: &ClaimedDevices) -> Option<(String, ClaimAllocation)> {
+    Some((devices.name.clone(), ClaimAllocation::parse(&devices.allocation).ok()?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use kai_engine::policy::Action;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
     use crate::scheduler::reasons::{BindReason, EvictionReason, StaleBindRequest};
     use crate::scheduler::{Received, ResourceType};
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
-    const TTL: Span = Span::seconds(30);
 
     fn object(value: &Value) -> Object {
         Object::parse(value).unwrap().unwrap()
@@ -381,8 +394,8 @@ mod tests {
             job: Key::new("n", "g"),
             node: None,
             action: Action::Reclaim,
-            beneficiary: None,
-            batch: 1,
+            preemptor: None,
+            gang_size: 1,
             why: EvictionReason::Other { preemptor: None },
         }
     }
@@ -410,6 +423,29 @@ mod tests {
         assert!(known.is_empty());
         known.on_delete(&ObjectId::BindRequest(key()));
         assert_eq!(bound_to(&known), None, "the watch has shown it come and go");
+    }
+
+    #[test]
+    fn devices_and_zones_of_a_bind_count_at_once() {
+        let mut known = with_pod();
+        let mut effect = bind("a");
+        let device = json!({"request": "gpu", "driver": "d", "pool": "p", "device": "gpu-0"});
+        let allocation = json!({"devices": {"results": [device]}});
+        if let Effect::Bind { extras, .. } = &mut effect {
+            let claim = Key::new("n", "p-gpu");
+            extras.claims.push(ClaimedDevices { name: "gpu".to_owned(), claim, allocation: allocation.clone() });
+            let amount = BTreeMap::from([("nvidia.com/gpu".to_owned(), "1".to_owned())]);
+            extras.numa_zones.push(NumaZone { zone: "node-0".to_owned(), amount });
+        }
+        known.assume(&effect, NOW);
+        let stored = json!({"kind": "BindRequest", "metadata": {"namespace": "n", "name": "p"}, "spec": {
+            "predictedNUMAZones": [{"zone": "node-0", "amount": {"nvidia.com/gpu": "1"}}],
+            "resourceClaimAllocations": [{"name": "gpu", "allocation": allocation}],
+        }});
+        let Object::BindRequest(stored) = object(&stored) else { panic!("it is a bind request") };
+        let assumed = &known.world().bind_requests[&key()];
+        assert_eq!((&assumed.claims, &assumed.numa_zones), (&stored.claims, &stored.numa_zones));
+        assert_eq!((assumed.claims.len(), assumed.numa_zones.len()), (1, 1));
     }
 
     #[test]
@@ -465,9 +501,9 @@ mod tests {
         known.forget(&Assumption::Bind(key()));
         assert_eq!(bound_to(&known), None);
         known.assume(&bind("a"), NOW);
-        known.expire(NOW.plus(TTL), TTL);
+        known.expire(NOW.plus(Span(TTL.0 - 1)));
         assert_eq!(bound_to(&known), Some("a"));
-        known.expire(NOW.plus(Span(TTL.0 + 1)), TTL);
+        known.expire(NOW.plus(TTL));
         assert_eq!(bound_to(&known), None);
     }
 

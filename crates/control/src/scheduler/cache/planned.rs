@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use kai_api::keys::{annotation, label, reason};
 use kai_engine::units::Timestamp;
 
-use super::SchedulerCache;
-use crate::grouper::{Link, PlannedWrite};
+use super::{STATUS_TTL, SchedulerCache};
+use crate::calls::{Link, PlannedWrite};
+use crate::controller::Assumed;
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;
@@ -19,8 +20,8 @@ use crate::world::World;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlannedWrites {
-    groups: BTreeMap<GroupKey, PlannedGroup>,
-    links: BTreeMap<PodKey, PlannedLink>,
+    groups: Assumed<GroupKey, PlannedGroup>,
+    links: Assumed<PodKey, PlannedLink>,
     /// Writes about groups that do not exist yet.
     deferred: BTreeMap<GroupKey, Vec<Write>>,
     /// Deferred writes whose group exists now.
@@ -57,10 +58,10 @@ impl SchedulerCache {
             PlannedWrite::CancelGroup(group) => self.cancel_group(&group),
             PlannedWrite::CancelLink(pod) => self.cancel_link(&pod),
             PlannedWrite::CancelAll => {
-                for pod in self.planned.links.keys().cloned().collect::<Vec<_>>() {
+                for pod in self.planned.links.iter().map(|(pod, _)| pod.clone()).collect::<Vec<_>>() {
                     self.cancel_link(&pod);
                 }
-                for group in self.planned.groups.keys().cloned().collect::<Vec<_>>() {
+                for group in self.planned.groups.iter().map(|(group, _)| group.clone()).collect::<Vec<_>>() {
                     self.cancel_group(&group);
                 }
             }
@@ -72,10 +73,8 @@ impl SchedulerCache {
     pub fn defer_until_created(&mut self, writes: Vec<Write>, now: Timestamp) -> Vec<Write> {
         let mut due = std::mem::take(&mut self.planned.sendable);
         for write in &due {
-            if let Write::PatchGroupTimestamps { group, .. } = write
-                && let Some(assumed) = self.group_timestamps.get_mut(group)
-            {
-                assumed.since = now;
+            if let Write::PatchGroupTimestamps { group, .. } = write {
+                self.group_timestamps.limit(group, now, STATUS_TTL);
             }
         }
         for write in writes {
@@ -109,7 +108,7 @@ impl SchedulerCache {
             *group = with_observed_fields(&planned.row, group);
             return;
         }
-        self.planned.groups.remove(&group.key);
+        self.planned.groups.confirm(&group.key);
         for mut write in self.planned.deferred.remove(&group.key).unwrap_or_default() {
             if let Write::Emit(Event { about: InvolvedObject::PodGroup(_, uid), .. }) = &mut write {
                 uid.clone_from(&group.uid);
@@ -124,7 +123,7 @@ impl SchedulerCache {
             return;
         };
         if planned.link.matches(pod) {
-            self.planned.links.remove(&pod.key);
+            self.planned.links.confirm(&pod.key);
         } else {
             planned.before = Some(link_of(pod));
             planned.link.write(pod);
@@ -136,7 +135,7 @@ impl SchedulerCache {
         if self.planned.is_planned_only(group) {
             return true;
         }
-        self.planned.groups.remove(group);
+        self.planned.groups.forget(group);
         false
     }
 
@@ -144,19 +143,23 @@ impl SchedulerCache {
     pub(super) fn drop_planned_of(&mut self, pod: &PodKey) {
         let Some(row) = self.world.pods.get(pod) else { return };
         if self.planned.links.get(pod).is_some_and(|planned| planned.link.uid == row.uid) {
-            self.planned.links.remove(pod);
+            self.planned.links.forget(pod);
         }
         let Some(group) = row.group().filter(|group| self.planned.is_planned_only(group)) else { return };
-        let here = || Key::new(&group.namespace, "");
-        let of_it = |key: &Key, name: Option<&str>| key != pod && name == Some(group.name.as_str());
-        let near = |key: &Key| key.namespace == group.namespace;
-        let mut pods = self.world.pods.range(here()..).take_while(|(key, _)| near(key));
-        let mut links = self.planned.links.range(here()..).take_while(|(key, _)| near(key));
-        let others = pods.any(|(key, other)| of_it(key, other.group_name()))
-            || links.any(|(key, planned)| of_it(key, planned.link.group.as_deref()));
-        if !others {
+        if !self.has_other_pods(&group, pod) {
             self.cancel_group(&group);
         }
+    }
+
+    /// Whether other pods of the group exist, or have a planned link to it.
+    fn has_other_pods(&self, group: &GroupKey, pod: &PodKey) -> bool {
+        let first = || Key::new(&group.namespace, "");
+        let near = |key: &Key| key.namespace == group.namespace;
+        let is_other = |key: &Key, name: Option<&str>| key != pod && name == Some(group.name.as_str());
+        let mut pods = self.world.pods.range(first()..).take_while(|(key, _)| near(key));
+        let mut links = self.planned.links.iter_from(first()).take_while(|(key, _)| near(key));
+        pods.any(|(key, other)| is_other(key, other.group_name()))
+            || links.any(|(key, planned)| is_other(key, planned.link.group.as_deref()))
     }
 
     fn plan_group(&mut self, row: PodGroup) {
@@ -171,7 +174,7 @@ impl SchedulerCache {
             None => known.cloned(),
         };
         let shown = known.map_or_else(|| row.clone(), |known| with_observed_fields(&row, known));
-        self.planned.groups.insert(key, PlannedGroup { row, replaces });
+        self.planned.groups.assume(key, PlannedGroup { row, replaces });
         self.world.apply(Object::PodGroup(Box::new(shown)));
     }
 
@@ -183,11 +186,11 @@ impl SchedulerCache {
             link.write(&mut pod);
             self.world.apply(Object::Pod(Box::new(pod)));
         }
-        self.planned.links.insert(link.pod.clone(), PlannedLink { link, before });
+        self.planned.links.assume(link.pod.clone(), PlannedLink { link, before });
     }
 
     fn cancel_group(&mut self, key: &GroupKey) {
-        let Some(PlannedGroup { replaces, .. }) = self.planned.groups.remove(key) else { return };
+        let Some(PlannedGroup { replaces, .. }) = self.planned.groups.forget(key) else { return };
         match (replaces, self.world.pod_groups.get(key)) {
             (Some(before), Some(known)) => {
                 let before = with_observed_fields(&before, known);
@@ -196,14 +199,14 @@ impl SchedulerCache {
             (Some(_), None) => {}
             (None, _) => {
                 self.planned.deferred.remove(key);
-                self.group_timestamps.remove(key);
+                self.group_timestamps.forget(key);
                 self.world.delete(&ObjectId::PodGroup(key.clone()));
             }
         }
     }
 
     fn cancel_link(&mut self, pod: &PodKey) {
-        let Some(PlannedLink { link, before }) = self.planned.links.remove(pod) else { return };
+        let Some(PlannedLink { link, before }) = self.planned.links.forget(pod) else { return };
         if let Some((group, leaf)) = before
             && let Some(mut row) = pod_with_uid(&self.world, pod, &link.uid)
         {
@@ -316,7 +319,7 @@ mod tests {
     }
 
     fn planned_counts(known: &SchedulerCache) -> (usize, usize) {
-        (known.planned.groups.len(), known.planned.links.len())
+        (known.planned.groups.iter().count(), known.planned.links.iter().count())
     }
 
     #[test]
@@ -470,13 +473,13 @@ mod tests {
         let conditions = Write::SetGroupConditions { group: group_key(), conditions: Vec::new(), is_update: false };
         let (pod, reason, message) = (pod_key(), reason::UNSCHEDULABLE, String::new());
         let marked = Write::SetUnschedulable { pod, reason, message, is_update: false };
-        let said = event(reason::UNSCHEDULABLE, "");
+        let pending = event(reason::UNSCHEDULABLE, "");
         let evicted = event(reason::EVICT, "");
-        let writes = vec![note_write("1"), conditions, marked.clone(), said, evicted];
+        let writes = vec![note_write("1"), conditions, marked.clone(), pending, evicted];
         assert_eq!(known.defer_until_created(writes, NOW), [marked]);
         assert_eq!(known.defer_until_created(vec![note_write("2")], NOW), []);
         let late = NOW.plus(kai_engine::units::Span::seconds(60));
-        known.expire(late, kai_engine::units::Span::seconds(30));
+        known.expire(late);
         known.on_apply(stored(1));
         assert_eq!(known.world().pod_groups[&group_key()].last_start, Some(NOW));
         assert_eq!(known.defer_until_created(Vec::new(), late), [event(reason::EVICT, "s"), note_write("2")]);

@@ -1,12 +1,11 @@
 //! In-flight status updates: conditions on pods and pod groups that were sent but not yet observed on a watch. They count
 //! as stored, so that a slow watch does not cause duplicate writes.
 
-use std::collections::BTreeMap;
-
 use kai_api::SchedulingCondition;
-use kai_engine::units::{Span, Timestamp};
+use kai_engine::units::Timestamp;
 
-use super::{Assumed, SchedulerCache, keys_where};
+use super::{STATUS_TTL, SchedulerCache};
+use crate::controller::Assumed;
 use crate::key::{GroupKey, PodKey};
 use crate::kinds::Object;
 use crate::objects::{Pod, PodGroup};
@@ -15,8 +14,8 @@ use crate::scheduler::Write;
 /// Updates that await their watch event, by object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InFlightStatus {
-    pub(super) pods: BTreeMap<PodKey, Assumed<InFlightUpdate<Option<String>>>>,
-    pub(super) groups: BTreeMap<GroupKey, Assumed<InFlightUpdate<Vec<SchedulingCondition>>>>,
+    pub(super) pods: Assumed<PodKey, InFlightUpdate<Option<String>>>,
+    pub(super) groups: Assumed<GroupKey, InFlightUpdate<Vec<SchedulingCondition>>>,
 }
 
 /// One update of the status of an object.
@@ -39,7 +38,7 @@ impl SchedulerCache {
                 let sent = Some(message.clone());
                 let observed = std::mem::replace(&mut row.unschedulable_message, sent.clone());
                 let update = InFlightUpdate { uid: row.uid.clone(), sent, observed };
-                self.statuses.pods.insert(pod.clone(), Assumed { what: update, since: now });
+                self.statuses.pods.assume_for(pod.clone(), update, now, STATUS_TTL);
                 self.world.apply(Object::Pod(Box::new(row)));
             }
             Write::SetGroupConditions { group, conditions, .. } => {
@@ -48,7 +47,7 @@ impl SchedulerCache {
                 let sent = conditions.clone();
                 let observed = std::mem::replace(&mut row.conditions, sent.clone());
                 let update = InFlightUpdate { uid: row.uid.clone(), sent, observed };
-                self.statuses.groups.insert(group.clone(), Assumed { what: update, since: now });
+                self.statuses.groups.assume_for(group.clone(), update, now, STATUS_TTL);
                 self.world.apply(Object::PodGroup(Box::new(row)));
             }
             _ => {}
@@ -58,9 +57,9 @@ impl SchedulerCache {
     /// Overlays a pending condition on a pod from the watch. The update is dropped if the pod was replaced or has a node:
     /// then `PodScheduled=False` no longer applies.
     pub(super) fn overlay_pod_status(&mut self, pod: &mut Pod) {
-        let Some(Assumed { what: update, .. }) = self.statuses.pods.get_mut(&pod.key) else { return };
+        let Some(update) = self.statuses.pods.get_mut(&pod.key) else { return };
         if update.uid != pod.uid || pod.node.is_some() || pod.unschedulable_message == update.sent {
-            self.statuses.pods.remove(&pod.key);
+            self.statuses.pods.confirm(&pod.key);
         } else {
             update.observed = std::mem::replace(&mut pod.unschedulable_message, update.sent.clone());
         }
@@ -68,9 +67,9 @@ impl SchedulerCache {
 
     /// Overlays pending conditions on a group from the watch.
     pub(super) fn overlay_group_status(&mut self, group: &mut PodGroup) {
-        let Some(Assumed { what: update, .. }) = self.statuses.groups.get_mut(&group.key) else { return };
+        let Some(update) = self.statuses.groups.get_mut(&group.key) else { return };
         if update.uid != group.uid || group.conditions == update.sent {
-            self.statuses.groups.remove(&group.key);
+            self.statuses.groups.confirm(&group.key);
         } else {
             update.observed = std::mem::replace(&mut group.conditions, update.sent.clone());
         }
@@ -78,36 +77,44 @@ impl SchedulerCache {
 
     /// The update was rejected, or its outcome is unknown: what the watch showed last counts again.
     pub(super) fn forget_pod_status(&mut self, pod: &PodKey) {
-        if let Some(mut row) = self.world.pods.get(pod).cloned() {
-            self.restore_pod(&mut row);
-            self.world.apply(Object::Pod(Box::new(row)));
+        if let Some(update) = self.statuses.pods.forget(pod) {
+            self.undo_pod_status(pod, update);
         }
-        self.statuses.pods.remove(pod);
     }
 
     /// The same for a group.
     pub(super) fn forget_group_status(&mut self, group: &GroupKey) {
-        if let Some(mut row) = self.world.pod_groups.get(group).cloned() {
-            self.restore_group(&mut row);
-            self.world.apply(Object::PodGroup(Box::new(row)));
+        if let Some(update) = self.statuses.groups.forget(group) {
+            self.undo_group_status(group, update);
         }
-        self.statuses.groups.remove(group);
     }
 
-    /// Forgets updates older than `ttl`.
-    pub(super) fn expire_status(&mut self, now: Timestamp, ttl: Span) {
-        let late = |since: Timestamp| now.since(since) > ttl;
-        for pod in keys_where(&self.statuses.pods, |assumed| late(assumed.since)) {
-            self.forget_pod_status(&pod);
+    pub(super) fn expire_status(&mut self, now: Timestamp) {
+        for (pod, update) in self.statuses.pods.expire(now) {
+            self.undo_pod_status(&pod, update);
         }
-        for group in keys_where(&self.statuses.groups, |assumed| late(assumed.since)) {
-            self.forget_group_status(&group);
+        for (group, update) in self.statuses.groups.expire(now) {
+            self.undo_group_status(&group, update);
+        }
+    }
+
+    fn undo_pod_status(&mut self, pod: &PodKey, update: InFlightUpdate<Option<String>>) {
+        if let Some(mut row) = self.world.pods.get(pod).filter(|row| row.uid == update.uid).cloned() {
+            row.unschedulable_message = update.observed;
+            self.world.apply(Object::Pod(Box::new(row)));
+        }
+    }
+
+    fn undo_group_status(&mut self, group: &GroupKey, update: InFlightUpdate<Vec<SchedulingCondition>>) {
+        if let Some(mut row) = self.world.pod_groups.get(group).filter(|row| row.uid == update.uid).cloned() {
+            row.conditions = update.observed;
+            self.world.apply(Object::PodGroup(Box::new(row)));
         }
     }
 
     /// Takes a pending update out of the row, so that it is as the watch showed it last.
     fn restore_pod(&mut self, row: &mut Pod) {
-        if let Some(Assumed { what: update, .. }) = self.statuses.pods.remove(&row.key)
+        if let Some(update) = self.statuses.pods.forget(&row.key)
             && update.uid == row.uid
         {
             row.unschedulable_message = update.observed;
@@ -115,7 +122,7 @@ impl SchedulerCache {
     }
 
     fn restore_group(&mut self, row: &mut PodGroup) {
-        if let Some(Assumed { what: update, .. }) = self.statuses.groups.remove(&row.key)
+        if let Some(update) = self.statuses.groups.forget(&row.key)
             && update.uid == row.uid
         {
             row.conditions = update.observed;
@@ -126,17 +133,15 @@ impl SchedulerCache {
 #[cfg(test)]
 mod tests {
     use kai_api::keys::reason;
+    use kai_engine::units::Span;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::key::Key;
     use crate::kinds::ObjectId;
     use crate::scheduler::Assumption;
-    use crate::scheduler::cache::STATUS_TTL_FACTOR;
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
-    const TTL: Span = Span::seconds(30);
-    const STATUS_TTL: Span = Span(TTL.0 * STATUS_TTL_FACTOR);
 
     fn object(value: &Value) -> Object {
         Object::parse(value).unwrap().unwrap()
@@ -146,10 +151,10 @@ mod tests {
         Key::new("n", "p")
     }
 
-    fn pod(uid: &str, node: Option<&str>, told: Option<&str>) -> Object {
+    fn pod(uid: &str, node: Option<&str>, message: Option<&str>) -> Object {
         let condition =
             |message| json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
-        let conditions: Vec<Value> = told.map(condition).into_iter().collect();
+        let conditions: Vec<Value> = message.map(condition).into_iter().collect();
         let metadata = json!({"namespace": "n", "name": "p", "uid": uid});
         let (spec, status) = (json!({"nodeName": node}), json!({"conditions": conditions}));
         object(&json!({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status}))
@@ -197,9 +202,9 @@ mod tests {
         known.forget(&Assumption::PodCondition(key()));
         assert_eq!(stored_message(&known), None);
         let mut known = sent("full");
-        known.expire(NOW.plus(STATUS_TTL), TTL);
+        known.expire(NOW.plus(Span(STATUS_TTL.0 - 1)));
         assert_eq!(stored_message(&known), Some("full"));
-        known.expire(NOW.plus(Span(STATUS_TTL.0 + 1)), TTL);
+        known.expire(NOW.plus(STATUS_TTL));
         assert_eq!(stored_message(&known), None);
     }
 

@@ -9,23 +9,38 @@ use crate::objects::Malformed;
 use crate::objects::field_reader::FieldReader;
 use crate::scheduler::settings::Settings;
 
-/// Flags that change the settings, see [`read`].
-const DECIDING: [&str; 15] = [
-    "allow-consolidating-reclaim",
-    "cpu-worker-node-label-key",
-    "default-staleness-grace-period",
-    "full-hierarchy-fairness",
-    "gpu-worker-node-label-key",
-    "max-consolidation-preemptees",
-    "mig-worker-node-label-key",
-    "nodepool-label-key",
-    "partition-label-value",
-    "queue-label-key",
-    "resource-reservation-app-label",
-    "restrict-node-scheduling",
-    "scheduler-name",
-    "stuck-in-releasing-threshold",
-    "use-scheduling-signatures",
+type Setter = fn(&mut Settings, &FieldReader<'_>, String) -> Result<(), Malformed>;
+
+/// Flags that change the settings, by name.
+const TABLE: [(&str, Setter); 15] = [
+    ("allow-consolidating-reclaim", |settings, place, text| {
+        set(&mut settings.policy.consolidating_reclaim, flag(place, &text))
+    }),
+    ("cpu-worker-node-label-key", |settings, _, text| set(&mut settings.cpu_worker_label_key, Ok(text))),
+    ("default-staleness-grace-period", |settings, place, text| {
+        let grace = span(place, &text).map(|span| Some(span).filter(|span| span.0 >= 0));
+        set(&mut settings.policy.staleness_grace, grace)
+    }),
+    ("full-hierarchy-fairness", |settings, place, text| set(&mut settings.full_hierarchy_fairness, flag(place, &text))),
+    ("gpu-worker-node-label-key", |settings, _, text| set(&mut settings.gpu_worker_label_key, Ok(text))),
+    ("max-consolidation-preemptees", |settings, place, text| preemptees(place, &text, settings)),
+    ("mig-worker-node-label-key", |settings, _, text| set(&mut settings.mig_worker_label_key, Ok(text))),
+    ("nodepool-label-key", |settings, _, text| set(&mut settings.node_pool_label_key, Ok(text))),
+    ("partition-label-value", |settings, _, text| {
+        set(&mut settings.node_pool_value, Ok(Some(text).filter(|text| !text.is_empty())))
+    }),
+    ("queue-label-key", |settings, _, text| set(&mut settings.queue_label_key, Ok(text))),
+    ("resource-reservation-app-label", |settings, _, text| set(&mut settings.reservation_app_label, Ok(text))),
+    ("restrict-node-scheduling", |settings, place, text| {
+        set(&mut settings.restrict_node_scheduling, flag(place, &text))
+    }),
+    ("scheduler-name", |settings, _, text| set(&mut settings.scheduler_name, Ok(text))),
+    ("stuck-in-releasing-threshold", |settings, place, text| {
+        let default = Settings::default().stuck_in_releasing_threshold;
+        let threshold = span(place, &text).map(|span| if span.0 > 0 { span } else { default });
+        set(&mut settings.stuck_in_releasing_threshold, threshold)
+    }),
+    ("use-scheduling-signatures", |settings, place, text| set(&mut settings.policy.skip_no_easier, flag(place, &text))),
 ];
 
 /// Flags that are valid but have no effect on the settings.
@@ -62,35 +77,18 @@ pub(super) fn read(
 ) -> Result<(), Malformed> {
     for (name, place) in flags.entries()? {
         let text = place.scalar_text()?.unwrap_or_default();
-        match name {
-            "allow-consolidating-reclaim" => settings.policy.consolidating_reclaim = flag(&place, &text)?,
-            "cpu-worker-node-label-key" => settings.cpu_worker_label_key = text,
-            "default-staleness-grace-period" => {
-                settings.policy.staleness_grace = Some(span(&place, &text)?).filter(|span| span.0 >= 0);
-            }
-            "full-hierarchy-fairness" => settings.full_hierarchy_fairness = flag(&place, &text)?,
-            "gpu-worker-node-label-key" => settings.gpu_worker_label_key = text,
-            "max-consolidation-preemptees" => preemptees(&place, &text, settings)?,
-            "mig-worker-node-label-key" => settings.mig_worker_label_key = text,
-            "nodepool-label-key" => settings.node_pool_label_key = text,
-            "partition-label-value" => settings.node_pool_value = Some(text).filter(|text| !text.is_empty()),
-            "queue-label-key" => settings.queue_label_key = text,
-            "resource-reservation-app-label" => settings.reservation_app_label = text,
-            "restrict-node-scheduling" => settings.restrict_node_scheduling = flag(&place, &text)?,
-            "scheduler-name" => settings.scheduler_name = text,
-            "stuck-in-releasing-threshold" => {
-                let default = Settings::default().stuck_in_releasing_threshold;
-                let span = span(&place, &text)?;
-                settings.stuck_in_releasing_threshold = if span.0 > 0 { span } else { default };
-            }
-            "use-scheduling-signatures" => settings.policy.skip_no_easier = flag(&place, &text)?,
-            other if OTHERS.contains(&other) => {}
-            other => {
-                let known = DECIDING.into_iter().chain(OTHERS);
-                warnings.push(format!("args: {other} is not a flag{}", suggestion(other, known)));
-            }
+        if let Some((_, setter)) = TABLE.iter().find(|(known, _)| *known == name) {
+            setter(settings, &place, text)?;
+        } else if !OTHERS.contains(&name) {
+            let known = TABLE.iter().map(|(known, _)| *known).chain(OTHERS);
+            warnings.push(format!("args: {name} is not a flag{}", suggestion(name, known)));
         }
     }
+    Ok(())
+}
+
+fn set<T>(field: &mut T, value: Result<T, Malformed>) -> Result<(), Malformed> {
+    *field = value?;
     Ok(())
 }
 

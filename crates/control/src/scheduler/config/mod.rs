@@ -10,7 +10,7 @@
 //! scenarioSearchBudgets: {maxJobSearchDuration: 4m}
 //! usageDBConfig: {clientType: prometheus}       # past usage counts
 //! placementStrategy: {gpu: spread, cpu: binpack} # as in a SchedulingShard
-//! keepNodesWhole: true                          # ours
+//! keepNodesWhole: true                          # not in KAI
 //! args: {max-consolidation-preemptees: "16"}    # flags by name, as in a SchedulingShard
 //! ```
 //!
@@ -22,6 +22,8 @@ mod flags;
 mod placement;
 mod plugins;
 mod usage;
+
+pub(super) use plugins::generator_name;
 
 use kai_engine::policy::{Action, Depth, Policy};
 use serde_json::Value;

@@ -15,12 +15,25 @@ use crate::objects::Malformed;
 use crate::objects::field_reader::FieldReader;
 use crate::scheduler::settings::{NumaSettings, Settings, TaskOrder};
 
+const MULTI_NODE_GANG: &str = "sg-multinodegang";
+const NODE_LOCAL_GREEDY: &str = "sg-nodelocalgreedy";
+
+/// The plugin that switches a generator of victim scenarios on.
+pub(in crate::scheduler) fn generator_name(generator: Generator) -> &'static str {
+    match generator {
+        Generator::NodeLocalGreedy => NODE_LOCAL_GREEDY,
+        Generator::MultiNodeGang => MULTI_NODE_GANG,
+    }
+}
+
 type Switch = fn(&mut Settings, &mut Arguments<'_>);
 
 /// Plugins by the names that users write.
-const TABLE: [(&str, Switch); 24] = [
+const TABLE: [(&str, Switch); 25] = [
     ("dynamicresources", |_, _| ()),
     ("elastic", |settings, _| settings.policy.order_below_min_first = true),
+    // Not a plugin of KAI, so it is on only where it is listed.
+    ("gpumemoryfit", |settings, _| settings.policy.scores.gpu_memory_fit = true),
     ("gpupack", |settings, _| _ = settings.policy.device_order.get_or_insert(DeviceOrder::Pack)),
     ("gpusharingorder", |settings, _| settings.policy.scores.gpu_sharing = true),
     ("gpuspread", |settings, _| _ = settings.policy.device_order.get_or_insert(DeviceOrder::Spread)),
@@ -37,8 +50,8 @@ const TABLE: [(&str, Switch); 24] = [
     ("ray", |settings, _| settings.task_order.ray = true),
     ("reflectjoborder", |_, _| ()),
     ("resourcetype", |settings, _| settings.policy.scores.resource_type = true),
-    ("sg-multinodegang", |settings, _| settings.policy.generators.push(Generator::MultiNodeGang)),
-    ("sg-nodelocalgreedy", |settings, _| settings.policy.generators.push(Generator::NodeLocalGreedy)),
+    (MULTI_NODE_GANG, |settings, _| settings.policy.generators.push(Generator::MultiNodeGang)),
+    (NODE_LOCAL_GREEDY, |settings, _| settings.policy.generators.push(Generator::NodeLocalGreedy)),
     ("snapshot", |_, _| ()),
     // Sub-groups always have an order: without one, equal clusters would give unequal results.
     ("subgrouporder", |_, _| ()),
@@ -89,14 +102,7 @@ fn switch_all_off(settings: &mut Settings) {
         proportion: None,
         order_by_priority: false,
         order_below_min_first: false,
-        scores: Scores {
-            placement: None,
-            resource_type: false,
-            availability: false,
-            gpu_sharing: false,
-            pod_affinity: false,
-            nominated: false,
-        },
+        scores: Scores::NONE,
         device_order: None,
         topology: false,
         numa: false,

@@ -31,7 +31,7 @@ pub(super) fn read(place: &FieldReader<'_>) -> Result<Option<UsageRule>, Malform
     let name = client.text_or_empty()?;
     if !CLIENTS.contains(&name.as_str()) {
         let problem = if name.is_empty() {
-            "it is not said where usage comes from".to_owned()
+            "clientType is missing".to_owned()
         } else {
             format!("`{name}` is no source of usage{}", suggestion(&name, CLIENTS))
         };
@@ -60,12 +60,13 @@ pub(super) fn read(place: &FieldReader<'_>) -> Result<Option<UsageRule>, Malform
 
 fn connection(place: &FieldReader<'_>) -> Result<Connection, Malformed> {
     let (url, variable) = (place.field("connectionString"), place.field("connectionStringEnvVar"));
-    let said = |place: &FieldReader<'_>| place.text_or_empty().map(|text| Some(text).filter(|text| !text.is_empty()));
-    match (said(&url)?, said(&variable)?) {
+    let configured =
+        |place: &FieldReader<'_>| place.text_or_empty().map(|text| Some(text).filter(|text| !text.is_empty()));
+    match (configured(&url)?, configured(&variable)?) {
         (None, None) => Ok(Connection::Unsaid),
         (Some(url), None) => Ok(Connection::Url(url)),
         (None, Some(variable)) => Ok(Connection::Variable(variable)),
-        (Some(_), Some(_)) => Err(variable.invalid("connectionString says it already", "keep one of the two")),
+        (Some(_), Some(_)) => Err(variable.invalid("connectionString is set, too", "keep one of the two")),
     }
 }
 
@@ -73,9 +74,9 @@ fn connection(place: &FieldReader<'_>) -> Result<Connection, Malformed> {
 fn metrics(extra: &FieldReader<'_>, suffix: &str, usual: [String; 3]) -> Result<[String; 3], Malformed> {
     let mut names = usual;
     for (name, resource) in names.iter_mut().zip(["cpu", "memory", "gpu"]) {
-        let said = extra.field(&format!("{resource}{suffix}")).text_or_empty()?;
-        if !said.is_empty() {
-            *name = said;
+        let configured = extra.field(&format!("{resource}{suffix}")).text_or_empty()?;
+        if !configured.is_empty() {
+            *name = configured;
         }
     }
     Ok(names)
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(connection(&variable), Ok(Connection::Variable("PROMETHEUS".to_owned())));
         assert_eq!(connection(&json!({})), Ok(Connection::Unsaid));
         let both = json!({"connectionString": "http://prometheus:9090", "connectionStringEnvVar": "PROMETHEUS"});
-        let wrong = "connectionStringEnvVar: connectionString says it already".to_owned();
+        let wrong = "connectionStringEnvVar: connectionString is set, too".to_owned();
         assert_eq!(connection(&both), Err(wrong));
     }
 

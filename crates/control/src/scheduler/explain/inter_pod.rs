@@ -12,14 +12,14 @@ pub(super) fn phrase(rule: &InterPodRule, number: u32) -> String {
             format!("{nodes} {has} no pod with {selector} in the same {key}, as its pod affinity asks for")
         }
         InterPodRule::ExclusiveClaim { claim, pods } => {
-            format!("{nodes} cannot have it while {} uses claim {claim}, which is ReadWriteOncePod", somebody(pods))
+            format!("{nodes} cannot have it while {} uses claim {claim}, which is ReadWriteOncePod", other_pod(pods))
         }
         InterPodRule::AntiAffinity { topology_key: key, pods } => format!(
             "{nodes} {is} in the same {key} as {}, from which its pod anti-affinity keeps it apart",
-            somebody(pods)
+            other_pod(pods)
         ),
         InterPodRule::ExistingAntiAffinity { topology_key: key, pods } => {
-            format!("{nodes} {is} in the same {key} as {}, whose pod anti-affinity keeps it away", somebody(pods))
+            format!("{nodes} {is} in the same {key} as {}, whose pod anti-affinity keeps it away", other_pod(pods))
         }
         InterPodRule::Spread { topology_key: key, selector } => format!(
             "{nodes} {has} too many pods with {selector} in the same {key} already, by its topology spread constraint"
@@ -47,7 +47,7 @@ pub(super) fn hint(rule: &InterPodRule) -> Option<String> {
 }
 
 /// `pod lab/web-0 or one of 3 more`; pods that were placed in this very cycle are not named.
-fn somebody(pods: &OtherPods) -> String {
+fn other_pod(pods: &OtherPods) -> String {
     match (&pods.first, pods.more) {
         (None, _) => "another pod".to_owned(),
         (Some(pod), 0) => format!("pod {pod}"),
@@ -61,8 +61,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::kinds::Object;
-    use crate::scheduler::settings::{Settings, Usage};
+    use crate::scheduler::settings::Settings;
     use crate::scheduler::test_cluster::{NOW, render, run_and_render, world};
+    use crate::scheduler::usage::Usage;
 
     fn check(text: &str, want: &Expect) {
         want.assert_eq(&run_and_render(text, &Settings::default()));
@@ -96,20 +97,20 @@ mod tests {
              pod stranger app=db node=b
              job web queue=team gpu=1 near=db@zone
              job apart queue=team gpu=1 apart=db@zone
-             job lost queue=team gpu=1 near=nobody@zone",
+             job lost queue=team gpu=1 near=missing@zone",
             &expect![[r"
                 bind web-0 b: fits; queue team now holds 2 GPUs of a fair share of 3
                 bind apart-0 a: fits; queue team now holds 2 GPUs of a fair share of 3
                 timestamps apart: started yes, stale no
                 timestamps web: started yes, stale no
-                lost waits: PodSchedulingErrors: No node takes pod lab/lost-0: 2 nodes have no pod with app=nobody in the same zone, as its pod affinity asks for. No pod that runs has app=nobody: compare spec.affinity.podAffinity with the labels of pods, and their namespaces.
+                lost waits: PodSchedulingErrors: No node takes pod lab/lost-0: 2 nodes have no pod with app=missing in the same zone, as its pod affinity asks for. No pod that runs has app=missing: compare spec.affinity.podAffinity with the labels of pods, and their namespaces.
                 lost waits: Unschedulable: No capacity can be freed. Consolidation: tried 3 scenarios, best placed 0 of 1 pods (3 lack resources). Reclaim: no victim in another queue is eligible. Preemption: no lower-priority job in the queue is eligible.
             "]],
         );
     }
 
     #[test]
-    fn uneven_domains_and_missing_labels_are_told() {
+    fn uneven_domains_and_missing_labels_are_reported() {
         check(
             "node a gpu=1 label:zone=x
              node b gpu=4 label:zone=y
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_look_where_they_say() {
+    fn terms_search_the_namespaces_that_they_name() {
         let bound = expect!["bind web-0 a: fits; queue team now holds 0 CPU cores of a fair share of 0"];
         let waits = expect![
             "web waits: PodSchedulingErrors: No node takes pod lab/web-0: 1 node is in the same zone as pod store/db, from which its pod anti-affinity keeps it apart."

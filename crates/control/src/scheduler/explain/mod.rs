@@ -2,6 +2,7 @@
 //!
 //! This is the only place that makes sentences of [`reasons`](super::reasons).
 
+pub(super) mod actions;
 pub(super) mod amounts;
 pub(super) mod cache;
 mod decisions;
@@ -15,7 +16,7 @@ mod volumes;
 use kai_engine::units::QueueResource;
 
 use self::amounts::{amount, called, count, number};
-use super::effect::Explanation;
+use super::effect::{Explanation, PendingJob};
 use super::reasons::{
     DomainRoom, GangPlacement, MissingQueue, PendingReason, PodShortage, QueueBound, QueueRef, TopologyFault,
     TopologyLevel,
@@ -49,10 +50,28 @@ impl std::fmt::Debug for JobNames<'_> {
     }
 }
 
+impl PendingJob {
+    /// The reasons in sentences. Made when they are first read.
+    pub fn explanations(&self) -> &[Explanation] {
+        self.explanations.get_or_init(|| self.explain(JobNames::default()))
+    }
+
+    /// The reasons in sentences that call jobs by these names.
+    pub fn explain(&self, names: JobNames<'_>) -> Vec<Explanation> {
+        let mut explanations: Vec<Explanation> = Vec::new();
+        for explanation in self.reasons.iter().map(|reason| reason.explain(names)) {
+            if !explanations.contains(&explanation) {
+                explanations.push(explanation);
+            }
+        }
+        explanations
+    }
+}
+
 impl PendingReason {
-    /// The reason in a sentence, for people; [`code`](Self::code) is for programs.
+    /// The reason in a sentence, for people; [`reason`](Self::reason) is for programs.
     pub fn explain(&self, names: JobNames<'_>) -> Explanation {
-        Explanation { reason: self.code(), message: self.message(names) }
+        Explanation { reason: self.reason(), message: self.message(names) }
     }
 
     fn message(&self, names: JobNames<'_>) -> String {

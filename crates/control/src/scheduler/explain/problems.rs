@@ -1,9 +1,18 @@
 //! What is wrong with objects, and how to repair them.
 
+use std::fmt;
+
 use kai_api::keys::label;
 
-use crate::scheduler::effect::Explanation;
+use crate::scheduler::effect::{Explanation, Problem};
 use crate::scheduler::reasons::{IgnoredPod, ProblemReason, QueueFault, SubGroupFault};
+
+/// `queue team: Its parent queue …`
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.object, self.reason.explain().message)
+    }
+}
 
 impl ProblemReason {
     /// The reason in sentences.
@@ -16,7 +25,7 @@ impl ProblemReason {
                  the annotation pod-group-name."
             ),
         };
-        Explanation { reason: self.code(), message }
+        Explanation { reason: self.reason(), message }
     }
 }
 
@@ -36,7 +45,7 @@ impl IgnoredPod {
                 label::SUB_GROUP_NAME
             ),
         };
-        Explanation { reason: self.code(), message }
+        Explanation { reason: self.reason(), message }
     }
 }
 

@@ -7,8 +7,8 @@ use kai_api::keys::resource;
 use kai_api::{QueueDetails, UnschedulableDetails};
 use kai_engine::units::{Ceiling, ResourceQuantities};
 
+use crate::resource_sum::ResourceSum;
 use crate::scheduler::effect::{Blocked, QueueView};
-use crate::status::resource_sum::ResourceSum;
 
 /// Of the queue that blocks; queues are ordered by name.
 pub(in crate::scheduler) fn of(queues: &[QueueView], blocked: &Blocked) -> Option<UnschedulableDetails> {

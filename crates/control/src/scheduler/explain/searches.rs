@@ -12,8 +12,8 @@ use crate::scheduler::reasons::{ProtectedJobs, QueueBound, Rejections, SearchRes
 
 /// What all searches for victims found.
 pub(super) fn message(searches: &[SearchResult], names: JobNames<'_>) -> String {
-    let nobody = |search: &SearchResult| search.stop == SearchStop::NoCandidates && search.protected.is_none();
-    let parts = if searches.len() > 1 && searches.iter().all(nobody) {
+    let no_candidates = |search: &SearchResult| search.stop == SearchStop::NoCandidates && search.protected.is_none();
+    let parts = if searches.len() > 1 && searches.iter().all(no_candidates) {
         "No running job may be moved or evicted for it.".to_owned()
     } else {
         let parts: Vec<String> = searches.iter().map(|search| search.sentence(names)).collect();

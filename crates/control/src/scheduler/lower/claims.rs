@@ -21,7 +21,7 @@ pub(crate) struct Devices<'w> {
     pub(crate) inventory: Inventory<'w>,
     /// By claim.
     pub(crate) sources: Vec<ClaimSource<'w>>,
-    /// Why pods cannot be scheduled, by the number that their class carries.
+    /// Why pods cannot be scheduled, by the number that their node filter carries.
     pub(crate) faults: Vec<ClaimFault>,
     consumed: BTreeMap<&'w PodKey, Consumed>,
 }
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Devices<'_> {
     }
 }
 
-/// What devices there are; nothing if there are none and nobody claims any.
+/// The devices of the cluster; `None` if there are none and no pod claims any.
 pub(super) fn inventory<'w>(
     world: &'w World,
     nodes: &ShardNodes<'w>,

@@ -1,11 +1,11 @@
-//! What pods ask of each other: selectors become matchers, terms become inter-pod rules.
+//! Inter-pod rules: label selectors become matchers; affinity terms and spread constraints become rules.
 //!
 //! ```text
 //!   affinity terms, spread constraints ──▶ which pods count, by which node label ──▶ topology keys, matchers
-//!   each pod: which selectors match it, what it asks itself ──▶ the matchers it is part of, its inter-pod rules
+//!   each pod: which selectors match it, its own terms ──▶ the matchers it is part of, its inter-pod rules
 //! ```
 //!
-//! Semantics are kube-scheduler's. A cluster in which nobody asks anything of others has none of this.
+//! Semantics are kube-scheduler's. Without inter-pod rules there is none of this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use kai_engine::builder::Builder;
 use kai_engine::ids::{PodMatcherId, TopologyKeyId};
 use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 
-use super::classes::{tolerated, wanted};
+use super::node_filters::{tolerated, wanted};
 use super::pod_partition::PodPartition;
 use super::{Names, nodes};
 use crate::key::{Key, PodKey};
@@ -52,9 +52,9 @@ type PodQueryId = usize;
 enum CountedPods<'w> {
     /// Pods that all of these find.
     Found(Vec<PodQueryId>),
-    /// Pods that want to be apart from these.
+    /// Pods with an anti-affinity to these.
     Avoiding(PodQueryId),
-    /// Pods that like these so much.
+    /// Pods with a preferred affinity to these, of this weight.
     Liking(PodQueryId, i32),
     /// Pods that use this volume claim.
     Using(&'w Key),
@@ -68,52 +68,56 @@ const EVERYWHERE: CountedWhere<'static> = ("", None);
 
 /// What a matcher is called.
 #[derive(Clone, Debug)]
-pub(crate) struct CrowdName<'w> {
+pub(crate) struct MatcherName<'w> {
     /// The node label.
     pub(crate) key: &'w str,
     /// The pods' labels, as a selector.
     pub(crate) selector: String,
-    /// The volume claim, if it is those who use one.
+    /// The volume claim, if it matches the pods that use one.
     pub(crate) claim: Option<&'w Key>,
 }
 
-/// A pod's terms: whom they seek and by which node label.
+/// A pod's terms: the pods that they are about, and the node label.
 #[derive(Clone, Debug, Default)]
 struct Terms<'w> {
-    near: Vec<(PodQueryId, &'w str)>,
-    apart: Vec<(PodQueryId, &'w str)>,
-    liked: Vec<(PodQueryId, &'w str, i32)>,
-    spread: Vec<(PodQueryId, CountedWhere<'w>, &'w TopologySpreadConstraint)>,
+    required_affinity: Vec<(PodQueryId, &'w str)>,
+    required_anti_affinity: Vec<(PodQueryId, &'w str)>,
+    preferred: Vec<(PodQueryId, &'w str, i32)>,
+    topology_spread: Vec<(PodQueryId, CountedWhere<'w>, &'w TopologySpreadConstraint)>,
     /// Its volume claims that one pod may use at a time.
-    alone: Vec<&'w Key>,
+    exclusive_claims: Vec<&'w Key>,
 }
 
 impl<'w> Terms<'w> {
-    /// Those whom a pod must all be to count as near.
+    /// A pod must match all of these to satisfy the required affinity.
     fn affinity_queries(&self) -> Vec<PodQueryId> {
-        let all: BTreeSet<PodQueryId> = self.near.iter().map(|(query, _)| *query).collect();
+        let all: BTreeSet<PodQueryId> = self.required_affinity.iter().map(|(query, _)| *query).collect();
         all.into_iter().collect()
     }
 
-    /// Everybody who has to be counted for these terms.
+    /// The pods to be counted for these terms.
     fn matchers(&self) -> Vec<(CountedPods<'w>, CountedWhere<'w>)> {
         let mut matchers = Vec::new();
-        matchers.extend(self.near.iter().map(|(_, key)| (CountedPods::Found(self.affinity_queries()), (*key, None))));
-        for (query, key) in &self.apart {
+        matchers.extend(
+            self.required_affinity.iter().map(|(_, key)| (CountedPods::Found(self.affinity_queries()), (*key, None))),
+        );
+        for (query, key) in &self.required_anti_affinity {
             matchers.push((CountedPods::Found(vec![*query]), (*key, None)));
             matchers.push((CountedPods::Avoiding(*query), (*key, None)));
         }
-        for (query, key, weight) in &self.liked {
+        for (query, key, weight) in &self.preferred {
             matchers.push((CountedPods::Found(vec![*query]), (*key, None)));
             matchers.push((CountedPods::Liking(*query, *weight), (*key, None)));
         }
-        matchers.extend(self.alone.iter().map(|claim| (CountedPods::Using(claim), EVERYWHERE)));
-        matchers.extend(self.spread.iter().map(|(query, place, _)| (CountedPods::Found(vec![*query]), place.clone())));
+        matchers.extend(self.exclusive_claims.iter().map(|claim| (CountedPods::Using(claim), EVERYWHERE)));
+        matchers.extend(
+            self.topology_spread.iter().map(|(query, place, _)| (CountedPods::Found(vec![*query]), place.clone())),
+        );
         matchers
     }
 }
 
-/// Everything that pods of the shard ask of each other.
+/// All inter-pod rules of the shard.
 #[derive(Default)]
 pub(super) struct InterPodIndex<'w> {
     query: Vec<PodQuery<'w>>,
@@ -126,7 +130,7 @@ pub(super) struct InterPodIndex<'w> {
 }
 
 impl<'w> InterPodIndex<'w> {
-    /// Looks at everybody who is, or may get, on a node of the shard.
+    /// Reads the rules of all pods that are on a node of the shard or may get there.
     pub(super) fn collect(
         world: &'w World,
         nodes: &nodes::ShardNodes<'w>,
@@ -135,12 +139,12 @@ impl<'w> InterPodIndex<'w> {
         names: &mut Names<'w>,
     ) -> Self {
         let mut inter_pod = Self::default();
-        let alone: BTreeSet<&Key> =
+        let exclusive_claims: BTreeSet<&Key> =
             world.volume_claims.values().filter(|claim| claim.is_for_one_pod()).map(|claim| &claim.key).collect();
-        if alone.is_empty() && !partition.features.inter_pod_rules {
+        if exclusive_claims.is_empty() && !partition.features.inter_pod_rules {
             return inter_pod;
         }
-        let mut reader = TermReader::new(world, nodes, partition, alone);
+        let mut reader = TermReader::new(world, nodes, partition, exclusive_claims);
         inter_pod.terms = partition.pods().filter_map(|pod| Some((&pod.key, reader.terms(pod)?))).collect();
         inter_pod.query = reader.query;
         for (id, query) in inter_pod.query.iter().enumerate() {
@@ -156,7 +160,7 @@ impl<'w> InterPodIndex<'w> {
             let topology_key =
                 *topology_keys.entry(place.clone()).or_insert_with(|| builder.topology_key(domains(&place, nodes)));
             let claim = if let CountedPods::Using(claim) = &who { Some(*claim) } else { None };
-            names.matchers.push(CrowdName { key: place.0, selector: inter_pod.describe(&who), claim });
+            names.matchers.push(MatcherName { key: place.0, selector: inter_pod.describe(&who), claim });
             inter_pod.matchers.insert((who, place), builder.matcher(topology_key));
         }
         inter_pod
@@ -176,19 +180,25 @@ impl<'w> InterPodIndex<'w> {
         if let Some(terms) = self.terms.get(&pod.key) {
             let matcher = |who: CountedPods<'w>, key: &'w str| self.matchers[&(who, (key, None))];
             let affinity_queries = terms.affinity_queries();
-            inter_pod.affinity =
-                terms.near.iter().map(|(_, key)| matcher(CountedPods::Found(affinity_queries.clone()), key)).collect();
+            inter_pod.affinity = terms
+                .required_affinity
+                .iter()
+                .map(|(_, key)| matcher(CountedPods::Found(affinity_queries.clone()), key))
+                .collect();
             inter_pod.matches_own_affinity = affinity_queries.iter().all(|query| found.contains(query));
-            inter_pod.anti_affinity =
-                terms.apart.iter().map(|(query, key)| matcher(CountedPods::Found(vec![*query]), key)).collect();
-            inter_pod
-                .anti_affinity
-                .extend(terms.alone.iter().map(|claim| self.matchers[&(CountedPods::Using(claim), EVERYWHERE)]));
-            let liked = terms.liked.iter();
-            let liked =
-                liked.map(|(query, key, weight)| (matcher(CountedPods::Found(vec![*query]), key), i64::from(*weight)));
-            inter_pod.preferences = liked.collect();
-            for (query, place, rule) in &terms.spread {
+            inter_pod.anti_affinity = terms
+                .required_anti_affinity
+                .iter()
+                .map(|(query, key)| matcher(CountedPods::Found(vec![*query]), key))
+                .collect();
+            inter_pod.anti_affinity.extend(
+                terms.exclusive_claims.iter().map(|claim| self.matchers[&(CountedPods::Using(claim), EVERYWHERE)]),
+            );
+            let preferred = terms.preferred.iter();
+            let preferred = preferred
+                .map(|(query, key, weight)| (matcher(CountedPods::Found(vec![*query]), key), i64::from(*weight)));
+            inter_pod.preferences = preferred.collect();
+            for (query, place, rule) in &terms.topology_spread {
                 let spread = SpreadConstraint {
                     matcher: self.matchers[&(CountedPods::Found(vec![*query]), place.clone())],
                     skew_max: rule.max_skew,
@@ -220,11 +230,13 @@ impl<'w> InterPodIndex<'w> {
         let own = self.terms.get(&pod.key);
         let counts = |(who, (key, _)): &(CountedPods<'w>, CountedWhere<'w>)| match who {
             CountedPods::Found(all) => all.iter().all(|query| found.contains(query)),
-            CountedPods::Avoiding(query) => own.is_some_and(|terms| terms.apart.contains(&(*query, key))),
-            CountedPods::Liking(query, weight) => {
-                own.is_some_and(|terms| terms.liked.contains(&(*query, key, *weight)))
+            CountedPods::Avoiding(query) => {
+                own.is_some_and(|terms| terms.required_anti_affinity.contains(&(*query, key)))
             }
-            CountedPods::Using(claim) => own.is_some_and(|terms| terms.alone.contains(claim)),
+            CountedPods::Liking(query, weight) => {
+                own.is_some_and(|terms| terms.preferred.contains(&(*query, key, *weight)))
+            }
+            CountedPods::Using(claim) => own.is_some_and(|terms| terms.exclusive_claims.contains(claim)),
         };
         self.matchers.iter().filter(|(key, _)| counts(key)).map(|(_, matcher)| *matcher).collect()
     }
@@ -254,7 +266,7 @@ impl<'w> InterPodIndex<'w> {
 type ReachKey<'w> =
     (&'w [TopologySpreadConstraint], &'w BTreeMap<String, String>, Option<&'w [NodeTerm]>, &'w [Toleration]);
 
-/// Gives numbers to whom terms seek.
+/// Reads terms, and numbers the queries for pods that they make.
 struct TermReader<'a, 'w> {
     nodes: &'a nodes::ShardNodes<'w>,
     namespaces: Vec<(&'w str, Namespace)>,
@@ -262,7 +274,7 @@ struct TermReader<'a, 'w> {
     known: BTreeMap<PodQuery<'w>, PodQueryId>,
     reach: BTreeMap<ReachKey<'w>, Vec<FixedBitSet>>,
     /// Volume claims that one pod may use at a time.
-    alone: BTreeSet<&'w Key>,
+    exclusive_claims: BTreeSet<&'w Key>,
 }
 
 impl<'a, 'w> TermReader<'a, 'w> {
@@ -270,7 +282,7 @@ impl<'a, 'w> TermReader<'a, 'w> {
         world: &'w World,
         nodes: &'a nodes::ShardNodes<'w>,
         partition: &PodPartition<'w>,
-        alone: BTreeSet<&'w Key>,
+        exclusive_claims: BTreeSet<&'w Key>,
     ) -> Self {
         let mut namespaces: BTreeMap<&'w str, Namespace> =
             world.namespaces.iter().map(|(name, namespace)| (name.as_str(), namespace.clone())).collect();
@@ -278,40 +290,46 @@ impl<'a, 'w> TermReader<'a, 'w> {
             let name = pod.key.namespace.as_str();
             namespaces.entry(name).or_insert_with(|| Namespace::named(name));
         }
-        let namespaces = namespaces.into_iter().collect();
-        Self { nodes, namespaces, query: Vec::new(), known: BTreeMap::new(), reach: BTreeMap::new(), alone }
+        Self {
+            nodes,
+            namespaces: namespaces.into_iter().collect(),
+            query: Vec::new(),
+            known: BTreeMap::new(),
+            reach: BTreeMap::new(),
+            exclusive_claims,
+        }
     }
 
-    /// `None` if the pod asks nothing of others.
+    /// `None` if the pod has no inter-pod rules.
     fn terms(&mut self, pod: &'w Pod) -> Option<Terms<'w>> {
-        let alone = self.alone_in(pod);
+        let exclusive_claims = self.exclusive_claims_of(pod);
         let Some(written) = pod.inter_pod.as_deref() else {
-            return (!alone.is_empty()).then(|| Terms { alone, ..Terms::default() });
+            return (!exclusive_claims.is_empty()).then(|| Terms { exclusive_claims, ..Terms::default() });
         };
-        let mut term = |term: &'w PodAffinityTerm| (self.whom(term, pod), term.topology_key.as_str());
-        let near = written.required_affinity.iter().map(&mut term).collect();
-        let apart = written.required_anti_affinity.iter().map(&mut term).collect();
-        let liked = written.preferred.iter().map(|(weight, liked)| {
-            let (query, key) = term(liked);
+        let mut term = |term: &'w PodAffinityTerm| (self.pods_of(term, pod), term.topology_key.as_str());
+        let required_affinity = written.required_affinity.iter().map(&mut term).collect();
+        let required_anti_affinity = written.required_anti_affinity.iter().map(&mut term).collect();
+        let preferred = written.preferred.iter().map(|(weight, preferred)| {
+            let (query, key) = term(preferred);
             (query, key, *weight)
         });
-        let liked = liked.collect();
+        let preferred = preferred.collect();
         let reach = self.reach(&written.topology_spread, pod);
-        let mut spread = Vec::new();
+        let mut topology_spread = Vec::new();
         for (rule, nodes) in written.topology_spread.iter().zip(reach) {
-            let query = self.number(at_home(pod, rule.selector.as_ref()));
-            spread.push((query, (rule.topology_key.as_str(), Some(nodes)), rule));
+            let query = self.number(in_own_namespace(pod, rule.selector.as_ref()));
+            topology_spread.push((query, (rule.topology_key.as_str(), Some(nodes)), rule));
         }
-        Some(Terms { near, apart, liked, spread, alone })
+        Some(Terms { required_affinity, required_anti_affinity, preferred, topology_spread, exclusive_claims })
     }
 
     /// Claims of the pod that one pod may use at a time.
-    fn alone_in(&self, pod: &Pod) -> Vec<&'w Key> {
-        let Some(prerequisites) = pod.prerequisites.as_deref().filter(|_| !self.alone.is_empty()) else {
+    fn exclusive_claims_of(&self, pod: &Pod) -> Vec<&'w Key> {
+        let Some(prerequisites) = pod.prerequisites.as_deref().filter(|_| !self.exclusive_claims.is_empty()) else {
             return Vec::new();
         };
         let claims = prerequisites.all_claims().map(|name| Key::new(&*pod.key.namespace, name));
-        claims.filter_map(|key| self.alone.get(&key).copied()).collect()
+        claims.filter_map(|key| self.exclusive_claims.get(&key).copied()).collect()
     }
 
     fn number(&mut self, query: PodQuery<'w>) -> PodQueryId {
@@ -322,10 +340,10 @@ impl<'a, 'w> TermReader<'a, 'w> {
         })
     }
 
-    fn whom(&mut self, term: &'w PodAffinityTerm, pod: &'w Pod) -> PodQueryId {
+    fn pods_of(&mut self, term: &'w PodAffinityTerm, pod: &'w Pod) -> PodQueryId {
         let selector = term.selector.as_ref();
         let query = match &term.namespace_selector {
-            None if term.namespaces.is_empty() => at_home(pod, selector),
+            None if term.namespaces.is_empty() => in_own_namespace(pod, selector),
             Some(all) if all.requirements.is_empty() => PodQuery { namespaces: Namespaces::All, selector },
             by_label => {
                 let mut names: BTreeSet<&'w str> = term.namespaces.iter().map(String::as_str).collect();
@@ -360,7 +378,7 @@ impl<'a, 'w> TermReader<'a, 'w> {
 }
 
 /// Pods of the pod's own namespace.
-fn at_home<'w>(pod: &'w Pod, selector: Option<&'w LabelSelector>) -> PodQuery<'w> {
+fn in_own_namespace<'w>(pod: &'w Pod, selector: Option<&'w LabelSelector>) -> PodQuery<'w> {
     PodQuery { namespaces: Namespaces::Some(BTreeSet::from([pod.key.namespace.as_str()])), selector }
 }
 

@@ -12,11 +12,12 @@ use kai_engine::snapshot::{Extras, Status};
 use kai_engine::units::{Span, Timestamp};
 
 use super::claims::Devices;
-use super::classes::{ClaimRule, ClassTable, Classes};
+use super::columns::ExtraColumn;
 use super::inter_pod::InterPodIndex;
+use super::node_filters::{ClaimRule, NodeFilterTable, NodeFilters};
 use super::numa::Zones;
 use super::pod_partition::{Charge, JobPod, JobPods, PodPartition};
-use super::shapes::{ExtraColumn, Shapes};
+use super::shapes::Shapes;
 use super::signatures::{LastPodMemo, Signatures};
 use super::status::is_placed;
 use super::sub_group_tree::{InnerGroup, TreeChild};
@@ -36,7 +37,7 @@ struct Maker<'a, 'w> {
     columns: &'a [ExtraColumn<'w>],
     devices: BTreeMap<(NodeId, &'w str), DeviceId>,
     topologies: Topologies<'w>,
-    classes: Classes<'a, 'w>,
+    node_filters: NodeFilters<'a, 'w>,
     shapes: Shapes<'w>,
     signatures: &'a mut Signatures,
     last_pod: LastPodMemo<'w>,
@@ -51,7 +52,7 @@ struct Maker<'a, 'w> {
 /// What jobs have in common, kept from one time to the next as long as no node changes.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    pub(super) classes: ClassTable,
+    pub(super) node_filters: NodeFilterTable,
     pub(super) signatures: Signatures,
     volume_rules: RuleTable,
 }
@@ -61,7 +62,7 @@ pub(super) struct Added {
     /// Jobs whose trees are broken.
     pub(super) faults: Vec<(usize, SubGroupFault)>,
     /// The numbers in the table by id.
-    pub(super) classes: Vec<u32>,
+    pub(super) node_filters: Vec<u32>,
 }
 
 /// Adds all jobs of the shard.
@@ -92,7 +93,7 @@ pub(super) fn add<'w>(
         columns,
         devices,
         topologies,
-        classes: Classes::new(&mut tables.classes, legacy, settings.restrict_node_scheduling),
+        node_filters: NodeFilters::new(&mut tables.node_filters, legacy, settings.restrict_node_scheduling),
         shapes: Shapes::default(),
         signatures: &mut tables.signatures,
         last_pod: LastPodMemo::default(),
@@ -118,10 +119,10 @@ pub(super) fn add<'w>(
     }
     maker.names.volume_drivers = maker.volumes.driver_names;
     maker.names.storage_kinds = maker.volumes.kind_names;
-    Added { faults, classes: maker.classes.numbers }
+    Added { faults, node_filters: maker.node_filters.numbers }
 }
 
-/// Every shared GPU that somebody holds, by node and name.
+/// Every shared GPU that a pod holds, by node and name.
 fn devices<'w>(
     partition: &PodPartition<'w>,
     builder: &mut Builder,
@@ -251,7 +252,7 @@ impl<'w> Maker<'_, 'w> {
             })
             .collect();
         above.pop();
-        GroupRow { need: branch.need, constraint, members }
+        GroupRow { min_members: branch.need, constraint, members }
     }
 
     fn pod_set(
@@ -294,7 +295,7 @@ impl<'w> Maker<'_, 'w> {
         let needs_gpu = claimed.is_some_and(|claimed| claimed.needs_gpu);
         let row = TaskRow {
             shape: self.shapes.id(&pod.request, self.columns, &self.zones, claimed, self.builder),
-            node_filter: self.classes.id(pod, ClaimRule { needs_gpu, fault }, &volumes, self.nodes, self.builder),
+            node_filter: self.node_filters.id(pod, ClaimRule { needs_gpu, fault }, &volumes, self.nodes, self.builder),
             status: if held_back && *status == Status::Pending { Status::Gated } else { *status },
             node: *node,
             devices,

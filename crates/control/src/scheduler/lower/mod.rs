@@ -2,18 +2,20 @@
 //!
 //! ```text
 //!   nodes, queues of the shard ──▶ rows          pods ──▶ tasks of jobs     (their group is in the shard)
-//!   bind requests ──▶ pods under way                 └──▶ taken, leaving    (everybody else on our nodes)
+//!   bind requests ──▶ pods being bound               └──▶ used, releasing   (other pods on nodes of the shard)
 //! ```
 //!
 //! Everything is visited in name order, so equal worlds give equal snapshots. What cannot be used is left out
-//! and reported, never guessed at.
+//! and reported.
 
 mod claims;
-mod classes;
+mod columns;
 mod incremental;
 mod inter_pod;
 mod jobs;
 mod name_index;
+mod node_filters;
+mod node_rows;
 mod nodes;
 mod numa;
 mod pod_partition;
@@ -27,8 +29,7 @@ mod volumes;
 
 pub(crate) use claims::Devices;
 pub(crate) use incremental::IncrementalSnapshot;
-pub(crate) use inter_pod::CrowdName;
-pub(crate) use volumes::zones_of;
+pub(crate) use inter_pod::MatcherName;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -42,7 +43,8 @@ use self::jobs::Tables;
 use self::topologies::Topologies;
 use super::effect::{Effect, Problem};
 use super::reasons::{ProblemReason, SubGroupFault};
-use super::settings::{Settings, Usage};
+use super::settings::Settings;
+use super::usage::Usage;
 use crate::key::{GroupKey, PodKey};
 use crate::kinds::ObjectId;
 use crate::objects::{Queue, TopologyConstraint};
@@ -58,6 +60,8 @@ pub(crate) struct Lowered<'w> {
     /// Things to do that follow from the objects alone.
     pub(crate) effects: Vec<Effect>,
     pub(crate) problems: Vec<Problem>,
+    /// When the snapshot changes though nothing happens in the cluster.
+    pub(crate) next_change_at: Option<Timestamp>,
     /// Resource claims, if there are any.
     pub(crate) devices: Option<Devices<'w>>,
 }
@@ -77,8 +81,8 @@ pub(crate) struct Names<'w> {
     /// Numbers of constraints as users wrote them; several may share one.
     pub(crate) constraints: BTreeMap<&'w TopologyConstraint, u32>,
     pub(crate) domains: Vec<topologies::DomainNames>,
-    pub(crate) matchers: Vec<CrowdName<'w>>,
-    /// Pods outside of jobs that others mind.
+    pub(crate) matchers: Vec<MatcherName<'w>>,
+    /// Pods outside of jobs that inter-pod rules of others match.
     pub(crate) unmanaged_pods: Vec<&'w PodKey>,
     /// Drivers of volumes that some node limits.
     pub(crate) volume_drivers: Vec<&'w str>,
@@ -126,19 +130,19 @@ pub(crate) fn lower<'w>(world: &'w World, settings: &Settings, usage: &Usage, no
     lower_into(world, settings, usage, now, &mut Tables::default()).0
 }
 
-/// Makes the snapshot, and remembers what helps to make the next one.
-pub(crate) fn lower_incremental(
-    world: &World,
+/// Makes the snapshot, with what the next one can be made from incrementally; only the snapshot if that cannot be.
+pub(crate) fn lower_incremental<'w>(
+    world: &'w World,
     settings: &Settings,
     usage: &Usage,
     now: Timestamp,
-) -> IncrementalSnapshot {
+) -> Result<IncrementalSnapshot, Box<Lowered<'w>>> {
     let mut tables = Tables::default();
-    let (lowered, classes) = lower_into(world, settings, usage, now, &mut tables);
-    IncrementalSnapshot::from_full(lowered, tables, classes, world, settings)
+    let (lowered, node_filters) = lower_into(world, settings, usage, now, &mut tables);
+    IncrementalSnapshot::from_full(lowered, tables, node_filters, world, settings)
 }
 
-/// Makes the snapshot. Answers also with the number of each class in the tables.
+/// Makes the snapshot. Answers also with the number of each node filter in the tables.
 fn lower_into<'w>(
     world: &'w World,
     settings: &Settings,
@@ -153,18 +157,18 @@ fn lower_into<'w>(
     if let Some(inventory) = &inventory {
         nodes.count_devices(inventory);
     }
-    let columns = shapes::columns(&nodes, &partition, inventory.as_ref());
+    let columns = columns::columns(&nodes, &partition, inventory.as_ref());
 
     let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());
     let mut names = Names {
         nodes: nodes.list.iter().map(|facts| facts.node.name.as_str()).collect(),
-        columns: shapes::FIXED_NAMES.into_iter().chain(columns.iter().map(|column| column.name)).collect(),
+        columns: columns::FIXED_NAMES.into_iter().chain(columns.iter().map(|column| column.name)).collect(),
         ..Names::default()
     };
     let mut problems = queues.problems;
     problems.extend(partition.problems.iter().cloned());
     let queue_ids = queues::add(queues.rows, usage, now, &mut builder, &mut names);
-    nodes::add(&nodes, &partition, &columns, settings, &mut builder);
+    node_rows::add(&nodes, &partition, &columns, settings, &mut builder);
     let devices = inventory.map(|inventory| claims::add(world, settings, &nodes, &partition, inventory, &mut builder));
     let zones = numa::add(world, settings, &nodes, &partition, &columns, &mut builder);
     names.zones.clone_from(zones.names());
@@ -192,8 +196,16 @@ fn lower_into<'w>(
     }
     problems.sort_by_cached_key(|problem| problem.object.to_string());
     let snapshot = Cow::Owned(builder.finish());
-    let lowered = Lowered { snapshot, names, faults: added.faults, effects: partition.effects, problems, devices };
-    (lowered, added.classes)
+    let lowered = Lowered {
+        snapshot,
+        names,
+        faults: added.faults,
+        effects: partition.effects,
+        problems,
+        next_change_at: partition.next_change_at,
+        devices,
+    };
+    (lowered, added.node_filters)
 }
 
 /// Whether an object with these labels belongs to the shard.

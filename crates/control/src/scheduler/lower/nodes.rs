@@ -1,15 +1,10 @@
-//! Nodes of the shard: what is known of each, and what pods outside of our jobs hold there.
+//! Nodes of the shard, and what follows from each of them alone.
 
-use kai_engine::builder::{Builder, NodeRow};
 use kai_engine::ids::NodeId;
-use kai_engine::snapshot::{CPU, Column, GPUS, MEMORY, NodeRule, PODS};
-use kai_engine::units::compat::DEVICE_MEMORY_DEFAULT;
-use kai_engine::units::{GPU, ResourceQuantities};
+use kai_engine::snapshot::NodeRule;
 
 use super::in_shard;
 use super::name_index::NameIndex;
-use super::pod_partition::{Charge, NonJobPod, PodPartition};
-use super::shapes::{ExtraColumn, quota_gpu, vector};
 use crate::devices::Inventory;
 use crate::objects::{Node, PRESSURES};
 use crate::scheduler::settings::Settings;
@@ -40,7 +35,7 @@ impl<'w> ShardNodes<'w> {
         self.lookup.find(name).map(NodeId::at)
     }
 
-    /// What is worth remembering as long as no node changes: for each node of the world, its traits if it is selected.
+    /// What holds as long as no node changes: for each node of the world, its traits if it is selected.
     pub(super) fn traits(&self, world: &World) -> Vec<Option<Traits>> {
         let mut selected = self.list.iter().peekable();
         let traits = |node: &Node| selected.next_if(|facts| facts.node.name == node.name).map(|facts| facts.traits);
@@ -54,7 +49,7 @@ impl<'w> ShardNodes<'w> {
     }
 }
 
-/// What every rule about a node goes by.
+/// A node with what rules about it need.
 pub(super) struct Facts<'w> {
     pub(super) node: &'w Node,
     traits: Traits,
@@ -87,7 +82,7 @@ pub(super) struct Traits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mig {
     Off,
-    /// Split, without a strategy that restricts who may come.
+    /// Split, without a strategy that restricts which pods may use them.
     Any,
     Single,
     Mixed,
@@ -141,71 +136,6 @@ fn unfit(node: &Node) -> Option<NodeRule> {
     }
     let rules = [NodeRule::MemoryPressure, NodeRule::DiskPressure, NodeRule::PidPressure, NodeRule::NetworkUnavailable];
     PRESSURES.iter().zip(rules).find(|(kind, _)| !node.condition_is(kind, "False")).map(|(_, rule)| rule)
-}
-
-pub(super) fn add(
-    nodes: &ShardNodes<'_>,
-    partition: &PodPartition<'_>,
-    columns: &[ExtraColumn<'_>],
-    settings: &Settings,
-    builder: &mut Builder,
-) {
-    for (facts, non_job_pod) in nodes.list.iter().zip(&partition.non_job_pods) {
-        let mut allocatable = vector(&facts.node.allocatable, columns);
-        allocatable[GPUS] += i64::from(facts.claimed_gpus) * GPU;
-        let mut row = NodeRow {
-            ready: facts.node.is_ready(),
-            device_memory: facts.device_memory.unwrap_or(DEVICE_MEMORY_DEFAULT),
-            ..NodeRow::idle(allocatable)
-        };
-        for pod in non_job_pod {
-            hold(&mut row, pod, columns, builder);
-        }
-        if settings.restrict_node_scheduling && !facts.gpu_worker {
-            // GPUs that no pod may use are nobody's to share: they are taken out of the capacity again.
-            row.other_schedulers_requested += ResourceQuantities::new(0, 0, capacity_gpus(&row.allocatable, columns));
-        }
-        builder.node(row);
-    }
-}
-
-fn capacity_gpus(allocatable: &[i64], columns: &[ExtraColumn<'_>]) -> i64 {
-    let extra = columns.iter().zip(&allocatable[PODS + 1..]);
-    Column::Gpu.quota_gpu(allocatable[GPUS]) + extra.map(|(column, amount)| column.kind.quota_gpu(*amount)).sum::<i64>()
-}
-
-/// Books a pod that belongs to no job. What the node has none of is not charged: it comes from elsewhere.
-fn hold(row: &mut NodeRow, non_job_pod: &NonJobPod<'_>, columns: &[ExtraColumn<'_>], builder: &mut Builder) {
-    let request = &non_job_pod.pod.request;
-    if non_job_pod.foreign {
-        let resources = &request.resources;
-        row.other_schedulers_requested +=
-            ResourceQuantities::new(resources.cpu_milli, resources.memory_bytes, quota_gpu(request));
-    }
-    if non_job_pod.charge == Charge::Elsewhere {
-        return;
-    }
-    let mut amounts = vector(&request.resources, columns);
-    if non_job_pod.charge == Charge::AllButGpus || request.is_mig() {
-        amounts[GPUS] = 0;
-    }
-    for (index, amount) in amounts.into_iter().enumerate().filter(|(index, _)| row.allocatable[*index] != 0) {
-        row.unmanaged_used[index] += amount;
-        if non_job_pod.leaving {
-            row.unmanaged_releasing[index] += amount;
-        }
-    }
-    row.ports.extend(non_job_pod.pod.host_ports.iter().map(|port| builder.port(*port)));
-}
-
-/// The fixed part of a resource vector.
-pub(super) fn fixed_columns(resources: &crate::objects::Resources) -> [i64; 4] {
-    let mut fixed = [0; 4];
-    fixed[CPU] = resources.cpu_milli;
-    fixed[MEMORY] = resources.memory_bytes;
-    fixed[GPUS] = resources.gpus * GPU;
-    fixed[PODS] = resources.pods;
-    fixed
 }
 
 #[cfg(test)]

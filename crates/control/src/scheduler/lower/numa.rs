@@ -12,9 +12,9 @@ use kai_engine::snapshot::{
     ZoneAllocation,
 };
 
+use super::columns::{ExtraColumn, FIXED_NAMES, vector};
 use super::nodes::ShardNodes;
 use super::pod_partition::{JobPod, PodPartition};
-use super::shapes::{ExtraColumn, vector};
 use super::status;
 use crate::objects::{BindRequest, NumaPolicy, NumaScope as Scope, Pod, Request, Resources, ZoneAmount};
 use crate::scheduler::settings::{NumaSettings, Settings};
@@ -79,15 +79,15 @@ pub(super) fn add<'w>(
     zones
 }
 
-/// Makes what is free what the object says, by charging the rest to nobody in particular.
+/// Sets free amounts to what the object reports; the difference is charged to no pod.
 fn trust(
     row: &mut NumaNode,
     topology: &crate::objects::NodeResourceTopology,
     columns: &[ExtraColumn<'_>],
     held: Vec<ZoneAllocation>,
 ) {
-    for (zone, said) in row.zones.iter_mut().zip(&topology.zones) {
-        let available = vector(&said.available, columns);
+    for (zone, reported) in row.zones.iter_mut().zip(&topology.zones) {
+        let available = vector(&reported.available, columns);
         zone.unmanaged_releasing.fill(0);
         for (column, taken) in zone.unmanaged_used.iter_mut().enumerate() {
             *taken = zone.allocatable[column] - available[column];
@@ -170,7 +170,7 @@ impl<'w> Zones<'w> {
                     *most = (*most).max(amount + beside);
                 }
             }
-            units.push(NumaUnit { need, stays: *stays });
+            units.push(NumaUnit { need, keeps_running: *stays });
         }
         for (column, amount) in starting {
             let most = steady.entry(column).or_default();
@@ -180,8 +180,8 @@ impl<'w> Zones<'w> {
     }
 }
 
-/// The part of a container's request that kubelets align: whole CPUs, memory and huge pages of guaranteed pods, and
-/// devices of everybody.
+/// The part of a container's request that kubelets align: devices, and of guaranteed pods also whole CPUs, memory and
+/// huge pages.
 fn aligned(
     resources: &Resources,
     guaranteed: bool,
@@ -208,7 +208,7 @@ fn aligned(
     for (index, column) in columns.iter().enumerate() {
         let device = column.name.contains('/') || guaranteed && column.name.starts_with("hugepages-");
         if device && counts(column.name) {
-            add(super::shapes::FIXED_NAMES.len() + index);
+            add(FIXED_NAMES.len() + index);
         }
     }
     need

@@ -1,4 +1,4 @@
-//! Who is where: each pod is a member of a job here, or merely takes up room on a node.
+//! Partitions pods: members of this shard's jobs, and pods that only occupy a node.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +28,11 @@ pub(super) struct PodPartition<'w> {
     pub(super) effects: Vec<Effect>,
     pub(super) problems: Vec<Problem>,
     pub(super) features: FeaturesInUse,
+    /// When the status of a pod changes though nothing happens.
+    pub(super) next_change_at: Option<Timestamp>,
 }
 
-/// What any of the pods has: what none of them has need not be looked for again.
+/// Features that at least one pod uses; the others are skipped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FeaturesInUse {
     /// Resources beside CPU, memory and GPUs, such as MIG profiles.
@@ -41,7 +43,7 @@ pub(super) struct FeaturesInUse {
 }
 
 impl FeaturesInUse {
-    fn note(&mut self, pod: &Pod) {
+    fn record(&mut self, pod: &Pod) {
         self.extended_resources |= !pod.request.resources.scalars.is_empty();
         self.resource_claims |= !pod.claims.is_empty();
         self.inter_pod_rules |= pod.inter_pod.is_some();
@@ -63,11 +65,11 @@ pub(super) struct JobPod<'w> {
     pub(super) node: Option<NodeId>,
     /// Names of the shared GPUs it holds; empty unless it has a node.
     pub(super) gpu_groups: Vec<&'w str>,
-    /// The bind under way.
+    /// Its bind request, while it is not bound.
     pub(super) request: Option<&'w BindRequest>,
 }
 
-/// A pod outside of jobs that takes up room on a node.
+/// A pod outside of jobs that holds resources on a node.
 pub(super) struct NonJobPod<'w> {
     pub(super) pod: &'w Pod,
     pub(super) leaving: bool,
@@ -100,7 +102,7 @@ impl<'w> PodPartition<'w> {
     }
 }
 
-/// Calls everybody.
+/// Partitions all pods.
 pub(super) fn partition<'w>(
     world: &'w World,
     settings: &Settings,
@@ -110,7 +112,7 @@ pub(super) fn partition<'w>(
     partition_subset(world, world.pod_groups.values(), world.pods.values(), settings, nodes, now)
 }
 
-/// Calls these pods, in name order, with all pod groups that they may belong to.
+/// Partitions these pods, in name order, with all pod groups that they may belong to.
 pub(super) fn partition_subset<'w>(
     world: &'w World,
     groups: impl Iterator<Item = &'w PodGroup>,
@@ -127,10 +129,13 @@ pub(super) fn partition_subset<'w>(
         effects: Vec::new(),
         problems: Vec::new(),
         features: FeaturesInUse::default(),
+        next_change_at: None,
     };
     let requests = pending_bind_requests(world, settings, nodes, &mut partition.effects);
     for pod in pods {
-        partition.features.note(pod);
+        partition.features.record(pod);
+        let change = status::next_change_at(pod, settings.stuck_in_releasing_threshold, now);
+        partition.next_change_at = partition.next_change_at.into_iter().chain(change).min();
         let request = requests.get(&pod.key).copied();
         let (request, outlived) = match request {
             Some(request) if !request.is_for(pod) => (None, Some(request)),
@@ -156,7 +161,7 @@ pub(super) fn partition_subset<'w>(
     partition
 }
 
-/// What a pod is that belongs to no job, if it takes up room.
+/// A pod that belongs to no job, if it holds resources.
 fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, NonJobPod<'w>)> {
     let JobPod { pod, status, node, gpu_groups, .. } = member;
     let node = node.filter(|_| status::holds_room(*status))?;
@@ -175,7 +180,7 @@ fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, 
     Some((node, non_job_pod))
 }
 
-/// The pod group that a pod of ours names.
+/// The pod group that a pod of this scheduler names.
 pub(super) fn pod_group_named_by<'w>(pod: &'w Pod, settings: &Settings) -> Option<&'w str> {
     if pod.scheduler != settings.scheduler_name {
         return None;
@@ -228,7 +233,7 @@ fn is_backed_off(group: &PodGroup, settings: &Settings) -> bool {
     group.backed_off_on.as_ref().is_some_and(|given_up| given_up == pool())
 }
 
-/// The job and leaf of a pod. Reports pods that belong to us and can belong nowhere.
+/// The job and leaf of a pod. Reports pods of this scheduler that can belong to none.
 fn find_leaf(
     member: &JobPod<'_>,
     settings: &Settings,
@@ -268,15 +273,15 @@ fn member<'w>(
     let shares = pod.request.sharing.is_some() && node.is_some() && status::holds_room(status);
     let gpu_groups = match (pod.gpu_groups(), request) {
         _ if !shares => Vec::new(),
-        // A pod that is bound says what it shares: a request made before that was known may name others.
-        (told, _) if pod.node.is_some() && !told.is_empty() => told,
+        // The labels of a bound pod win: its bind request may be older and name other groups.
+        (labelled, _) if pod.node.is_some() && !labelled.is_empty() => labelled,
         (_, Some(request)) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
-        (told, _) => told,
+        (labelled, _) => labelled,
     };
     JobPod { pod, status, node, gpu_groups, request }
 }
 
-/// Bind requests under way, by pod. Those that can no longer succeed are to be deleted; their pods wait again.
+/// Bind requests in flight, by pod. Those that can no longer succeed are to be deleted; their pods are pending again.
 fn pending_bind_requests<'w>(
     world: &'w World,
     settings: &Settings,

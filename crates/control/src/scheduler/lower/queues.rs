@@ -12,7 +12,8 @@ use crate::kinds::ObjectId;
 use crate::objects::Queue;
 use crate::scheduler::effect::Problem;
 use crate::scheduler::reasons::{ProblemReason, QueueFault};
-use crate::scheduler::settings::{Settings, Usage};
+use crate::scheduler::settings::Settings;
+use crate::scheduler::usage::Usage;
 use crate::world::World;
 
 /// Queues that may hold work, and why others may not.
@@ -155,7 +156,7 @@ mod tests {
                 parent.map_or_else(|| (*name).to_owned(), |parent| format!("{name} below {parent}"))
             })
             .collect();
-        text.extend(selected.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.reason.code())));
+        text.extend(selected.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.reason.reason())));
         want.assert_eq(&text.join("\n"));
     }
 

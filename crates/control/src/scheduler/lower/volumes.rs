@@ -2,7 +2,7 @@
 //!
 //! Claims that are bound tie a pod to the nodes that reach their volumes. Claims that wait for their pod need a volume that
 //! is free, or a place to make one. What pods take from each other, such as the last free volume of a node, is counted by
-//! the engine. Semantics are kube-scheduler's; that free space is counted is ours.
+//! the engine. Semantics are kube-scheduler's, which does not count free space, however.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,8 @@ use super::nodes;
 use crate::objects::{
     LabelSelector, NodeTerm, PersistentVolume, PersistentVolumeClaim, Pod, Prerequisites, StorageClass, VolumeMode,
 };
-use crate::scheduler::reasons::collect::volumes::{claims, missing, volume_of, waits_for};
+use crate::scheduler::pod_volumes::{ZONE_LABELS, claims, missing, volume_of, waits_for, zones_of};
 use crate::world::World;
-
-/// Node labels that say where a volume is. Those of the first pair are called like those of the second nowadays.
-const ZONE_LABELS: [&str; 4] = [
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-];
 
 /// Rules that volumes make about nodes: for each rule the nodes that fail it.
 pub(super) type Refusals = Vec<(NodeRule, FixedBitSet)>;
@@ -146,7 +138,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
                 need.attached.push(*self.attached.entry(volume).or_insert_with(|| builder.volume(driver)));
             }
         }
-        need.stored = stored.into_iter().collect();
+        need.storage_needs = stored.into_iter().collect();
         Needs { number: self.number(&rules), rules, taken: builder.volume_need(need) }
     }
 
@@ -230,7 +222,7 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let all = self.world.volumes.values();
         let all: Vec<&PersistentVolume> = all.filter(|volume| volume.class == class.name && is_free(volume)).collect();
         if !class.provisions() {
-            // Whoever wants less competes for the same volumes, and so does whoever wants the same.
+            // Claims that are smaller or equal compete for the same volumes.
             let mut kinds: Vec<u32> =
                 [all.as_slice(), ready].iter().map(|volumes| self.static_volumes(class, volumes, builder)).collect();
             kinds.dedup();
@@ -270,16 +262,16 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let mut stores = vec![None; count];
         if apart {
             for (set, number) in &groups {
-                let store = builder.store(*number);
+                let store = builder.add_storage_pool(*number);
                 set.ones().for_each(|node| stores[node] = Some(store));
             }
         } else {
-            stores.fill(Some(builder.store(volumes.len() as i64)));
+            stores.fill(Some(builder.add_storage_pool(volumes.len() as i64)));
         }
         self.kind(key, stores, builder)
     }
 
-    /// Space that the driver tells of. Where it tells several amounts, nothing is known of their sum.
+    /// Capacity reported by the driver; unknown if several `CSIStorageCapacity` objects apply.
     fn reported_capacity(&mut self, class: &'w StorageClass, builder: &mut Builder) -> u32 {
         let key = (class.name.as_str(), Vec::new());
         if let Some(known) = self.kinds.get(&key) {
@@ -289,17 +281,17 @@ impl<'a, 'w> Volumes<'a, 'w> {
         let mut stores = Vec::new();
         for facts in &self.nodes.list {
             let all = self.world.storage_capacities.values();
-            let mut told = all.filter(|capacity| capacity.concerns(&class.name, &facts.node.labels));
-            let only = told.next().filter(|_| told.next().is_none());
+            let mut capacities = all.filter(|capacity| capacity.concerns(&class.name, &facts.node.labels));
+            let only = capacities.next().filter(|_| capacities.next().is_none());
             let store = only.and_then(|capacity| Some((&capacity.key, capacity.bytes?)));
-            stores.push(store.map(|(key, bytes)| *made.entry(key).or_insert_with(|| builder.store(bytes))));
+            stores.push(store.map(|(key, bytes)| *made.entry(key).or_insert_with(|| builder.add_storage_pool(bytes))));
         }
         self.kind(key, stores, builder)
     }
 
     fn kind(&mut self, key: (&'w str, Vec<&'w str>), stores: Vec<Option<u32>>, builder: &mut Builder) -> u32 {
         self.kind_names.push(key.0);
-        let kind = builder.storage_kind(stores);
+        let kind = builder.add_storage_class(stores);
         self.kinds.insert(key, kind);
         kind
     }
@@ -326,11 +318,6 @@ fn reaches(volume: &PersistentVolume, facts: &nodes::Facts<'_>) -> bool {
     volume.reaches(&facts.node.name, &facts.node.labels)
 }
 
-/// Labels of a volume that say where it is.
-pub(crate) fn zones_of(labels: &BTreeMap<String, String>) -> impl Iterator<Item = (&'static str, &str)> {
-    ZONE_LABELS.into_iter().filter_map(|label| Some((label, labels.get(label)?.as_str())))
-}
-
 /// A node without any such label may be in every zone. A volume may be in several zones at once.
 fn in_zones(zones: &[(&str, &str)], labels: &BTreeMap<String, String>) -> bool {
     zones_of(labels).next().is_none()
@@ -345,7 +332,7 @@ fn reports_capacity(world: &World, class: &StorageClass) -> bool {
     world.csi_drivers.get(&class.provisioner).is_some_and(|driver| driver.reports_capacity)
 }
 
-/// Whether the driver has the space, as far as it tells.
+/// Whether the driver has the space, as far as it reports any.
 fn has_room(
     world: &World,
     claim: &PersistentVolumeClaim,
@@ -354,6 +341,6 @@ fn has_room(
 ) -> bool {
     let Some(bytes) = claim.bytes.filter(|_| reports_capacity(world, class)) else { return true };
     let enough = |largest: i64| largest >= bytes;
-    let mut told = world.storage_capacities.values();
-    told.any(|capacity| capacity.concerns(&class.name, labels) && capacity.largest.is_some_and(enough))
+    let mut capacities = world.storage_capacities.values();
+    capacities.any(|capacity| capacity.concerns(&class.name, labels) && capacity.largest.is_some_and(enough))
 }

@@ -1,9 +1,8 @@
 //! Why the scheduler did something, or nothing: data with names instead of ids. [`explain`](super::explain) makes
 //! sentences of it; nothing else does, and nothing reads them back.
 //!
-//! Unless said otherwise, amounts are milli-cores, bytes and millionths of a GPU.
+//! Unless a field names another unit, amounts are milli-cores, bytes and millionths of a GPU.
 
-pub(in crate::scheduler) mod collect;
 mod decisions;
 mod nodes;
 mod objects;
@@ -98,7 +97,7 @@ pub enum PendingReason {
 
 impl PendingReason {
     /// The reason as KAI writes it in conditions and events.
-    pub fn code(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::Pipelined { .. } => reason::PIPELINED,
             Self::NotAttempted | Self::NoVictims { .. } => reason::UNSCHEDULABLE,

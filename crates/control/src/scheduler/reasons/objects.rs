@@ -7,7 +7,7 @@ use super::INVALID_POD_GROUP;
 use crate::key::GroupKey;
 
 /// Why an object cannot be used as written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ProblemReason {
     Queue {
@@ -24,7 +24,7 @@ pub enum ProblemReason {
 
 impl ProblemReason {
     /// For programs.
-    pub fn code(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::Queue { fault: QueueFault::Cycle } => "QueueCycle",
             Self::Queue { .. } => "OrphanQueue",
@@ -35,7 +35,7 @@ impl ProblemReason {
 }
 
 /// Why a queue is left out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum QueueFault {
     ParentMissing {
@@ -50,7 +50,7 @@ pub enum QueueFault {
 }
 
 /// Why the sub-groups of a pod group are no tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum SubGroupFault {
     Duplicate { name: String },
@@ -72,7 +72,7 @@ pub struct IgnoredPod {
 
 impl IgnoredPod {
     /// The reason of the condition.
-    pub fn code(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         reason::UNSCHEDULABLE
     }
 }

@@ -30,7 +30,7 @@ pub struct SearchResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejections {
-    /// The job found no room, even without the victims.
+    /// The job did not fit, even without the victims.
     pub unplaced: u32,
     /// A victim would lose what it may not lose.
     pub by_rules: u32,

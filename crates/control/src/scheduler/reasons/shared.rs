@@ -1,4 +1,4 @@
-//! Data that many jobs share, with its text once somebody has asked for it.
+//! Data that many jobs share, with its text, which is made when it is first read.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};

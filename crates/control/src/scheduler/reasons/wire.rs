@@ -125,6 +125,26 @@ pub(in crate::scheduler) mod time {
     }
 }
 
+pub(in crate::scheduler) mod maybe_time {
+    use super::{Borrow, Deserialize, Deserializer, Serialize, Serializer, Timestamp, time};
+
+    /// A time as [`time`] writes it.
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    struct Written(#[serde(with = "time")] Timestamp);
+
+    pub(in crate::scheduler) fn serialize<S: Serializer>(
+        time: &impl Borrow<Option<Timestamp>>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        time.borrow().map(Written).serialize(out)
+    }
+
+    pub(in crate::scheduler) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+        Ok(Option::<Written>::deserialize(from)?.map(|written| written.0))
+    }
+}
+
 pub(in crate::scheduler) mod micros {
     use kai_engine::units::Span;
 

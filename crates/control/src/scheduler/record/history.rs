@@ -6,11 +6,13 @@ use std::sync::Arc;
 use kai_engine::units::Timestamp;
 use serde::Serialize;
 
-use super::{CycleRecord, OutcomeEntry};
+use super::CycleRecord;
+use crate::scheduler::effect::Effect;
 use crate::scheduler::reasons::wire;
 
-/// The last cycles that decided something, and the last of all. Bounded in number and, roughly, in bytes.
-#[derive(Debug)]
+/// The last cycles that bound, pipelined or evicted a pod, and the last of all. Bounded in number and, roughly, in bytes.
+/// Copies share the records.
+#[derive(Clone, Debug)]
 pub struct CycleHistory {
     acted: VecDeque<Arc<CycleRecord>>,
     /// The sum of their sizes.
@@ -47,7 +49,7 @@ impl CycleHistory {
 
     pub fn add(&mut self, record: CycleRecord) {
         let record = Arc::new(record);
-        if !record.outcome.is_empty() {
+        if record.outcome.iter().any(Effect::is_placement) {
             self.bytes += size(&record);
             self.acted.push_back(Arc::clone(&record));
         }
@@ -76,13 +78,13 @@ impl CycleHistory {
 }
 
 fn summary(record: &CycleRecord) -> CycleSummary {
-    let count = |is: fn(&OutcomeEntry) -> bool| record.outcome.iter().filter(|entry| is(entry)).count();
+    let count = |is: fn(&Effect) -> bool| record.outcome.iter().filter(|effect| is(effect)).count();
     CycleSummary {
         cycle: record.cycle,
         now: record.now,
-        bound: count(|entry| matches!(entry, OutcomeEntry::Bind { .. })),
-        pipelined: count(|entry| matches!(entry, OutcomeEntry::Pipeline { .. })),
-        evicted: count(|entry| matches!(entry, OutcomeEntry::Evict { .. })),
+        bound: count(|effect| matches!(effect, Effect::Bind { .. })),
+        pipelined: count(|effect| matches!(effect, Effect::Pipeline { .. })),
+        evicted: count(|effect| matches!(effect, Effect::Evict { .. })),
         pending: record.pending.len(),
         problems: record.problems.len(),
     }

@@ -1,7 +1,15 @@
 use kai_engine::CycleProgress;
+use serde_json::json;
 
 use super::*;
-use crate::scheduler::test_cluster::{NOW, world};
+use crate::key::Key;
+use crate::kinds::ObjectId;
+use crate::scheduler::effect::{
+    BindExtras, ClaimedDevices, ExtendedDevices, GpuGroup, NumaZone, Received, ResourceType,
+};
+use crate::scheduler::reasons::{BindReason, IgnoredPod, StaleBindRequest};
+use crate::scheduler::settings::NumaSettings;
+use crate::scheduler::test_cluster::{NOW, objects, world};
 use crate::scheduler::{Scheduler, cycle_with_progress};
 
 /// Waits, limits, evictions, a broken queue and a pod without a group.
@@ -16,7 +24,7 @@ const BUSY: &str = "node a gpu=4 label:zone=x
     job big queue=other gpu=99
     job over queue=small gpu=2
     job apart queue=team gpu=1 app=x apart=x@zone
-    job nowhere queue=nobody gpu=1";
+    job nowhere queue=unknown gpu=1";
 
 fn record(number: u64, text: &str) -> CycleRecord {
     let (world, settings, usage) = (world(text), Settings::default(), Usage::default());
@@ -41,6 +49,104 @@ fn a_record_is_read_back_as_it_was_written() {
     for (left, right) in again.pending.iter().zip(&record.pending) {
         assert_eq!(left.explanations(), right.explanations());
     }
+}
+
+#[test]
+fn all_effects_are_recorded_with_all_that_they_hold() {
+    let key = |name: &str| Key::new("lab", name);
+    let extras = BindExtras {
+        numa_zones: vec![NumaZone { zone: "node-0".to_owned(), amount: [("cpu".to_owned(), "2".to_owned())].into() }],
+        claims: vec![ClaimedDevices {
+            name: "gpu".to_owned(),
+            claim: key("claim"),
+            allocation: json!({"devices": {}}),
+        }],
+        extended: Some(ExtendedDevices {
+            allocation: json!({"devices": {}}),
+            requests: vec![json!({"name": "r"})],
+            mappings: vec![("main".to_owned(), "nvidia.com/gpu".to_owned(), "r".to_owned())],
+        }),
+    };
+    let effects = vec![
+        Effect::Bind {
+            pod: key("pod"),
+            job: key("job"),
+            node: "a".to_owned(),
+            received: Received { kind: ResourceType::Fraction, devices: 1, portion: 500_000 },
+            gpu_groups: vec![GpuGroup { name: "g1".to_owned(), fresh: true }],
+            extras,
+            why: BindReason { together: 1, queue: None },
+        },
+        Effect::SetGroupTimestamps {
+            job: key("job"),
+            last_start: Some(NOW),
+            stale_since: None,
+            last_eviction: Some(Timestamp(NOW.0 + 1)),
+        },
+        Effect::Nominate { pod: key("pod"), node: Some("a".to_owned()) },
+        Effect::Nominate { pod: key("other"), node: None },
+        Effect::DeleteBindRequest { request: key("request"), why: StaleBindRequest::NodeGone { node: "b".to_owned() } },
+        Effect::MarkPod {
+            pod: key("pod"),
+            reason: IgnoredPod { group: key("job"), sub_group: None, leaves: vec!["leaf".to_owned()] },
+        },
+    ];
+    let cycle = CycleResult { effects, next_change_at: Some(NOW), ..CycleResult::default() };
+    let seen = (&World::default(), &Settings::default(), &Usage::default());
+    let record = CycleRecord::new(1, NOW, seen, &cycle, Vec::new());
+    assert_eq!((&record.outcome, record.next_change_at), (&cycle.effects, Some(NOW)));
+    let text = serde_json::to_string(&record).unwrap();
+    assert_eq!(serde_json::from_str::<CycleRecord>(&text).unwrap(), record);
+    let types: Vec<String> = serde_json::to_value(&record.outcome)
+        .unwrap()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|effect| effect["type"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(types, ["bind", "setGroupTimestamps", "nominate", "nominate", "deleteBindRequest", "markPod"]);
+}
+
+#[test]
+fn a_policy_is_read_back_as_it_was_written() {
+    use crate::scheduler::usage::UsageRule;
+    let numa = NumaSettings { ignored: ["memory".to_owned()].into(), reconstruct_available: false };
+    let usage = Some(UsageRule::every(kai_engine::units::Span::seconds(60)));
+    let settings =
+        Settings { numa: Some(numa), usage, node_pool_value: Some("blue".to_owned()), ..Settings::default() };
+    let policy = CyclePolicy::from(&settings);
+    assert_ne!(policy, CyclePolicy::from(&Settings::default()));
+    let text = serde_json::to_string(&policy).unwrap();
+    assert_eq!(serde_json::from_str::<CyclePolicy>(&text).unwrap(), policy);
+    assert!(!text.contains("connection"), "where usage is stored may contain a password: {text}");
+}
+
+#[test]
+fn a_record_counts_all_kinds_and_names_what_changed() {
+    let mut world = world(BUSY);
+    let mut scheduler = Scheduler::new(Settings::default());
+    scheduler.cycle(&mut world, &Usage::default(), NOW);
+    assert_eq!(scheduler.changes(), None, "all is new");
+    let extra = world.pods.values().next().unwrap().clone();
+    world.delete(&ObjectId::Pod(extra.key.clone()));
+    for object in objects("queue team quota=3\ntopology racks") {
+        world.apply(object);
+    }
+    scheduler.cycle(&mut world, &Usage::default(), NOW);
+    let seen = (&world, &Settings::default(), &Usage::default());
+    let record = CycleRecord::new(2, NOW, seen, &CycleResult::default(), Vec::new());
+    let input = record.with_changes(scheduler.changes().cloned()).input;
+    assert_eq!(input.objects.get("Topology"), Some(&1));
+    assert_eq!(input.objects.get("Pod"), Some(&world.pods.len()));
+    let changes = input.changes.unwrap();
+    assert_eq!((changes.total, changes.objects.len()), (3, 3));
+    let change = |object: ObjectId, change| ObjectChange { object, change };
+    assert!(changes.objects.contains(&change(ObjectId::Pod(extra.key), ChangeKind::Deleted)), "{changes:?}");
+    assert!(changes.objects.contains(&change(ObjectId::Queue("team".to_owned()), ChangeKind::Updated)), "{changes:?}");
+    assert!(
+        changes.objects.contains(&change(ObjectId::Topology("racks".to_owned()), ChangeKind::Added)),
+        "{changes:?}"
+    );
 }
 
 #[test]

@@ -1,21 +1,24 @@
-//! How much of the cluster each queue has used lately: samples of the past in, one number per queue and resource out.
+//! Past usage of queues within a window of time: samples in, one number per queue and resource out.
 //!
 //! Over the samples of a window, `usage = Σ allocated · decay / Σ capacity · decay`, where `decay` halves with every
-//! half-life. Who had the entire cluster for the entire window has used 1. Samples that are missing count for neither
-//! sum. Where samples come from is no matter here: the simulator takes them from its virtual past, a live scheduler
-//! from a database.
+//! half-life. A queue that held the entire cluster for the entire window has used 1. Samples that are missing count for
+//! neither sum. The simulator takes samples from its virtual past, the live scheduler from a database.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use kai_engine::units::{ONE, ResourceQuantities, Span, Timestamp};
 
-use super::settings::Usage;
-
 pub mod prometheus;
 
 use prometheus::{Connection, Source};
 
-/// How the past is looked at.
+/// Past usage of queues, as a share of the cluster in millionths: CPU, memory, GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub queues: BTreeMap<String, [i64; 3]>,
+}
+
+/// Which part of the past counts, and where it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRule {
     pub window: Window,
@@ -23,16 +26,16 @@ pub struct UsageRule {
     pub half_life: Option<Span>,
     /// Time between two samples.
     pub resolution: Span,
-    /// Time between two looks at the past.
+    /// Time between two queries of the database.
     pub fetch_interval: Span,
-    /// Data older than this is not to be trusted.
+    /// Data older than this is not used.
     pub staleness: Span,
-    /// Where a cluster finds it.
+    /// The database, on a cluster.
     pub source: Source,
 }
 
 impl UsageRule {
-    /// As KAI has it if nothing else is said, with samples so far apart.
+    /// KAI's defaults, with samples so far apart.
     pub fn every(resolution: Span) -> Self {
         let minute = Span::seconds(60);
         let capacity = |resource: &str| format!("sum(kube_node_status_capacity{{resource=\"{resource}\"}})");
@@ -58,7 +61,7 @@ impl UsageRule {
 pub enum Window {
     /// Always the last so much.
     Sliding { size: Span },
-    /// One window after the other from a given time on; each begins with a clean slate.
+    /// One window after the other from a given time on; each begins at zero.
     Tumbling { size: Span, first: Timestamp },
 }
 
@@ -100,7 +103,7 @@ impl History {
         self.samples.push_back(sample);
     }
 
-    /// Drops what no window will show any more.
+    /// Drops samples that no window includes any more.
     pub fn forget(&mut self, rule: &UsageRule, now: Timestamp) {
         let start = rule.window.start(now);
         while self.samples.front().is_some_and(|sample| sample.at <= start) {

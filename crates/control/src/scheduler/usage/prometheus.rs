@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use kai_engine::units::{ONE, Span, Timestamp};
 use serde_json::Value;
 
-use super::super::settings::Usage;
-use super::UsageRule;
+use super::{Usage, UsageRule};
 
 /// Where Prometheus is, and what the metrics are called there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_says_why() {
+    fn an_invalid_answer_gives_the_reason() {
         let error = json!({"status": "error", "errorType": "bad_data", "error": "parse error"});
         assert_eq!(total(&error), Err("parse error".to_owned()));
         assert!(by_queue(&json!("<html>")).is_err());

@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::scheduler::settings::Settings;
 use crate::world::World;
 
-/// Puts many binds of a namespace into few objects. KAI makes one object each, and so do we while there are few.
+/// Batches bind requests per namespace. Below the threshold, one object each as in KAI.
 pub(super) fn batched(writes: Vec<Write>, world: &World, settings: &Settings, now: Timestamp) -> Vec<Write> {
     let namespace = |write: &Write| match write {
         Write::CreateBindRequest(request) if can_batch(request, world) => request.metadata.namespace.clone(),

@@ -13,6 +13,7 @@ use kai_api::{
 use super::{CycleWrites, Write};
 use crate::key::PodKey;
 use crate::scheduler::effect::{self, BindExtras, ClaimedDevices, ExtendedDevices, Received, ResourceType};
+use crate::scheduler::explain::actions;
 
 impl CycleWrites<'_> {
     pub(super) fn bind(&mut self, pod: &PodKey, node: &str, got: Received, groups: Vec<String>, extras: &BindExtras) {
@@ -58,8 +59,7 @@ impl CycleWrites<'_> {
             self.writes.push(Write::LabelPod { pod: pod.clone(), key: key.clone(), value: value.clone() });
         }
         let shown = pool.map_or(name::DEFAULT_SHARD, |(_, value)| value);
-        let message = format!("Successfully assigned pod {pod} to node {node} at node-pool {shown}");
-        self.pod_event(pod, false, reason::SCHEDULED, message);
+        self.pod_event(pod, false, reason::SCHEDULED, actions::bind_requested(pod, node, shown));
     }
 }
 

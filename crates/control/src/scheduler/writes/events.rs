@@ -2,28 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kai_engine::policy::Action;
-
-use super::{CycleWrites, WritePlanner};
+use super::{CycleWrites, Event, InvolvedObject, WritePlanner};
 use crate::key::{GroupKey, PodKey};
-use crate::scheduler::reasons::EvictionReason;
-
-/// An event about an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    pub about: InvolvedObject,
-    pub warning: bool,
-    pub reason: &'static str,
-    pub message: String,
-    pub annotations: BTreeMap<String, String>,
-}
-
-/// The object that an event is about, with its uid: `involvedObject` in core/v1.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum InvolvedObject {
-    Pod(PodKey, String),
-    PodGroup(GroupKey, String),
-}
 
 impl WritePlanner {
     /// Drops events that were sent with the same message after the last cycle, and debounced ones if any of the same reason
@@ -65,25 +45,4 @@ impl CycleWrites<'_> {
         let about = InvolvedObject::PodGroup(group.clone(), uid);
         self.events.push((Event { about, warning: false, reason, message, annotations }, self.debounced));
     }
-}
-
-/// Why a pod is evicted; begins as KAI's message.
-pub(super) fn eviction_message(
-    pod: &PodKey,
-    action: Action,
-    winner: Option<&GroupKey>,
-    why: &EvictionReason,
-) -> String {
-    let winner = winner.map_or_else(String::new, ToString::to_string);
-    let known = match action {
-        Action::Reclaim => format!("Pod {pod} was preempted by workload {winner}."),
-        Action::Preempt => format!("Pod {pod} was preempted by higher priority workload {winner}"),
-        Action::Consolidate => {
-            format!("Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure")
-        }
-        Action::EvictStale | Action::Allocate => {
-            format!("Workload doesn't meet the minimum required number of pods, evicting remaining pod: {pod}")
-        }
-    };
-    format!("{}: {why}", known.trim_end_matches('.'))
 }

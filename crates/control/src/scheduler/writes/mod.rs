@@ -10,73 +10,23 @@ mod events;
 #[cfg(test)]
 mod tests;
 
-pub use events::{Event, InvolvedObject};
+pub use crate::calls::{Event, InvolvedObject, Write};
 
 use std::collections::BTreeMap;
 
 use kai_api::keys::{annotation, eviction_event, reason};
-use kai_api::{BindRequest, SchedulingCondition};
 use kai_engine::units::{Span, Timestamp};
 
 use self::batching::request_key;
 use self::conditions::{GroupPodStates, name_of};
-use self::events::eviction_message;
 use super::config::action_name;
 use super::effect::{CycleResult, Effect, QueueView};
+use super::explain::actions;
 use super::settings::Settings;
-use crate::key::{GroupKey, Key, PodKey};
+use crate::controller::Backoff;
+use crate::key::{GroupKey, PodKey};
 use crate::objects::field_reader::write_time;
 use crate::world::World;
-
-/// One API call. All are idempotent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Write {
-    CreateBindRequest(Box<BindRequest>),
-    /// One object with the requests of all these pods.
-    CreateBindBatch {
-        batch: Box<BindRequest>,
-        pods: Vec<PodKey>,
-    },
-    /// A request of its own, or one in a batch.
-    DeleteBindRequest(Key),
-    /// Put the pod into the shard that bound it.
-    LabelPod {
-        pod: PodKey,
-        key: String,
-        value: String,
-    },
-    Evict {
-        pod: PodKey,
-        uid: String,
-        message: String,
-    },
-    /// `status.nominatedNodeName`; `None` removes it.
-    Nominate {
-        pod: PodKey,
-        node: Option<String>,
-    },
-    /// The annotations with the group's times; `None` removes one.
-    PatchGroupTimestamps {
-        group: GroupKey,
-        annotations: BTreeMap<String, Option<String>>,
-    },
-    /// The group's scheduling conditions, all of them.
-    SetGroupConditions {
-        group: GroupKey,
-        conditions: Vec<SchedulingCondition>,
-        /// The object has such a condition already: low priority.
-        is_update: bool,
-    },
-    /// `PodScheduled=False`. Autoscalers add nodes for reason `Unschedulable`, and for no other.
-    SetUnschedulable {
-        pod: PodKey,
-        reason: &'static str,
-        message: String,
-        /// The object has such a condition already: low priority.
-        is_update: bool,
-    },
-    Emit(Event),
-}
 
 /// What the scheduler assumes from a write on, until a watch confirms it or it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,12 +75,11 @@ struct LastReport {
 
 /// Debounce: while the reasons of a group are the same, its message is rewritten at most once per interval, and the
 /// interval doubles with each rewrite. The numbers in it change whenever any pod starts.
-const REWORD_DEBOUNCE: Span = Span::seconds(10);
-const REWORD_DEBOUNCE_MAX: Span = Span::seconds(300);
+const REWRITE_DEBOUNCE: Backoff = Backoff::new(Span::seconds(10), Span::seconds(300));
 
 impl LastReport {
     fn debounce(&self) -> Span {
-        Span(REWORD_DEBOUNCE.0 << self.rewrites.min(10)).min(REWORD_DEBOUNCE_MAX)
+        REWRITE_DEBOUNCE.after(self.rewrites)
     }
 }
 
@@ -195,21 +144,20 @@ impl CycleWrites<'_> {
                 self.bind(pod, node, *received, groups, extras);
             }
             Effect::Pipeline { pod, node, .. } => {
-                let message = format!("Pod {pod} was pipelined to node {node}");
-                self.pod_event(pod, false, reason::PIPELINED, message);
+                self.pod_event(pod, false, reason::PIPELINED, actions::pipelined(pod, node));
             }
-            Effect::Evict { pod, job, action, beneficiary, batch, why, .. } => {
-                let message = eviction_message(pod, *action, beneficiary.as_ref(), why);
+            Effect::Evict { pod, job, action, preemptor, gang_size, why, .. } => {
+                let message = actions::evicted(pod, *action, preemptor.as_ref(), why);
                 let uid = self.world.pods.get(pod).map_or_else(String::new, |pod| pod.uid.clone());
                 self.writes.push(Write::Evict { pod: pod.clone(), uid, message: message.clone() });
                 let mut annotations = BTreeMap::from([
-                    (eviction_event::NUM_EVICTED_PODS.to_owned(), batch.to_string()),
+                    (eviction_event::NUM_EVICTED_PODS.to_owned(), gang_size.to_string()),
                     (eviction_event::EVICTOR_ACTION_TYPE.to_owned(), action_name(*action).to_owned()),
                 ]);
-                if let Some(winner) = beneficiary {
-                    annotations.insert(eviction_event::EVICTOR_POD_GROUP_NAME.to_owned(), winner.name.clone());
+                if let Some(preemptor) = preemptor {
+                    annotations.insert(eviction_event::EVICTOR_POD_GROUP_NAME.to_owned(), preemptor.name.clone());
                     annotations
-                        .insert(eviction_event::EVICTOR_POD_GROUP_NAMESPACE.to_owned(), winner.namespace.clone());
+                        .insert(eviction_event::EVICTOR_POD_GROUP_NAMESPACE.to_owned(), preemptor.namespace.clone());
                 }
                 self.group_event(job, reason::EVICT, message, annotations);
             }

@@ -1,6 +1,7 @@
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
+use kai_api::SchedulingCondition;
 
 use super::*;
 use crate::scheduler::effect::PendingJob;
@@ -87,17 +88,17 @@ fn rewording_the_same_reasons_is_debounced() {
     let marks = |write: &&Write| matches!(write, Write::SetUnschedulable { .. });
     assert_eq!(later.iter().filter(marks).count(), 1, "{later:?}");
     // Next time it takes longer.
-    let (mut planner, mut written, mut told) = (WritePlanner::default(), Vec::new(), Vec::new());
+    let (mut planner, mut written, mut reported) = (WritePlanner::default(), Vec::new(), Vec::new());
     for second in 0..40_u32 {
         let (settings, now) = (Settings::default(), NOW.plus(Span::seconds(second.into())));
         let known = after(world(&text(1 + second % 2)), &written);
         let writes = planner.plan(&known, &cycle(&known, &settings, &Usage::default(), now), &settings, now);
         if !writes.is_empty() {
-            told.push(second);
+            reported.push(second);
         }
         written.extend(writes);
     }
-    assert_eq!(told, [0, 11, 32]);
+    assert_eq!(reported, [0, 11, 32]);
     // A remark is no other reason.
     let mut planner = WritePlanner::default();
     let known = after(world(&text(1)), &report(&mut planner, &world(&text(1))));
@@ -107,7 +108,7 @@ fn rewording_the_same_reasons_is_debounced() {
     reasons.push(PendingReason::NotAttempted);
     remarked.pending[0] = PendingJob::new(job, queue, reasons, blocked).into();
     assert_eq!(planner.plan(&known, &remarked, &settings, now), []);
-    // Another reason is told at once.
+    // Another reason is reported at once.
     let limited = text(1).replace("quota=2", "quota=2 limit=2");
     assert_ne!(writes_after(0, &limited), []);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::Tree;
 use crate::ids::{NodeId, TaskId};
 use crate::ledger::Ledger;
-use crate::snapshot::{Column, GPUS, PODS};
+use crate::snapshot::{GPUS, PODS, ResourceKind};
 use crate::units::{GPU, Ratio};
 
 /// What the pods ask for.
@@ -21,7 +21,7 @@ pub(super) struct Demand {
 
 impl Demand {
     pub(super) fn of(ledger: &Ledger<'_>, tasks: &[TaskId]) -> Self {
-        let width = ledger.snapshot.columns.len();
+        let width = ledger.snapshot.resources.len();
         let (mut sum, mut each, mut asking) = (vec![0; width], vec![0; width], vec![0; width]);
         for task in tasks {
             let shape = ledger.snapshot.shape(ledger.snapshot.task(*task).shape);
@@ -29,7 +29,7 @@ impl Demand {
                 // Shares of GPUs are amounts, too.
                 let is_shared = column == GPUS && shape.gpu.shared_devices().is_some();
                 // Where a device class provides it, nodes may have none of it.
-                let backed = ledger.snapshot.columns[column] == Column::Backed;
+                let backed = ledger.snapshot.resources[column] == ResourceKind::DeviceClassBacked;
                 let need = if is_shared { shape.quota_gpu } else { shape.need[column] };
                 let need = if backed { 0 } else { need };
                 sum[column] += need;

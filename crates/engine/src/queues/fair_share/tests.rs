@@ -85,7 +85,7 @@ fn any_claim() -> impl Strategy<Value = QueueDemand> {
 
 proptest! {
     #[test]
-    fn everyone_gets_the_guarantee_and_nobody_passes_the_limit_by_a_unit(
+    fn every_queue_gets_its_guarantee_and_none_passes_its_limit_by_a_unit(
         total in 0..60i64, k in 0..3i64, mut claims in prop::collection::vec(any_claim(), 1..7)
     ) {
         let total = total * GPU / 2;

@@ -1,11 +1,11 @@
-//! What actions have done is counted, for those who watch a scheduler at work.
+//! Statistics of actions: attempts, simulated and filtered scenarios.
 
 use expect_test::expect;
 
 use crate::support::check_efforts;
 
-/// Nothing is free. `next` gets back what its queue is owed, which takes both jobs of a node; `late` asks for more than
-/// anybody may take.
+/// Nothing is free. `next` reclaims the share of its queue, for which both jobs of a node are evicted; `late` asks for more
+/// than its queue may reclaim.
 #[test]
 fn turns_and_scenarios_are_counted_by_action() {
     check_efforts(
@@ -28,7 +28,7 @@ fn turns_and_scenarios_are_counted_by_action() {
     );
 }
 
-/// Whoever is moved finds no room elsewhere; of one scenario that is known beforehand.
+/// No victim fits on another node; one scenario is filtered without a simulation.
 #[test]
 fn scenarios_that_cannot_work_are_counted_as_well() {
     check_efforts(

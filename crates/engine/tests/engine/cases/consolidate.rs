@@ -15,8 +15,8 @@ fn a_pod_moves_to_make_one_large_hole_of_two_small_ones() {
          job next  queue=team gpu=4",
         expect![["
             evict right-0 for next (consolidate)
-            promise right-0 a
-            promise next-0 b"]],
+            pipeline right-0 a
+            pipeline next-0 b"]],
     );
 }
 
@@ -43,14 +43,14 @@ fn recently_evicted_jobs_are_not_moved() {
          job next  queue=team gpu=4",
         expect![["
             evict left-0 for next (consolidate)
-            promise left-0 b
-            promise next-0 a"]],
+            pipeline left-0 b
+            pipeline next-0 a"]],
     );
 }
 
 /// Checklist 11.
 #[test]
-fn nobody_moves_if_one_would_lose_its_place() {
+fn no_pod_moves_if_one_would_lose_its_place() {
     check(
         "policy actions=allocate,consolidate
          node a gpu=4
@@ -77,8 +77,8 @@ fn moving_comes_before_evicting() {
          job next  queue=A gpu=4",
         expect![["
             evict right-0 for next (consolidate)
-            promise right-0 a
-            promise next-0 b"]],
+            pipeline right-0 a
+            pipeline next-0 b"]],
     );
 }
 
@@ -93,9 +93,9 @@ fn a_pod_that_can_stay_is_not_moved_with_its_gang() {
          job next queue=team gpu=2 pods=2",
         expect![["
             evict gang-1 for next (consolidate)
-            promise gang-1 a
-            promise next-0 c
-            promise next-1 b"]],
+            pipeline gang-1 a
+            pipeline next-0 c
+            pipeline next-1 b"]],
     );
 }
 
@@ -141,10 +141,10 @@ fn no_more_pods_move_than_allowed() {
         &format!("policy actions=consolidate moves=2\n{cluster}"),
         expect![["
         evict right-1 for next (consolidate)
-        promise right-1 a
+        pipeline right-1 a
         evict right-0 for next (consolidate)
-        promise right-0 a
-        promise next-0 b"]],
+        pipeline right-0 a
+        pipeline next-0 b"]],
     );
     check(&format!("policy actions=consolidate moves=0\n{cluster}"), expect!["waits next: not reached"]);
 }
@@ -161,8 +161,8 @@ fn min_runtime_does_not_keep_pods_from_moving() {
          job next  queue=team gpu=4",
         expect![["
             evict right-0 for next (consolidate)
-            promise right-0 a
-            promise next-0 b"]],
+            pipeline right-0 a
+            pipeline next-0 b"]],
     );
 }
 
@@ -176,8 +176,8 @@ fn a_shared_pod_moves_to_another_shared_gpu() {
          job next  queue=team gpu=1",
         expect![["
             evict right-0 for next (consolidate)
-            promise right-0 a gpu#0
-            promise next-0 a"]],
+            pipeline right-0 a gpu#0
+            pipeline next-0 a"]],
     );
 }
 
@@ -196,15 +196,15 @@ fn dependent_moves_pass_to_the_new_preemptor() {
          job next   queue=B gpu=4",
         expect![["
             evict second-0 for next (consolidate)
-            promise second-0 a
+            pipeline second-0 a
             evict third-0 for next (reclaim)
-            promise next-0 b
+            pipeline next-0 b
             waits helped: no room for helped-0 (0 of 1 placed), 2 × 1 GPU short
             waits helped: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
-/// Reclaim needs other room, so that nobody moves in the end.
+/// Reclaim frees other GPUs, so that no pod is moved in the end.
 #[test]
 fn moves_for_a_job_that_gives_way_are_taken_back() {
     check(
@@ -219,8 +219,8 @@ fn moves_for_a_job_that_gives_way_are_taken_back() {
          job next   queue=B gpu=2 pods=2",
         expect![["
             evict third-0 for next (reclaim)
-            promise next-0 a
-            promise next-1 b
+            pipeline next-0 a
+            pipeline next-1 b
             waits helped: no room for helped-0 (0 of 1 placed), 2 × 1 GPU short
             waits helped: preempt has no candidates (0 of 1 placed)"]],
     );

@@ -122,25 +122,25 @@ fn parts_of_several_gpus_are_on_different_ones() {
 
 /// 0.3 of the device are idle and 0.5 are being given back, so 0.5 fit later.
 #[test]
-fn a_half_is_promised_on_a_gpu_that_another_half_leaves() {
+fn a_half_is_pipelined_on_a_gpu_from_which_another_half_is_released() {
     check(
         "node a gpu=1
          queue team
          job stays queue=team gpu=0.2 running=a#0
          job gone  queue=team gpu=0.5 releasing=a#0
          job next  queue=team gpu=0.5",
-        expect!["promise next-0 a gpu#0"],
+        expect!["pipeline next-0 a gpu#0"],
     );
 }
 
 #[test]
-fn a_gpu_that_everybody_leaves_is_offered_as_a_new_one() {
+fn a_gpu_whose_pods_are_all_being_released_is_offered_as_a_new_one() {
     check(
         "node a gpu=1
          queue team
          job gone queue=team gpu=0.5 releasing=a#0
          job next queue=team gpu=0.5",
-        expect!["promise next-0 a gpu#1"],
+        expect!["pipeline next-0 a gpu#1"],
     );
 }
 
@@ -272,6 +272,6 @@ fn spreading_over_devices_waits_for_a_gpu_that_is_being_given_back() {
          job halves queue=team gpu=0.5 pods=2 min=0",
         expect![["
             bind halves-0 a gpu#0
-            promise halves-1 a gpu#1"]],
+            pipeline halves-1 a gpu#1"]],
     );
 }

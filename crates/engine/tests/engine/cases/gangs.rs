@@ -1,4 +1,4 @@
-//! Gangs: all of the minimum or nothing, promises on what is being given back, growth pod by pod.
+//! Gangs: all of the minimum or nothing, pods pipelined on what is being released, growth pod by pod.
 
 use expect_test::expect;
 
@@ -28,9 +28,9 @@ fn a_gang_that_must_wait_for_one_pod_binds_none() {
          job gone queue=team gpu=1 releasing=b
          job gang queue=team gpu=1 pods=3",
         expect![["
-            promise gang-0 a
-            promise gang-1 a
-            promise gang-2 b"]],
+            pipeline gang-0 a
+            pipeline gang-1 a
+            pipeline gang-2 b"]],
     );
 }
 
@@ -45,12 +45,12 @@ fn an_elastic_job_binds_its_minimum_and_waits_with_the_rest() {
         expect![["
             bind elastic-0 a
             bind elastic-1 a
-            promise elastic-2 b"]],
+            pipeline elastic-2 b"]],
     );
 }
 
 #[test]
-fn promises_hold_releasing_room_against_later_jobs() {
+fn pipelined_pods_keep_releasing_resources_from_later_jobs() {
     check(
         "policy actions=allocate
          node a gpu=1
@@ -59,13 +59,13 @@ fn promises_hold_releasing_room_against_later_jobs() {
          job first  queue=team gpu=1
          job second queue=team gpu=1",
         expect![["
-            promise first-0 a
+            pipeline first-0 a
             waits second: no room for second-0 (0 of 1 placed), 1 × 1 GPU short"]],
     );
 }
 
 #[test]
-fn nothing_is_promised_on_a_pod_that_does_not_die() {
+fn no_pod_is_pipelined_on_a_pod_stuck_in_releasing() {
     check(
         "policy actions=allocate
          node a gpu=1
@@ -194,7 +194,7 @@ fn a_gang_that_lost_a_pod_gets_only_what_is_missing() {
 }
 
 #[test]
-fn a_job_started_when_its_first_pod_is_bound_not_when_it_is_promised() {
+fn a_job_started_when_its_first_pod_is_bound_not_when_it_is_pipelined() {
     check_notes(
         "policy actions=allocate
          node a gpu=1
@@ -209,7 +209,7 @@ fn a_job_started_when_its_first_pod_is_bound_not_when_it_is_promised() {
 }
 
 #[test]
-fn a_pod_of_more_than_one_node_waits_and_says_by_how_much() {
+fn a_pod_larger_than_a_node_waits_with_the_amount_that_is_short() {
     check(
         "policy actions=allocate
          node a gpu=2

@@ -1,13 +1,13 @@
 //! One behaviour each, in the smallest cluster that shows it.
 
 mod action_stats;
-mod claims;
 mod consolidate;
 mod devices;
 mod gangs;
 mod inter_pod;
 mod next_change;
 mod nodes;
+mod nominations;
 mod numa;
 mod preempt;
 mod queues;

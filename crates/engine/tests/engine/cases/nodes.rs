@@ -85,7 +85,7 @@ fn the_nominated_node_is_better_than_any_other() {
          queue team
          job gone queue=team gpu=4 releasing=b
          job next queue=team gpu=1 nominated=b",
-        expect!["promise next-0 b"],
+        expect!["pipeline next-0 b"],
     );
 }
 
@@ -146,7 +146,7 @@ fn a_host_port_is_free_once_on_each_node() {
 }
 
 #[test]
-fn a_host_port_is_not_promised_while_its_holder_leaves() {
+fn no_pod_is_pipelined_on_a_host_port_of_a_releasing_pod() {
     check(
         "policy actions=allocate
          node a
@@ -200,9 +200,9 @@ fn cpu_and_memory_are_counted() {
     );
 }
 
-/// A node over-committed in one resource takes nobody, whatever they ask for.
+/// A node over-committed in one resource takes no pod, whatever it requests.
 #[test]
-fn an_over_committed_node_takes_nobody() {
+fn an_over_committed_node_takes_no_pod() {
     check(
         "policy actions=allocate
          node a gpu=1 cpu=8
@@ -224,7 +224,7 @@ fn gpus_of_pods_from_elsewhere_are_taken_or_awaited() {
          job never queue=team gpu=1",
         expect![["
             bind now-0 a
-            promise later-0 a
+            pipeline later-0 a
             waits never: no room for never-0 (0 of 1 placed), 1 × 1 GPU short"]],
     );
 }

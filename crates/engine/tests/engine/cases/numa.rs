@@ -62,8 +62,9 @@ impl Picture {
             };
             let steady = containers.iter().filter(|(_, _, stays)| *stays);
             let (cpus, gpus) = steady.fold((0, 0), |sum, (cpus, gpus, _)| (sum.0 + cpus, sum.1 + gpus));
-            let units =
-                containers.iter().map(|(cpus, gpus, stays)| NumaUnit { need: need(*cpus, *gpus), stays: *stays });
+            let units = containers
+                .iter()
+                .map(|(cpus, gpus, stays)| NumaUnit { need: need(*cpus, *gpus), keeps_running: *stays });
             let numa = builder.numa_ask(NumaAsk { pod: need(cpus, gpus), containers: units.collect() });
             let gpu = if gpus > 0 { GpuAsk::Whole } else { GpuAsk::None };
             let shape =
@@ -114,7 +115,7 @@ fn restricted_spans_as_few_zones_as_an_empty_node_would() {
 }
 
 #[test]
-fn best_effort_and_none_refuse_nobody() {
+fn best_effort_and_none_refuse_no_pod() {
     let crowded = |policy: TopologyManagerPolicy| zones(policy, &[(4, 0), (4, 0)]).pod(3, 0).pod(4, 0).pod(2, 0);
     assert_eq!(crowded(TopologyManagerPolicy::BestEffort).bound(), [Some(vec![0]), Some(vec![1]), Some(vec![])]);
     assert_eq!(crowded(TopologyManagerPolicy::None).bound(), [Some(vec![]), Some(vec![]), Some(vec![])]);
@@ -131,7 +132,7 @@ fn containers_are_aligned_one_after_the_other() {
 }
 
 #[test]
-fn who_waits_is_told_of_the_zones() {
+fn numa_zones_are_reported_as_an_obstacle() {
     let snapshot = zones(TopologyManagerPolicy::SingleZone, &[(4, 0), (4, 0)]).pod(6, 0).snapshot();
     let outcome = kai_engine::cycle(&snapshot, &policy(), Timestamp(1_000_000_000));
     let Reason::NoRoom { nodes, .. } = &outcome.verdicts[0].reasons[0] else { panic!("{:?}", outcome.verdicts) };

@@ -14,7 +14,7 @@ fn at_the_limit_a_higher_priority_replaces_a_lower_one() {
          job build queue=team prio=100 gpu=1",
         expect![["
             evict train-0 for build (preempt)
-            promise build-0 a"]],
+            pipeline build-0 a"]],
     );
 }
 
@@ -71,7 +71,7 @@ fn a_non_preemptible_job_above_quota_does_not_preempt() {
          job next queue=team prio=100 gpu=2",
         expect![["
             waits next: non-preemptible over quota, team holds 0 of 1 GPU, asked 2
-            waits next: preempt not entitled (0 of 1 placed)"]],
+            waits next: preempt ineligible (0 of 1 placed)"]],
     );
 }
 
@@ -86,11 +86,11 @@ fn the_lowest_priority_goes_first_and_the_newest_of_it() {
          job next    queue=team prio=75 gpu=1",
         expect![["
             evict low-new-0 for next (preempt)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
-/// Checklist 10: both jobs are evicted in the scenario that works, one fits beside the newcomer again.
+/// Checklist 10: both jobs are evicted in the scenario that works, one fits beside the preemptor again.
 #[test]
 fn a_victim_that_fits_again_stays_untouched() {
     check(
@@ -101,7 +101,7 @@ fn a_victim_that_fits_again_stays_untouched() {
          job next  queue=team prio=75 gpu=3",
         expect![["
             evict large-0 for next (preempt)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
@@ -115,13 +115,13 @@ fn a_gang_goes_as_a_whole() {
         expect![["
             evict gang-1 for next (preempt)
             evict gang-0 for next (preempt)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
-/// The gang finds no room at first, so the low job is promised the GPU that is being given back.
+/// The gang does not fit at first, so the low job is pipelined on the GPU that is being released.
 #[test]
-fn a_promise_of_this_cycle_is_taken_back_without_deleting_anyone() {
+fn a_pod_pipelined_in_this_cycle_loses_its_placement_without_being_deleted() {
     check(
         "node a gpu=2
          queue team
@@ -131,8 +131,8 @@ fn a_promise_of_this_cycle_is_taken_back_without_deleting_anyone() {
          job next queue=team gpu=2 prio=75",
         expect![["
             evict runs-0 for next (preempt)
-            promise next-0 a
-            waits low: gave way"]],
+            pipeline next-0 a
+            waits low: placement revoked"]],
     );
 }
 
@@ -147,7 +147,7 @@ fn a_node_whose_placement_is_taken_back_is_used() {
          job low  queue=team prio=25 gpu=1
          job next queue=team prio=75 gpu=1 pods=2",
     );
-    assert!(decided.contains("promise next-0 a\npromise next-1 b"), "{decided}");
+    assert!(decided.contains("pipeline next-0 a\npipeline next-1 b"), "{decided}");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_start_that_is_taken_back_is_not_noted() {
 
 /// Consolidation moves `low` to make room for `big`; then `mid` takes the place it was to move to.
 #[test]
-fn a_moved_pod_that_loses_its_place_says_for_whom() {
+fn a_moved_pod_that_loses_its_place_is_evicted_for_the_preemptor() {
     let decided = decide(
         "node a gpu=2
          node b gpu=1 cpu=4
@@ -187,15 +187,15 @@ fn a_young_job_is_spared_by_its_queues_setting() {
          job next  queue=team prio=75 gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: consolidate not entitled (0 of 1 placed)
-            waits next: reclaim not entitled (0 of 1 placed)
+            waits next: consolidate ineligible (0 of 1 placed)
+            waits next: reclaim ineligible (0 of 1 placed)
             waits next: preempt has no candidates (0 of 1 placed)"]],
     );
 }
 
 /// Checklist 26.
 #[test]
-fn during_its_preemption_delay_a_job_evicts_nobody() {
+fn during_its_preemption_delay_a_job_evicts_no_pod() {
     check(
         "node a gpu=1
          queue team
@@ -203,7 +203,7 @@ fn during_its_preemption_delay_a_job_evicts_nobody() {
          job next queue=team prio=75 gpu=1 delay=60 age=20",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: evicts nobody for 40 of 60s"]],
+            waits next: evicts no pod for 40 of 60s"]],
     );
 }
 
@@ -216,7 +216,7 @@ fn an_eviction_restarts_the_preemption_delay() {
          job next queue=team prio=75 gpu=1 delay=60 age=500 evicted=10",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: evicts nobody for 50 of 60s"]],
+            waits next: evicts no pod for 50 of 60s"]],
     );
 }
 
@@ -229,7 +229,7 @@ fn after_its_preemption_delay_a_job_evicts() {
          job next queue=team prio=75 gpu=1 delay=60 age=500 evicted=60",
         expect![["
             evict runs-0 for next (preempt)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
@@ -256,7 +256,7 @@ fn the_time_of_an_eviction_is_remembered() {
 
 /// Checklist 27.
 #[test]
-fn without_a_generator_nobody_is_evicted() {
+fn without_a_generator_no_pod_is_evicted() {
     check(
         "policy generators=none actions=allocate,preempt
          node a gpu=1
@@ -333,14 +333,14 @@ fn growing_sets_of_nodes_make_room_for_a_gang_of_many() {
         evict v6-0 for gang (preempt)
         evict v7-0 for gang (preempt)
         evict v8-0 for gang (preempt)
-        promise gang-0 n1
-        promise gang-1 n2
-        promise gang-2 n3
-        promise gang-3 n4
-        promise gang-4 n5
-        promise gang-5 n6
-        promise gang-6 n7
-        promise gang-7 n8"]],
+        pipeline gang-0 n1
+        pipeline gang-1 n2
+        pipeline gang-2 n3
+        pipeline gang-3 n4
+        pipeline gang-4 n5
+        pipeline gang-5 n6
+        pipeline gang-6 n7
+        pipeline gang-7 n8"]],
     );
 }
 

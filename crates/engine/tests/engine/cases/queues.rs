@@ -169,7 +169,7 @@ fn memory_requests_cost_what_they_take_on_their_node() {
 }
 
 #[test]
-fn a_job_of_a_missing_queue_waits_and_says_so() {
+fn a_job_of_a_missing_queue_waits_with_that_reason() {
     check(
         "node a gpu=1
          queue team

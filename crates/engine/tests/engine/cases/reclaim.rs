@@ -20,13 +20,13 @@ fn a_gang_takes_back_its_queues_quota_from_the_newest_jobs() {
         expect![["
             evict b4-0 for gang (reclaim)
             evict b3-0 for gang (reclaim)
-            promise gang-0 n2
-            promise gang-1 n2"]],
+            pipeline gang-0 n2
+            pipeline gang-1 n2"]],
     );
 }
 
 #[test]
-fn an_eviction_says_how_many_go_together_and_what_both_sides_held() {
+fn an_eviction_reports_its_gang_size_and_what_both_sides_held() {
     check_causes(
         "node a gpu=4
          queue A quota=2
@@ -55,7 +55,7 @@ fn quota_may_be_taken_back_inside_someones_fair_share() {
          job next  queue=A gpu=2",
         expect![["
             evict right-0 for next (reclaim)
-            promise next-0 b"]],
+            pipeline next-0 b"]],
     );
 }
 
@@ -70,7 +70,7 @@ fn the_core_of_an_elastic_job_is_not_taken_from_a_queue_within_quota() {
          job next    queue=A gpu=2",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 2 GPU short
-            waits next: consolidate not entitled (0 of 1 placed)
+            waits next: consolidate ineligible (0 of 1 placed)
             waits next: reclaim exhausted (0 of 1 placed)
             waits next: preempt has no candidates (0 of 1 placed)"]],
     );
@@ -87,7 +87,7 @@ fn a_surplus_pod_goes_before_a_whole_job() {
          job next    queue=A gpu=1",
         expect![["
             evict elastic-1 for next (reclaim)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
@@ -117,7 +117,7 @@ fn non_preemptible_jobs_are_no_victims() {
          job next  queue=A gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: consolidate not entitled (0 of 1 placed)
+            waits next: consolidate ineligible (0 of 1 placed)
             waits next: reclaim has no candidates (0 of 1 placed)
             waits next: preempt has no candidates (0 of 1 placed)"]],
     );
@@ -133,7 +133,7 @@ fn job_priority_means_nothing_between_queues() {
          job low  queue=A gpu=1 prio=25",
         expect![["
             evict high-0 for low (reclaim)
-            promise low-0 a"]],
+            pipeline low-0 a"]],
     );
 }
 
@@ -149,7 +149,7 @@ fn a_queue_above_its_share_takes_nothing() {
          job next   queue=A gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: reclaim not entitled (0 of 1 placed)"]],
+            waits next: reclaim ineligible (0 of 1 placed)"]],
     );
 }
 
@@ -168,7 +168,7 @@ fn between_departments_the_departments_are_compared() {
          job next queue=p1 gpu=1",
         expect![["
             evict many-6 for next (reclaim)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
@@ -205,7 +205,7 @@ fn a_queue_within_quota_does_not_end_the_search() {
          job next   queue=A gpu=2",
         expect![["
             evict above-0 for next (reclaim)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
@@ -221,8 +221,8 @@ fn a_victim_that_finds_another_place_is_moved_and_not_counted_as_taken() {
          job next  queue=A gpu=3",
         expect![["
             evict small-0 for next (reclaim)
-            promise small-0 a
-            promise next-0 b"]],
+            pipeline small-0 a
+            pipeline next-0 b"]],
     );
 }
 
@@ -259,7 +259,7 @@ fn the_multiplier_makes_a_reclaimer_above_its_share_more_modest() {
         &format!("policy actions=reclaim multiplier=1{cluster}"),
         expect![["
         evict many-6 for next (reclaim)
-        promise next-0 a"]],
+        pipeline next-0 a"]],
     );
     check(
         &format!("policy actions=reclaim multiplier=2{cluster}"),
@@ -277,7 +277,7 @@ fn a_young_job_is_spared() {
          job next  queue=A gpu=1",
         expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 1 GPU short
-            waits next: consolidate not entitled (0 of 1 placed)
+            waits next: consolidate ineligible (0 of 1 placed)
             waits next: reclaim has no candidates (0 of 1 placed)
             waits next: preempt has no candidates (0 of 1 placed)"]],
     );
@@ -293,7 +293,7 @@ fn a_job_is_no_longer_young_when_its_time_is_over() {
          job next  queue=A gpu=1",
         expect![["
             evict grown-0 for next (reclaim)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
@@ -309,9 +309,9 @@ fn a_young_elastic_job_loses_its_surplus_but_not_its_core() {
          job second queue=A gpu=1",
         expect![["
             evict young-1 for first (reclaim)
-            promise first-0 a
+            pipeline first-0 a
             waits second: no room for second-0 (0 of 1 placed), 1 × 1 GPU short
-            waits second: consolidate not entitled (0 of 1 placed)
+            waits second: consolidate ineligible (0 of 1 placed)
             waits second: reclaim has no candidates (0 of 1 placed)
             waits second: preempt has no candidates (0 of 1 placed)"]],
     );
@@ -368,7 +368,7 @@ fn protection_may_come_from_the_victims_queue_instead() {
          job next  queue=A gpu=1",
         expect![["
             evict young-0 for next (reclaim)
-            promise next-0 a"]],
+            pipeline next-0 a"]],
     );
 }
 
@@ -393,7 +393,7 @@ fn jobs_no_easier_than_a_failed_one_are_not_tried() {
 
 /// The room was made at the cost of a running job; if another takes it, that job was evicted for nothing.
 #[test]
-fn a_place_for_which_somebody_was_evicted_is_not_taken_in_the_same_cycle() {
+fn a_place_for_which_a_pod_was_evicted_is_not_taken_in_the_same_cycle() {
     let by_the_victims_queue = decide(
         "policy actions=reclaim
          node a gpu=3
@@ -404,7 +404,7 @@ fn a_place_for_which_somebody_was_evicted_is_not_taken_in_the_same_cycle() {
          job back queue=B gpu=1
          job next queue=A gpu=3",
     );
-    assert!(by_the_victims_queue.contains("promise next-0 a"), "{by_the_victims_queue}");
+    assert!(by_the_victims_queue.contains("pipeline next-0 a"), "{by_the_victims_queue}");
     // `wide` may not reclaim, because of its cores.
     let by_a_higher_priority = decide(
         "node a gpu=3
@@ -414,10 +414,10 @@ fn a_place_for_which_somebody_was_evicted_is_not_taken_in_the_same_cycle() {
          job small queue=A prio=25 gpu=2
          job wide  queue=A prio=50 gpu=2 cpu=2",
     );
-    assert!(by_a_higher_priority.contains("promise small-0 a"), "{by_a_higher_priority}");
+    assert!(by_a_higher_priority.contains("pipeline small-0 a"), "{by_a_higher_priority}");
 }
 
-/// Its queue's turn comes with the gang, so that whoever lost a place to it would be the first to take it back.
+/// Its queue is ordered by the gang, so that a job evicted for the small one would be scheduled first and take its place back.
 #[test]
 fn a_small_job_behind_a_large_one_takes_nothing_from_those_who_come_first() {
     let cluster = |order: &str| {
@@ -438,22 +438,22 @@ fn a_small_job_behind_a_large_one_takes_nothing_from_those_who_come_first() {
         &cluster("job gang queue=A gpu=8\n job small queue=A gpu=0.5"),
         expect![["
             waits gang: no room for gang-0 (0 of 1 placed), 1 × 8 GPU short
-            waits gang: consolidate not entitled (0 of 1 placed)
-            waits gang: reclaim not entitled (0 of 1 placed)
+            waits gang: consolidate ineligible (0 of 1 placed)
+            waits gang: reclaim ineligible (0 of 1 placed)
             waits gang: preempt has no candidates (0 of 1 placed)
             waits small: no room for small-0 (0 of 1 placed), 1 × no GPU with room
-            waits small: consolidate not entitled (0 of 1 placed)
-            waits small: reclaim behind gang (0 of 1 placed)
+            waits small: consolidate ineligible (0 of 1 placed)
+            waits small: reclaim blocked by gang (0 of 1 placed)
             waits small: preempt has no candidates (0 of 1 placed)"]],
     );
     check(
         &cluster("job small queue=A gpu=0.5\n job gang queue=A gpu=8"),
         expect![["
             evict b5-0 for small (reclaim)
-            promise small-0 a gpu#0
+            pipeline small-0 a gpu#0
             waits gang: no room for gang-0 (0 of 1 placed), 1 × 8 GPU short
-            waits gang: consolidate not entitled (0 of 1 placed)
-            waits gang: reclaim not entitled (0 of 1 placed)
+            waits gang: consolidate ineligible (0 of 1 placed)
+            waits gang: reclaim ineligible (0 of 1 placed)
             waits gang: preempt has no candidates (0 of 1 placed)"]],
     );
 }

@@ -19,7 +19,7 @@ fn surplus_on_other_nodes_stays() {
         expect![["
             evict wide-3 for next (reclaim)
             evict wide-1 for next (reclaim)
-            promise next-0 b"]],
+            pipeline next-0 b"]],
     );
 }
 
@@ -34,6 +34,6 @@ fn a_limit_is_no_room() {
          job high queue=team gpu=1 prio=75",
         expect![["
             evict low-1 for high (preempt)
-            promise high-0 a"]],
+            pipeline high-0 a"]],
     );
 }

@@ -104,6 +104,6 @@ fn stale_gangs_go_whatever_protects_them_from_others() {
          queue team quota=1
          job gang queue=team prio=100 gpu=1 running=a min=2 stale=9999 started=5";
     check(gang, expect!["evict gang-0 (stale)"]);
-    // Nobody got their place, so no preemption delay begins anew.
+    // The eviction was in favour of no other job, so no preemption delay begins again.
     check_notes(gang, expect![[""]]);
 }

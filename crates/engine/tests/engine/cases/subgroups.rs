@@ -23,8 +23,8 @@ fn three_of_four_subgroups_start_together() {
             bind g.s2-0 a
             bind g.s2-1 a
             waits g: no room for g.s3-1 (1 of 2 placed), 1 × 1 GPU short
-            waits g: consolidate not entitled (0 of 2 placed)
-            waits g: reclaim not entitled (0 of 2 placed)
+            waits g: consolidate ineligible (0 of 2 placed)
+            waits g: reclaim ineligible (0 of 2 placed)
             waits g: preempt has no candidates (0 of 2 placed)"]],
     );
 }
@@ -93,7 +93,7 @@ fn an_inner_group_is_complete_with_as_many_members_as_it_needs() {
 }
 
 #[test]
-fn every_member_is_required_unless_said_otherwise() {
+fn every_member_is_required_by_default() {
     check(
         "policy actions=allocate
          node a gpu=2
@@ -148,7 +148,7 @@ fn under_pressure_an_optional_subgroup_goes_first_and_whole() {
         expect![["
             evict g.s3-1 for wants (reclaim)
             evict g.s3-0 for wants (reclaim)
-            promise wants-0 a"]],
+            pipeline wants-0 a"]],
     );
 }
 
@@ -170,7 +170,7 @@ fn without_optional_subgroups_the_job_goes_as_a_whole() {
             evict g.s1-0 for wants (reclaim)
             evict g.s2-1 for wants (reclaim)
             evict g.s2-0 for wants (reclaim)
-            promise wants-0 a"]],
+            pipeline wants-0 a"]],
     );
 }
 
@@ -186,7 +186,7 @@ fn a_single_surplus_pod_goes_before_an_optional_subgroup() {
          job wants queue=other gpu=1",
         expect![["
             evict g.s0-1 for wants (reclaim)
-            promise wants-0 a"]],
+            pipeline wants-0 a"]],
     );
 }
 
@@ -214,10 +214,10 @@ fn room_made_for_a_job_with_optional_subgroups_is_kept() {
            set s1 gpu=2",
         expect![["
             evict old-0 for g (preempt)
-            promise g.s0-0 a
+            pipeline g.s0-0 a
             waits g: no room for g.s0-0 (0 of 1 placed), 1 × 2 GPU short
-            waits g: consolidate not entitled (0 of 1 placed)
-            waits g: reclaim not entitled (0 of 1 placed)"]],
+            waits g: consolidate ineligible (0 of 1 placed)
+            waits g: reclaim ineligible (0 of 1 placed)"]],
     );
 }
 
@@ -234,13 +234,13 @@ fn an_optional_group_that_must_wait_for_one_pod_binds_none() {
              set s1 gpu=1
              set s2 min=0 pods=1 cpu=1",
         expect![["
-            promise next.g.s1-0 a
-            promise next.g.s2-0 b"]],
+            pipeline next.g.s1-0 a
+            pipeline next.g.s2-0 b"]],
     );
 }
 
 #[test]
-fn an_optional_subgroup_without_enough_pods_says_so() {
+fn an_optional_subgroup_without_enough_pods_is_reported() {
     check(
         "policy actions=allocate
          node a gpu=4

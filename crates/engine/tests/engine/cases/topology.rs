@@ -39,7 +39,7 @@ fn a_required_level_holds_all_or_nothing_starts() {
 }
 
 #[test]
-fn a_group_larger_than_everything_says_so() {
+fn a_group_larger_than_every_domain_waits_with_that_reason() {
     check(
         &format!("{TWO_ZONES}\n job next queue=team gpu=1 pods=12 required=zone"),
         expect!["waits next: no domain for 12 pods (Some(At(0))), all together are too small"],
@@ -156,7 +156,7 @@ fn victims_are_sought_in_one_domain() {
         expect![["
             evict low-b-1 for next (preempt)
             evict low-b-0 for next (preempt)
-            promise next-0 b
-            promise next-1 b"]],
+            pipeline next-0 b
+            pipeline next-1 b"]],
     );
 }

@@ -13,7 +13,7 @@ const HALF_FULL: &str = "
     job right queue=team gpu=2 running=b";
 
 #[test]
-fn an_empty_node_is_opened_unless_told_otherwise() {
+fn an_empty_node_is_opened_by_default() {
     check(&format!("{HALF_FULL}\n    job next queue=team gpu=3"), expect!["bind next-0 c"]);
 }
 
@@ -23,8 +23,8 @@ fn pods_move_together_before_an_empty_node_is_opened() {
         &format!("policy keep-nodes-whole=on{HALF_FULL}\n    job next queue=team gpu=3"),
         expect![["
         evict right-0 for next (consolidate)
-        promise right-0 a
-        promise next-0 b"]],
+        pipeline right-0 a
+        pipeline next-0 b"]],
     );
 }
 

@@ -5,13 +5,13 @@ use kai_engine::Snapshot;
 use kai_engine::builder::{GroupRow, JobRow, MemberRow, PodSetRow, TaskRow};
 use kai_engine::ids::{ClaimId, NodeId, QueueId, TaskId};
 use kai_engine::ledger::When;
-use kai_engine::ledger::{AllocationRef, ClaimState, Ledger, Placement, TaskState};
+use kai_engine::ledger::{AllocationRef, ClaimState, Ledger, Placement, PodCounts, TaskState};
 use kai_engine::nodes::claims;
 use kai_engine::outcome::ClaimObstacle;
 use kai_engine::policy::Policy;
 use kai_engine::snapshot::{
-    Allocation, Alternative, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Extras, GpuAsk, Grant, MatchAttribute,
-    Pick, Selection, Shape, Wanted,
+    Allocation, AllocationMode, Claim, ClaimAsk, ClaimDevice, ClaimRequest, Claims, Extras, GpuAsk, Grant,
+    MatchAttribute, Pick, SelectorMatches, Shape, SubRequest,
 };
 use kai_engine::units::Timestamp;
 use proptest::collection::vec;
@@ -32,9 +32,9 @@ struct Drawing {
     asks: Vec<Ask>,
     /// By pod: which asks it claims for itself alone; all pods also share one claim if it says so.
     pods: Vec<(Vec<usize>, bool)>,
-    /// The device that a claim of nobody here holds.
-    kept: Option<usize>,
-    unsettled: bool,
+    /// The device of a claim that no pod of the snapshot uses.
+    held_externally: Option<usize>,
+    incomplete_pools: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -42,14 +42,14 @@ struct Ask {
     /// Alternatives of each request: selection, count (0 is all), admin.
     requests: Vec<Vec<(usize, u32, bool)>>,
     /// Attribute and whether only the first request is concerned.
-    agreement: Option<(u32, bool)>,
+    constraint: Option<(u32, bool)>,
 }
 
 fn drawings() -> impl Strategy<Value = Drawing> {
     let device = (0..3_u32, [prop::option::of(0..2_u32), prop::option::of(0..2_u32)]);
     let alternative = (0..3_usize, 0..3_u32, prop::bool::weighted(0.1));
     let ask = (vec(vec(alternative, 1..3), 1..3), prop::option::of((0..2_u32, any::<bool>())))
-        .prop_map(|(requests, agreement)| Ask { requests, agreement });
+        .prop_map(|(requests, constraint)| Ask { requests, constraint });
     (
         vec(device, 1..6),
         vec(any::<u8>(), 3),
@@ -58,13 +58,13 @@ fn drawings() -> impl Strategy<Value = Drawing> {
         prop::option::of(0..6_usize),
         prop::bool::weighted(0.1),
     )
-        .prop_map(|(devices, selections, asks, pods, kept, unsettled)| Drawing {
-            kept: kept.filter(|device| *device < devices.len()),
+        .prop_map(|(devices, selections, asks, pods, held_externally, incomplete_pools)| Drawing {
+            held_externally: held_externally.filter(|device| *device < devices.len()),
             devices,
             selections,
             asks,
             pods,
-            unsettled,
+            incomplete_pools,
         })
 }
 
@@ -79,7 +79,7 @@ impl Drawing {
         let selection = |bits: &u8| {
             let mut matching = FixedBitSet::with_capacity(count);
             matching.extend((0..count).filter(|device| bits >> device & 1 == 1));
-            Selection { matching, failing: FixedBitSet::with_capacity(count) }
+            SelectorMatches { matching, failing: FixedBitSet::with_capacity(count) }
         };
         let ask = |ask: &Ask| ClaimAsk {
             requests: ask
@@ -88,17 +88,17 @@ impl Drawing {
                 .map(|alternatives| ClaimRequest {
                     alternatives: alternatives
                         .iter()
-                        .map(|(selection, count, admin)| Alternative {
+                        .map(|(selection, count, admin)| SubRequest {
                             selection: *selection as u32,
-                            wanted: if *count == 0 { Wanted::All } else { Wanted::Exactly(*count) },
+                            mode: if *count == 0 { AllocationMode::All } else { AllocationMode::ExactCount(*count) },
                             admin: *admin,
                         })
                         .collect(),
                     nodes: None,
                 })
                 .collect(),
-            agreements: ask
-                .agreement
+            match_attributes: ask
+                .constraint
                 .map(|(attribute, first)| MatchAttribute {
                     attribute,
                     requests: if first { vec![(0, None)] } else { Vec::new() },
@@ -106,8 +106,9 @@ impl Drawing {
                 .into_iter()
                 .collect(),
         };
-        let claim = |ask: usize| Claim { ask: ask as u32, allocated: None, kept: false, gpus_counted: Some(0) };
-        // The first claim is everybody's, the last one nobody's.
+        let claim =
+            |ask: usize| Claim { ask: ask as u32, allocated: None, held_externally: false, gpus_counted: Some(0) };
+        // All pods may share the first claim; no pod uses the last one.
         let mut claims = vec![claim(0)];
         let mut lists = Vec::new();
         for (own, shares) in &self.pods {
@@ -118,26 +119,26 @@ impl Drawing {
             }
             lists.push(list);
         }
-        if let Some(device) = self.kept {
+        if let Some(device) = self.held_externally {
             let pick = Pick { request: 0, alternative: 0, device: device as u32, admin: false };
             claims.push(Claim {
                 allocated: Some(Allocation { picks: vec![pick], nodes: None }),
-                kept: true,
+                held_externally: true,
                 ..claim(0)
             });
         }
-        let mut unsettled = FixedBitSet::with_capacity(NODES);
-        unsettled.set(0, self.unsettled);
+        let mut incomplete_pools = FixedBitSet::with_capacity(NODES);
+        incomplete_pools.set(0, self.incomplete_pools);
         Claims {
             devices: self
                 .devices
                 .iter()
                 .map(|(nodes, _)| ClaimDevice { nodes: *nodes, gpu_of: (*nodes < 2).then_some(NodeId(*nodes)) })
                 .collect(),
-            reach: Vec::new(),
+            devices_by_node: Vec::new(),
             node_sets: sets,
-            unsettled,
-            selections: self.selections.iter().map(selection).collect(),
+            incomplete_pools,
+            selector_matches: self.selections.iter().map(selection).collect(),
             attributes: (0..2).map(|at| self.devices.iter().map(|(_, values)| values[at]).collect()).collect(),
             asks: self.asks.iter().map(ask).collect(),
             claims,
@@ -172,19 +173,21 @@ fn possible(
     let here = |device: &usize| claims.node_sets[claims.devices[*device].nodes as usize].contains(node.index());
     row.alternatives.iter().enumerate().any(|(index, alternative)| {
         let matching: Vec<usize> =
-            claims.selections[alternative.selection as usize].matching.ones().filter(here).collect();
-        let wanted = match alternative.wanted {
-            Wanted::Exactly(count) => count as usize,
-            Wanted::All if claims.unsettled.contains(node.index()) || matching.is_empty() => return false,
-            Wanted::All => matching.len(),
+            claims.selector_matches[alternative.selection as usize].matching.ones().filter(here).collect();
+        let wanted = match alternative.mode {
+            AllocationMode::ExactCount(count) => count as usize,
+            AllocationMode::All if claims.incomplete_pools.contains(node.index()) || matching.is_empty() => {
+                return false;
+            }
+            AllocationMode::All => matching.len(),
         };
         (0..1_u32 << matching.len()).filter(|bits| bits.count_ones() as usize == wanted).any(|bits| {
             let chosen: Vec<usize> =
                 (0..matching.len()).filter(|at| bits >> at & 1 == 1).map(|at| matching[at]).collect();
             let free = |device: &usize| {
-                let load = ledger.claim_device(*device as u32);
+                let pods = ledger.claim_device(*device as u32);
                 let other = taken.iter().any(|(_, pick)| pick.device as usize == *device && !pick.admin);
-                alternative.admin || load.allocated + load.pipelined == 0 && !other
+                alternative.admin || pods.staying() == 0 && !other
             };
             if !chosen.iter().all(free) {
                 return false;
@@ -203,15 +206,15 @@ fn possible(
     })
 }
 
-/// Whether all agreements hold.
+/// Whether all `match_attributes` hold.
 fn agrees(claims: &Claims, taken: &[(usize, Pick)]) -> bool {
     taken.iter().all(|(claim, pick)| {
         let ask = &claims.asks[claims.claims[*claim].ask as usize];
-        ask.agreements.iter().filter(|all| all.concerns(pick.request, pick.alternative)).all(|agreement| {
-            let values = &claims.attributes[agreement.attribute as usize];
+        ask.match_attributes.iter().filter(|all| all.concerns(pick.request, pick.alternative)).all(|constraint| {
+            let values = &claims.attributes[constraint.attribute as usize];
             let mates = taken
                 .iter()
-                .filter(|(other, mate)| other == claim && agreement.concerns(mate.request, mate.alternative));
+                .filter(|(other, mate)| other == claim && constraint.concerns(mate.request, mate.alternative));
             values[pick.device as usize].is_some()
                 && mates.into_iter().all(|(_, mate)| values[mate.device as usize] == values[pick.device as usize])
         })
@@ -222,9 +225,9 @@ fn agrees(claims: &Claims, taken: &[(usize, Pick)]) -> bool {
 fn passes_on(ledger: &Ledger<'_>, grant: &Grant, node: NodeId) -> bool {
     let claims = &ledger.snapshot.claims;
     grant.picks.iter().all(|pick| {
-        let load = ledger.claim_device(pick.device);
+        let pods = ledger.claim_device(pick.device);
         let set = claims.devices[pick.device as usize].nodes as usize;
-        claims.node_sets[set].contains(node.index()) && (pick.admin || load.allocated + load.pipelined == 0)
+        claims.node_sets[set].contains(node.index()) && (pick.admin || pods.staying() == 0)
     })
 }
 
@@ -238,7 +241,7 @@ fn taken_over(ledger: &Ledger<'_>, task: TaskId, node: NodeId) -> Vec<(usize, Pi
     over.flat_map(|grant| grant.picks.iter().map(|pick| (grant.claim.index(), *pick))).collect()
 }
 
-/// Requests of the pod's claims that nobody has been given yet.
+/// Requests of the pod's claims that have no devices yet.
 fn open_requests<'s>(ledger: &Ledger<'s>, task: TaskId, node: NodeId) -> Vec<(usize, u32, &'s ClaimRequest)> {
     let claims = &ledger.snapshot.claims;
     let list = &claims.lists[ledger.snapshot.task(task).claims.expect("every pod has a list") as usize];
@@ -255,23 +258,19 @@ fn open_requests<'s>(ledger: &Ledger<'s>, task: TaskId, node: NodeId) -> Vec<(us
     open.flat_map(requests).collect()
 }
 
-/// Every free device as the ledger has it.
-fn loads(ledger: &Ledger<'_>) -> Vec<(i64, i64, i64)> {
-    let load = |device: usize| {
-        let load = ledger.claim_device(device as u32);
-        (load.allocated, load.pipelined, load.releasing)
-    };
-    (0..ledger.snapshot.claims.devices.len()).map(load).collect()
+/// Pods of every device, as the ledger has it.
+fn device_users(ledger: &Ledger<'_>) -> Vec<PodCounts> {
+    (0..ledger.snapshot.claims.devices.len()).map(|device| ledger.claim_device(device as u32)).collect()
 }
 
 /// Places, evicts and drops pods as the numbers say, and looks at every choice on the way.
 fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCaseError> {
     let snapshot = drawing.snapshot();
     let mut ledger = Ledger::open(&snapshot, &Policy::default());
-    let mut marks = vec![(ledger.mark(), loads(&ledger), ledger.idle(NodeId(0)).to_vec())];
+    let mut marks = vec![(ledger.mark(), device_users(&ledger), ledger.idle(NodeId(0)).to_vec())];
     for (pod, node, kind) in moves {
         let (task, node) = (TaskId::at(pod % drawing.pods.len()), NodeId::at(node % NODES));
-        marks.push((ledger.mark(), loads(&ledger), ledger.idle(NodeId(0)).to_vec()));
+        marks.push((ledger.mark(), device_users(&ledger), ledger.idle(NodeId(0)).to_vec()));
         match (ledger.state(task), kind % 3) {
             (TaskState::Unplaced, kind) => {
                 let open = open_requests(&ledger, task, node);
@@ -316,7 +315,7 @@ fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCa
     }
     while let Some((mark, loads_then, idle_then)) = marks.pop() {
         ledger.rollback(mark);
-        prop_assert_eq!(loads(&ledger), loads_then);
+        prop_assert_eq!(device_users(&ledger), loads_then);
         prop_assert_eq!(ledger.idle(NodeId(0)), &idle_then[..]);
         ledger.assert_consistent();
     }

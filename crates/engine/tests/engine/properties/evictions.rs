@@ -1,4 +1,4 @@
-//! Truths about evictions: who may be a victim, what for, and what is left of its gang.
+//! Invariants of evictions: who may be a victim, what for, and what is left of its gang.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use kai_engine::policy::{Action, ReclaimMethod};
 use kai_engine::snapshot::{GpuAsk, Status};
 use kai_engine::units::{Ceiling, QueueResource, ResourceQuantities, Span};
 
-use super::after::{CheckResult, OutcomeView, ensure};
+use super::outcome_view::{CheckResult, OutcomeView, ensure};
 use crate::support::NOW;
 
 /// Evictions in favour of a job: the victim pod, the cause and the job.
@@ -40,7 +40,7 @@ pub(super) fn victims_may_be_taken(after: &OutcomeView<'_>) -> CheckResult {
     Ok(())
 }
 
-/// Nobody is evicted for a job during its preemption delay.
+/// No pod is evicted for a job during its preemption delay.
 pub(super) fn preemption_delays_are_kept(after: &OutcomeView<'_>) -> CheckResult {
     for (task, _, preemptor) in in_favour(after) {
         let row = after.snapshot.job(preemptor);
@@ -51,13 +51,13 @@ pub(super) fn preemption_delays_are_kept(after: &OutcomeView<'_>) -> CheckResult
     Ok(())
 }
 
-/// A job for which somebody lost a place gets its own in the same outcome, with all it needs.
+/// A job for which a pod lost its place is placed in the same outcome, with all it needs.
 pub(super) fn losses_help_someone(after: &OutcomeView<'_>) -> CheckResult {
     let lost = in_favour(after).filter(|(task, ..)| after.pipelined(*task).is_none());
     lost.into_iter().try_for_each(|(task, _, preemptor)| is_helped(after, task, preemptor))
 }
 
-/// So does a job for which somebody was moved.
+/// So is a job for which a pod was moved.
 pub(super) fn moves_help_someone(after: &OutcomeView<'_>) -> CheckResult {
     let moved = in_favour(after).filter(|(task, ..)| after.pipelined(*task).is_some());
     moved.into_iter().try_for_each(|(task, _, preemptor)| is_helped(after, task, preemptor))
@@ -71,8 +71,8 @@ fn is_helped(after: &OutcomeView<'_>, task: TaskId, preemptor: JobId) -> CheckRe
     Ok(())
 }
 
-/// Consolidation moves pods and loses nobody a place; it moves no more of them than allowed.
-pub(super) fn consolidation_loses_nobody_a_place(after: &OutcomeView<'_>) -> CheckResult {
+/// Every pod that consolidation moves gets another place; it moves no more of them than allowed.
+pub(super) fn pods_keep_a_place_in_consolidation(after: &OutcomeView<'_>) -> CheckResult {
     let mut moved: BTreeMap<JobId, u32> = BTreeMap::new();
     for (task, cause, preemptor) in in_favour(after) {
         if cause.action == Action::Consolidate {
@@ -180,7 +180,7 @@ pub(super) fn reclaim_leaves_what_is_protected(after: &OutcomeView<'_>) -> Check
     Ok(())
 }
 
-/// What a job is promised together with the evictions that reclaim decides for it; it may have got more before.
+/// Where pods of a job are pipelined together with the evictions that reclaim decides for it; it may have got more before.
 fn gains(after: &OutcomeView<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
     let is_own = |decision: &Decision| match decision {
         Decision::Evict { cause, .. } => cause.action == Action::Reclaim && cause.preemptor == Some(winner),
@@ -189,11 +189,11 @@ fn gains(after: &OutcomeView<'_>, winner: JobId) -> Vec<(TaskId, NodeId)> {
     let decisions = after.outcome.decisions.iter().skip_while(|decision| !is_own(decision));
     let decisions = decisions.take_while(|decision| !matches!(decision, Decision::Evict { .. }) || is_own(decision));
     let own = |task: &TaskId| after.snapshot.task(*task).job == winner;
-    let promised = decisions.filter_map(|decision| match decision {
+    let pipelined = decisions.filter_map(|decision| match decision {
         Decision::Pipeline { task, assignment } if own(task) => Some((*task, assignment.node)),
         _ => None,
     });
-    promised.collect()
+    pipelined.collect()
 }
 
 /// Who takes what from whom by reclaim, job by job, in the order in which that was decided.

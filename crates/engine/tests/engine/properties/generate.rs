@@ -27,7 +27,7 @@ impl fmt::Debug for Shown {
 
 /// What clusters tend to be like.
 #[derive(Clone, Copy)]
-pub(super) struct Taste {
+pub(super) struct ClusterProfile {
     /// How often unusual features show: rules, special nodes, odd resources. 1 puts some into every cluster.
     pub(super) rare: f64,
     gpus: &'static [i64],
@@ -39,7 +39,7 @@ pub(super) struct Taste {
 }
 
 /// Everything at once, in small clusters with room.
-const ODD: Taste = Taste {
+const ODD: ClusterProfile = ClusterProfile {
     rare: 1.0,
     gpus: &[0, 1, 2, 2, 4, 4, 8],
     cpus: &[4, 16, 64],
@@ -49,19 +49,20 @@ const ODD: Taste = Taste {
 };
 
 /// Full clusters of ordinary nodes, in which jobs can only start at the cost of others.
-const CROWDED: Taste = Taste { rare: 0.1, gpus: &[2, 4], cpus: &[64], slots: &[110], jobs: (4, 16), running: 7 };
+const CROWDED: ClusterProfile =
+    ClusterProfile { rare: 0.1, gpus: &[2, 4], cpus: &[64], slots: &[110], jobs: (4, 16), running: 7 };
 
 /// Nodes in use with room here and there, so that moving pods helps.
-const SCATTERED: Taste = Taste { gpus: &[4], jobs: (3, 8), running: 6, ..CROWDED };
+const SCATTERED: ClusterProfile = ClusterProfile { gpus: &[4], jobs: (3, 8), running: 6, ..CROWDED };
 
 /// Any cluster.
 pub(super) fn clusters() -> impl Strategy<Value = Shown> {
     prop_oneof![1 => clusters_of(ODD), 1 => clusters_of(CROWDED), 1 => clusters_of(SCATTERED)]
 }
 
-fn clusters_of(taste: Taste) -> impl Strategy<Value = Shown> {
-    let jobs = vec(job(taste), taste.jobs.0..taste.jobs.1);
-    (settings(), vec(node(taste), 1..6), tree(taste), jobs).prop_map(|(settings, nodes, queues, plans)| {
+fn clusters_of(profile: ClusterProfile) -> impl Strategy<Value = Shown> {
+    let jobs = vec(job(profile), profile.jobs.0..profile.jobs.1);
+    (settings(), vec(node(profile), 1..6), tree(profile), jobs).prop_map(|(settings, nodes, queues, plans)| {
         let nodes = nodes.into_iter().enumerate().map(|(index, node)| Node { name: format!("n{index}"), ..node });
         let mut cluster = Cluster {
             settings: settings.into_iter().flatten().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
@@ -102,12 +103,12 @@ fn settings() -> impl Strategy<Value = Vec<Option<(&'static str, &'static str)>>
     .collect::<Vec<_>>()
 }
 
-fn node(taste: Taste) -> impl Strategy<Value = Node> {
-    let amounts = (select(taste.gpus), select(taste.cpus), select(&[16i64, 64][..]), select(taste.slots));
+fn node(profile: ClusterProfile) -> impl Strategy<Value = Node> {
+    let amounts = (select(profile.gpus), select(profile.cpus), select(&[16i64, 64][..]), select(profile.slots));
     let memory = weighted(0.7, select(&[16_000i64, 40_000, 80_000][..]));
-    let taken = (weighted(0.5 * taste.rare, Just(1i64)).prop_map(Option::unwrap_or_default), any::<bool>());
-    let flags = vec(weighted(0.06 * taste.rare, select(&[Flag::Cordoned, Flag::NotReady, Flag::Tainted][..])), 2);
-    let extra = (weighted(0.15 * taste.rare, 1..5i64), weighted(0.2 * taste.rare, 1..3i64));
+    let taken = (weighted(0.5 * profile.rare, Just(1i64)).prop_map(Option::unwrap_or_default), any::<bool>());
+    let flags = vec(weighted(0.06 * profile.rare, select(&[Flag::Cordoned, Flag::NotReady, Flag::Tainted][..])), 2);
+    let extra = (weighted(0.15 * profile.rare, 1..5i64), weighted(0.2 * profile.rare, 1..3i64));
     let domains = weighted(0.9, ("[xy]", "[12]"));
     (amounts, memory, taken, flags, extra, domains).prop_map(
         |((gpus, cpu, memory, pods), gpu_memory, (taken, leaving), flags, (mig, rdma), domains)| {
@@ -135,9 +136,9 @@ fn node(taste: Taste) -> impl Strategy<Value = Node> {
 }
 
 /// Two or three levels of queues.
-fn tree(taste: Taste) -> impl Strategy<Value = Vec<Queue>> {
-    let child = (queue(taste), weighted(0.2, vec(queue(taste), 1..3)));
-    vec((queue(taste), vec(child, 0..4)), 1..4).prop_map(|tops| {
+fn tree(profile: ClusterProfile) -> impl Strategy<Value = Vec<Queue>> {
+    let child = (queue(profile), weighted(0.2, vec(queue(profile), 1..3)));
+    vec((queue(profile), vec(child, 0..4)), 1..4).prop_map(|tops| {
         let mut queues = Vec::new();
         let mut add = |queue: Queue, name: String, parent: Option<&String>| {
             queues.push(Queue { name, parent: parent.cloned(), ..queue });
@@ -157,11 +158,11 @@ fn tree(taste: Taste) -> impl Strategy<Value = Vec<Queue>> {
     })
 }
 
-fn queue(taste: Taste) -> impl Strategy<Value = Queue> {
+fn queue(profile: ClusterProfile) -> impl Strategy<Value = Queue> {
     let ceiling = |often: f64, most: i64, unit: i64| {
         weighted(often, 0..=most).prop_map(move |amount| amount.map_or(Ceiling::Unlimited, |n| Ceiling::At(n * unit)))
     };
-    let rare = taste.rare;
+    let rare = profile.rare;
     let quota = (ceiling(0.2 * rare, 4, 4000), ceiling(0.1 * rare, 4, 8 << 30), ceiling(0.9, 12, GPU / 2));
     let limit =
         (ceiling(0.15 * rare, 4, 4000), ceiling(0.1 * rare, 4, 8 << 30), ceiling(0.1 + 0.2 * rare, 16, GPU / 2));

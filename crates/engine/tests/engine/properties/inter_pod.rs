@@ -1,11 +1,11 @@
-//! Truths about what pods ask of each other, by counting pods one by one.
+//! Invariants of inter-pod rules, by counting pods one by one.
 
 use kai_engine::ids::{NodeId, PodMatcherId, TaskId};
 use kai_engine::outcome::Decision;
 use kai_engine::snapshot::{InterPodRules, SpreadConstraint};
 use kai_engine::snapshot::{Snapshot, Status};
 
-use super::after::{CheckResult, OutcomeView, ensure};
+use super::outcome_view::{CheckResult, OutcomeView, ensure};
 
 fn inter_pod(snapshot: &Snapshot, task: TaskId) -> Option<&InterPodRules> {
     snapshot.task(task).inter_pod.map(|inter_pod| &snapshot.inter_pod[inter_pod as usize])
@@ -20,8 +20,8 @@ fn together(snapshot: &Snapshot, matcher: PodMatcherId, left: NodeId, right: Nod
     snapshot.domain(matcher, left).is_some_and(|domain| snapshot.domain(matcher, right) == Some(domain))
 }
 
-/// Whoever was placed has nobody in its domain that it, or who itself, wants to be apart; if it is bound now, not even
-/// somebody who leaves.
+/// A placed pod shares no domain with a pod that matches its anti-affinity, or whose anti-affinity matches it; a bound one
+/// not even with a pod that is being released.
 pub(super) fn pods_keep_apart(after: &OutcomeView<'_>) -> CheckResult {
     let snapshot = after.snapshot;
     for (task, place) in after.tasks().filter_map(|task| Some((task, after.placed(task)?))) {

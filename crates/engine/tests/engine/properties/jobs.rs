@@ -8,9 +8,9 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::generate::Taste;
+use super::generate::ClusterProfile;
 use super::room::Room;
-use crate::support::{Ask, Bounds, Cluster, Gpu, Grace, Group, Job, Member, Pod, PodRule, PodRuleKind, Set};
+use crate::support::{Ask, Cluster, Gpu, Grace, Group, Job, LevelConstraint, Member, Pod, PodRule, PodRuleKind, Set};
 
 /// A job before its pods have found nodes.
 #[derive(Clone, Debug)]
@@ -18,8 +18,8 @@ pub(super) struct JobPlan {
     /// Which queue: leaves and others are numbered, wrapping around.
     queue: (QueueKind, usize),
     job: Job,
-    /// Node numbers, wrapping around, and moods of the pod sets.
-    sets: Vec<Mood>,
+    /// Node numbers, wrapping around, and profiles of the pod sets.
+    sets: Vec<PodSetProfile>,
     only: Option<u8>,
 }
 
@@ -32,7 +32,7 @@ enum QueueKind {
 
 /// How the pods of a set stand.
 #[derive(Clone, Debug)]
-enum Mood {
+enum PodSetProfile {
     Waiting,
     /// All but the last few run, on nodes from this one on, if they fit.
     Running {
@@ -55,16 +55,16 @@ const MIXED: [Status; 9] = [
     Status::Gated,
 ];
 
-fn mood(taste: Taste) -> impl Strategy<Value = Mood> {
+fn pod_set_profile(profile: ClusterProfile) -> impl Strategy<Value = PodSetProfile> {
     let waiting = prop_oneof![3 => Just(0), 1 => 1..3usize];
     prop_oneof![
-        9 - taste.running => Just(Mood::Waiting),
-        taste.running => (0..8usize, waiting).prop_map(|(start, waiting)| Mood::Running { start, waiting }),
-        1 => vec((select(&MIXED[..]), 0..8usize), 4).prop_map(Mood::Mixed),
+        9 - profile.running => Just(PodSetProfile::Waiting),
+        profile.running => (0..8usize, waiting).prop_map(|(start, waiting)| PodSetProfile::Running { start, waiting }),
+        1 => vec((select(&MIXED[..]), 0..8usize), 4).prop_map(PodSetProfile::Mixed),
     ]
 }
 
-pub(super) fn job(taste: Taste) -> impl Strategy<Value = JobPlan> {
+pub(super) fn job(profile: ClusterProfile) -> impl Strategy<Value = JobPlan> {
     let queue = prop_oneof![28 => Just(QueueKind::Leaf), 1 => Just(QueueKind::Any), 1 => Just(QueueKind::Missing)];
     let rank = (select(&[25, 50, 50, 75, 100, 125][..]), weighted(0.2, any::<bool>()), 0..5i64);
     let past = (
@@ -74,9 +74,9 @@ pub(super) fn job(taste: Taste) -> impl Strategy<Value = JobPlan> {
         weighted(0.1, select(&[3i64, 600][..])),
     );
     let grace = prop_oneof![8 => Just(Grace::Default), 1 => Just(Grace::Never), 1 => Just(Grace::Seconds(10))];
-    let rules = (weighted(0.1 * taste.rare, any::<u8>()), prop::bool::weighted(0.15));
-    let moods = vec(mood(taste), 4);
-    ((queue, 0..16usize), rank, past, grace, rules, root(taste), moods).prop_map(
+    let rules = (weighted(0.1 * profile.rare, any::<u8>()), prop::bool::weighted(0.15));
+    let profiles = vec(pod_set_profile(profile), 4);
+    ((queue, 0..16usize), rank, past, grace, rules, root(profile), profiles).prop_map(
         |(
             queue,
             (priority, preemptible, age),
@@ -107,8 +107,8 @@ pub(super) fn job(taste: Taste) -> impl Strategy<Value = JobPlan> {
 }
 
 /// A single pod set, several, or a group among them.
-fn root(taste: Taste) -> impl Strategy<Value = Group> {
-    let named = |count: usize| vec(set(taste), count..=count.max(3));
+fn root(profile: ClusterProfile) -> impl Strategy<Value = Group> {
+    let named = |count: usize| vec(set(profile), count..=count.max(3));
     let several = (weighted(0.5, 0..3u32), bounds(), named(2)).prop_map(|(need, bounds, sets)| Group {
         name: String::new(),
         need,
@@ -120,11 +120,11 @@ fn root(taste: Taste) -> impl Strategy<Value = Group> {
             let mut members = sets_named(sets);
             let inner = members.split_off(1);
             members.push(Member::Group(Group { name: "t".to_owned(), need: inner_need, bounds, members: inner }));
-            Group { name: String::new(), need, bounds: Bounds::default(), members }
+            Group { name: String::new(), need, bounds: LevelConstraint::default(), members }
         },
     );
-    let plain = (bounds(), set(taste)).prop_map(|(bounds, set)| {
-        let set = Set { bounds: Bounds::default(), ..set };
+    let plain = (bounds(), set(profile)).prop_map(|(bounds, set)| {
+        let set = Set { bounds: LevelConstraint::default(), ..set };
         Group { name: String::new(), need: None, bounds, members: vec![Member::Set(set)] }
     });
     prop_oneof![7 => plain, 2 => several, 1 => nested]
@@ -135,21 +135,21 @@ fn sets_named(sets: Vec<Set>) -> Vec<Member> {
     sets.into_iter().enumerate().map(named).collect()
 }
 
-fn bounds() -> impl Strategy<Value = Bounds> {
+fn bounds() -> impl Strategy<Value = LevelConstraint> {
     let level = |often: f64| weighted(often, select(&["zone", "rack"][..]));
-    (level(0.1), level(0.05)).prop_map(|(required, preferred)| Bounds {
+    (level(0.1), level(0.05)).prop_map(|(required, preferred)| LevelConstraint {
         required: required.map(str::to_owned),
         preferred: preferred.map(str::to_owned),
     })
 }
 
-fn set(taste: Taste) -> impl Strategy<Value = Set> {
+fn set(profile: ClusterProfile) -> impl Strategy<Value = Set> {
     let size = prop_oneof![1 => Just(0usize), 12 => 1..4usize];
-    // Gangs, elastic jobs, and now and then a minimum that nobody can reach.
+    // Gangs, elastic jobs, and now and then a minimum that is larger than the job.
     let min = prop_oneof![5 => Just(None), 5 => (0..3u32).prop_map(Some), 1 => Just(Some(4))];
-    let ports = weighted(0.14 * taste.rare, prop_oneof![Just(vec![80]), Just(vec![80, 81])]);
-    let others = (weighted(0.4, select(&["a", "b"][..])), pod_rules(taste));
-    (size, min, ask(taste), (ports, others), bounds(), weighted(0.08 * taste.rare, 0..5usize)).prop_map(
+    let ports = weighted(0.14 * profile.rare, prop_oneof![Just(vec![80]), Just(vec![80, 81])]);
+    let others = (weighted(0.4, select(&["a", "b"][..])), pod_rules(profile));
+    (size, min, ask(profile), (ports, others), bounds(), weighted(0.08 * profile.rare, 0..5usize)).prop_map(
         |(size, min, ask, (ports, (tag, pod_rules)), bounds, nominated)| Set {
             name: String::new(),
             min: min.unwrap_or(size as u32),
@@ -165,7 +165,7 @@ fn set(taste: Taste) -> impl Strategy<Value = Set> {
 }
 
 /// What pods ask of others, in the order in which text lists it.
-fn pod_rules(taste: Taste) -> impl Strategy<Value = Vec<PodRule>> {
+fn pod_rules(profile: ClusterProfile) -> impl Strategy<Value = Vec<PodRule>> {
     let kind = prop_oneof![
         2 => Just(PodRuleKind::Affinity),
         4 => Just(PodRuleKind::AntiAffinity),
@@ -175,7 +175,7 @@ fn pod_rules(taste: Taste) -> impl Strategy<Value = Vec<PodRule>> {
     ];
     let rule = (kind, select(&["a", "b"][..]), select(&["zone", "rack", "node"][..]))
         .prop_map(|(kind, tag, level)| PodRule { kind, tag: tag.to_owned(), level: level.to_owned() });
-    weighted(0.1 + 0.2 * taste.rare, vec(rule, 1..3)).prop_map(|pod_rules| {
+    weighted(0.1 + 0.2 * profile.rare, vec(rule, 1..3)).prop_map(|pod_rules| {
         let mut pod_rules = pod_rules.unwrap_or_default();
         pod_rules.sort_by_key(|rule| match rule.kind {
             PodRuleKind::Affinity => 0,
@@ -188,7 +188,7 @@ fn pod_rules(taste: Taste) -> impl Strategy<Value = Vec<PodRule>> {
     })
 }
 
-fn ask(taste: Taste) -> impl Strategy<Value = Ask> {
+fn ask(profile: ClusterProfile) -> impl Strategy<Value = Ask> {
     let devices = || prop_oneof![4 => Just(1u32), 1 => Just(2u32)];
     let portion = select(&[200_000i64, 250_000, 330_000, 500_000, 600_000][..]);
     let gpu = prop_oneof![
@@ -197,7 +197,7 @@ fn ask(taste: Taste) -> impl Strategy<Value = Ask> {
         2 => (devices(), select(&[4000i64, 7000, 20_000][..])).prop_map(|(devices, mib)| Gpu::Memory { devices, mib }),
         3 => Just(Gpu::None),
     ];
-    let extra = (prop::bool::weighted(0.08 * taste.rare), prop::bool::weighted(0.06 * taste.rare));
+    let extra = (prop::bool::weighted(0.08 * profile.rare), prop::bool::weighted(0.06 * profile.rare));
     (gpu, select(&[0i64, 500, 1000, 4000][..]), select(&[0i64, 1, 4][..]), extra).prop_map(
         |(gpu, cpu_milli, memory, (mig, rdma))| {
             let mut extra = BTreeMap::new();
@@ -231,38 +231,38 @@ impl JobPlan {
             nodes.map(|(_, node)| node.name.clone()).collect()
         };
         job.only = self.only.map(chosen).filter(|nodes: &Vec<String>| !nodes.is_empty());
-        let mut moods = self.sets.iter().cycle();
-        settle_group(&mut job.root, &mut moods, cluster, rooms);
+        let mut profiles = self.sets.iter().cycle();
+        settle_group(&mut job.root, &mut profiles, cluster, rooms);
         job
     }
 }
 
 fn settle_group<'m>(
     group: &mut Group,
-    moods: &mut impl Iterator<Item = &'m Mood>,
+    profiles: &mut impl Iterator<Item = &'m PodSetProfile>,
     cluster: &Cluster,
     rooms: &mut [Room],
 ) {
     for member in &mut group.members {
         match member {
-            Member::Group(inner) => settle_group(inner, moods, cluster, rooms),
+            Member::Group(inner) => settle_group(inner, profiles, cluster, rooms),
             Member::Set(set) => {
                 set.nominated = set.nominated.take().filter(|name| cluster.nodes.iter().any(|node| node.name == *name));
-                settle_set(set, moods.next().expect("moods are repeated"), rooms);
+                settle_set(set, profiles.next().expect("profiles are repeated"), rooms);
             }
         }
     }
 }
 
-fn settle_set(set: &mut Set, mood: &Mood, rooms: &mut [Room]) {
+fn settle_set(set: &mut Set, pod_set_profile: &PodSetProfile, rooms: &mut [Room]) {
     let count = set.pods.len();
-    let pod_rules: Vec<(Status, usize)> = match mood {
-        Mood::Waiting => return,
-        Mood::Running { start, waiting } => {
+    let pod_rules: Vec<(Status, usize)> = match pod_set_profile {
+        PodSetProfile::Waiting => return,
+        PodSetProfile::Running { start, waiting } => {
             let running = count.saturating_sub(*waiting);
             (0..running).map(|index| (Status::Running, start + index / 2)).collect()
         }
-        Mood::Mixed(pod_rules) => pod_rules[..count].to_vec(),
+        PodSetProfile::Mixed(pod_rules) => pod_rules[..count].to_vec(),
     };
     let wanted = pod_rules.len();
     let before = rooms.to_vec();
@@ -276,7 +276,7 @@ fn settle_set(set: &mut Set, mood: &Mood, rooms: &mut [Room]) {
         *pod = place.map_or(Pod::PENDING, |place| Pod { status, place: Some(place) });
     }
     let running = set.pods.iter().filter(|pod| pod.status == Status::Running).count();
-    if matches!(mood, Mood::Running { .. }) && running < wanted {
+    if matches!(pod_set_profile, PodSetProfile::Running { .. }) && running < wanted {
         rooms.clone_from_slice(&before);
         set.pods.fill(Pod::PENDING);
     }

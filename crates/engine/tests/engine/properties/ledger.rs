@@ -1,4 +1,4 @@
-//! Truths about the ledger: undo restores everything, and running sums equal recomputed ones.
+//! Invariants of the ledger: undo restores everything, and running sums equal recomputed ones.
 //!
 //! Standings are shifted at random, sensible or not: the sums do not ask.
 

@@ -4,13 +4,13 @@
 //! and printed in the language of the cases; put it there. `PROPTEST_CASES` sets how many
 //! clusters are tried.
 
-mod after;
 mod claims;
 mod evictions;
 mod generate;
 mod inter_pod;
 mod jobs;
 mod ledger;
+mod outcome_view;
 mod placement;
 mod queues;
 mod room;
@@ -32,10 +32,10 @@ use kai_engine::{Outcome, actions};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::support::{NOW, World, parse};
-use after::{CheckResult, OutcomeView, ensure};
 use generate::{Shown, clusters};
+use outcome_view::{CheckResult, OutcomeView, ensure};
 
-/// Clusters are small and rare events many, so we try eight times as many as usual, 2,048; `PROPTEST_CASES` still counts.
+/// Clusters are small and rare events many, so eight times as many as usual are tried, 2,048; `PROPTEST_CASES` still counts.
 /// A failing cluster is printed whole, so no seed is kept.
 fn config() -> Config {
     let usual = Config::default();
@@ -72,22 +72,22 @@ fn for_clusters(test: impl Fn(&Shown) -> CheckResult) {
 }
 
 /// Judges the outcome of one cycle on random clusters, with these settings.
-fn always(settings: &[(&str, &str)], truth: fn(&OutcomeView<'_>) -> CheckResult) {
+fn always(settings: &[(&str, &str)], invariant: fn(&OutcomeView<'_>) -> CheckResult) {
     for_clusters(|shown| {
         let mut cluster = shown.0.clone();
         cluster.settings.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         let world = World::of(&cluster);
         let outcome = world.cycle();
-        truth(&OutcomeView::of(&world, &outcome)?)
+        invariant(&OutcomeView::of(&world, &outcome)?)
     });
 }
 
 macro_rules! invariants {
-    ($($(#[$mark:meta])* $truth:ident: $module:ident::$function:ident $settings:tt;)+) => {
+    ($($(#[$mark:meta])* $name:ident: $module:ident::$function:ident $settings:tt;)+) => {
         $(
             #[test]
             $(#[$mark])*
-            fn $truth() {
+            fn $name() {
                 always(&$settings, $module::$function);
             }
         )+
@@ -101,7 +101,7 @@ invariants! {
     gangs_start_whole: placement::gangs_start_whole [];
     required_domains_hold: placement::required_domains_hold [];
     starts_are_noted: placement::starts_are_noted [];
-    waiting_jobs_say_why: placement::waiting_jobs_say_why [];
+    waiting_jobs_have_a_reason: placement::waiting_jobs_have_a_reason [];
     // Without actions that make room, what is left over is too little for those who wait.
     room_is_used: placement::room_is_used [("actions", "allocate")];
 
@@ -118,7 +118,7 @@ invariants! {
     preemption_delays_are_kept: evictions::preemption_delays_are_kept [];
     losses_help_someone: evictions::losses_help_someone [];
     moves_help_someone: evictions::moves_help_someone [];
-    consolidation_loses_nobody_a_place: evictions::consolidation_loses_nobody_a_place [];
+    pods_keep_a_place_in_consolidation: evictions::pods_keep_a_place_in_consolidation [];
     gangs_keep_their_minimum_or_go: evictions::gangs_keep_their_minimum_or_go [];
     young_jobs_keep_what_they_need: evictions::young_jobs_keep_what_they_need [];
     reclaim_leaves_what_is_protected: evictions::reclaim_leaves_what_is_protected [];
@@ -182,20 +182,20 @@ fn cached_and_full_scan_cycles_agree() {
 
 /// Jobs of a single pod set are served without a walk through their tree; a job without no pods takes the long way.
 #[test]
-fn a_short_look_at_a_gang_equals_the_long_one() {
+fn the_fast_path_of_a_gang_equals_the_walk_through_its_tree() {
     for_clusters(|shown| {
         let world = World::of(&shown.0);
         let session = Session::open(&world.snapshot, &world.policy, NOW);
-        let nobody = BTreeSet::new();
+        let none = BTreeSet::new();
         for job in world.snapshot.job_ids() {
             let short = Gang::new(&session.ledger, job);
-            let long = short.without(&nobody);
+            let long = short.without(&none);
             let seen = |gang: Gang<'_>| {
                 let chunks = (gang.chunk(false), gang.chunk(true));
                 (gang.is_ready(), gang.is_present(), gang.is_stale(), gang.state(), chunks)
             };
             let (short, long) = (seen(short), seen(long));
-            ensure!(short == long, "{job:?} is {short:?} at a short look, {long:?} at a long one");
+            ensure!(short == long, "{job:?} is {short:?} by the fast path, {long:?} by the walk");
         }
         Ok(())
     });
@@ -244,7 +244,7 @@ fn bounds_refuse_nothing_that_works() {
 }
 
 fn with_bounds_and_without(world: &World) -> CheckResult {
-    let mut plain = step_by_step(world, |session| session.no_loss_bounds = true);
+    let mut plain = step_by_step(world, |session| session.victim_search.no_loss_bounds = true);
     let mut bounded = world.cycle();
     [&mut plain, &mut bounded].into_iter().for_each(forget_effort);
     same(&bounded, &plain)

@@ -1,4 +1,4 @@
-//! Truths about places: nothing is over-committed, rules are obeyed, gangs are whole, room is used.
+//! Invariants of placements: nothing is over-committed, rules are obeyed, gangs are whole, room is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,9 @@ use kai_engine::outcome::{Assignment, DeviceRef};
 use kai_engine::snapshot::{GPUS, GpuAsk, LevelRef, Member, Shape, Status};
 use kai_engine::units::GPU;
 
-use super::after::{CheckResult, OutcomeView, ensure};
+use super::outcome_view::{CheckResult, OutcomeView, ensure};
 
-/// Waiting pods are bound or promised a place, pods that hold one are evicted, and only evicted ones get another.
+/// Waiting pods are bound or pipelined, pods that hold one are evicted, and only evicted ones get another.
 pub(super) fn decisions_make_sense(after: &OutcomeView<'_>) -> CheckResult {
     for task in after.tasks() {
         let (name, status) = (after.name(task), after.status(task));
@@ -17,9 +17,9 @@ pub(super) fn decisions_make_sense(after: &OutcomeView<'_>) -> CheckResult {
         ensure!(after.bound(task).is_none() || waits, "{name} is bound but is {status:?}");
         ensure!(
             after.pipelined(task).is_none() || waits || after.is_evicted(task),
-            "{name} is promised a second place"
+            "{name} is pipelined but holds a place"
         );
-        ensure!(after.bound(task).is_none() || after.pipelined(task).is_none(), "{name} is bound and promised a place");
+        ensure!(after.bound(task).is_none() || after.pipelined(task).is_none(), "{name} is bound and pipelined");
         let holds = after.ran(task) && after.snapshot.task(task).node.is_some();
         ensure!(!after.is_evicted(task) || holds, "{name} is evicted but is {status:?}");
     }
@@ -27,7 +27,7 @@ pub(super) fn decisions_make_sense(after: &OutcomeView<'_>) -> CheckResult {
 }
 
 /// No node or device holds more than it has: not now, with all that is bound beside all that still leaves, and not
-/// later, when they have left and promises are kept.
+/// later, when these are gone and pipelined pods are bound.
 pub(super) fn nothing_is_over_committed(after: &OutcomeView<'_>) -> CheckResult {
     let there_now = |task: TaskId| {
         let still = matches!(after.status(task), Status::Releasing | Status::StuckInReleasing) || after.ran(task);
@@ -118,7 +118,7 @@ fn runs(after: &OutcomeView<'_>, task: TaskId) -> bool {
 }
 
 /// A job of which something is bound runs with all it needs, and so does every sub-group with a bound pod; where
-/// something is promised, it will.
+/// a pod is pipelined, it will.
 pub(super) fn gangs_start_whole(after: &OutcomeView<'_>) -> CheckResult {
     let sets = (0..after.snapshot.pod_sets.len()).map(|index| Member::PodSet(PodSetId::at(index)));
     let groups = (0..after.snapshot.groups.len()).map(|index| Member::Group(GroupId::at(index)));
@@ -134,9 +134,9 @@ fn member_is_whole(
     after: &OutcomeView<'_>,
     member: Member,
     chosen: &dyn Fn(TaskId) -> bool,
-    stands: &dyn Fn(TaskId) -> bool,
+    keeps_place: &dyn Fn(TaskId) -> bool,
 ) -> CheckResult {
-    let whole = !has_any(after, member, chosen) || after.is_met(member, stands);
+    let whole = !has_any(after, member, chosen) || after.is_met(member, keeps_place);
     ensure!(whole, "{member:?} gets a pod but lacks others");
     Ok(())
 }
@@ -186,8 +186,8 @@ pub(super) fn starts_are_noted(after: &OutcomeView<'_>) -> CheckResult {
     Ok(())
 }
 
-/// Every job with a pod that could be scheduled but was not says why.
-pub(super) fn waiting_jobs_say_why(after: &OutcomeView<'_>) -> CheckResult {
+/// Every job with a pod that could be scheduled but was not has a reason.
+pub(super) fn waiting_jobs_have_a_reason(after: &OutcomeView<'_>) -> CheckResult {
     for job in after.snapshot.job_ids() {
         let waits = |task: TaskId| after.status(task) == Status::Pending && after.placed(task).is_none();
         if after.snapshot.job_tasks(job).any(waits) {
@@ -236,7 +236,7 @@ fn could_take(after: &OutcomeView<'_>, job: JobId, task: TaskId, node: NodeId) -
     if !snapshot.node_filters[row.node_filter.index()].feasible.contains(node.index()) {
         return false;
     }
-    // As if it were promised the place.
+    // As if it were pipelined there.
     let place = |other: TaskId| {
         let stuck = after.status(other) == Status::StuckInReleasing;
         let own =

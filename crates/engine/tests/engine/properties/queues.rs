@@ -1,9 +1,9 @@
-//! Truths about queues: limits, quotas and totals at every level.
+//! Invariants of queues: limits, quotas and totals at every level.
 
 use kai_engine::ids::{JobId, QueueId};
 use kai_engine::units::{Ceiling, QueueResource, ResourceQuantities};
 
-use super::after::{CheckResult, OutcomeView, ensure};
+use super::outcome_view::{CheckResult, OutcomeView, ensure};
 
 fn queues(after: &OutcomeView<'_>) -> impl Iterator<Item = QueueId> + use<> {
     (0..after.snapshot.queues.len()).map(QueueId::at)
@@ -40,15 +40,15 @@ fn bounds_hold(
     Ok(())
 }
 
-/// What the outcome says that queues hold is what their pods add up to.
+/// What the outcome reports of queues is the sum over their pods.
 pub(super) fn totals_add_up(after: &OutcomeView<'_>) -> CheckResult {
     for queue in queues(after) {
         let state = &after.outcome.queue_states[queue.index()];
         let (all, fixed) = (after.held(queue, true, false), after.held(queue, true, true));
         let name = &after.world.names.queues[queue.index()];
-        ensure!(state.allocated == all, "{name} says {:?} and holds {all:?}", state.allocated);
-        let said = state.allocated_non_preemptible;
-        ensure!(said == fixed, "{name} says {said:?} and holds {fixed:?} that cannot be preempted");
+        ensure!(state.allocated == all, "{name} reports {:?} and holds {all:?}", state.allocated);
+        let reported = state.allocated_non_preemptible;
+        ensure!(reported == fixed, "{name} reports {reported:?} and holds {fixed:?} that cannot be preempted");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Volumes: no node gets more of them than it takes, no store gives more than it has, and nobody waits while both would do.
+//! Volumes: no node gets more of them than it takes, no storage pool gives more than it has, and no pod waits while both suffice.
 
 use std::collections::BTreeSet;
 
@@ -69,13 +69,13 @@ impl Drawing {
             builder.volume(*driver);
         }
         for amount in &self.stores {
-            builder.store(*amount);
+            builder.add_storage_pool(*amount);
         }
         for stores in &self.kinds {
-            builder.storage_kind(stores.to_vec());
+            builder.add_storage_class(stores.to_vec());
         }
         for (attached, node, leaving) in &self.unmanaged_pods {
-            let volumes = builder.volume_need(VolumeNeed { attached: attached.clone(), stored: Vec::new() });
+            let volumes = builder.volume_need(VolumeNeed { attached: attached.clone(), storage_needs: Vec::new() });
             builder.unmanaged_pod(UnmanagedPod {
                 node: NodeId::at(*node),
                 matchers: None,
@@ -86,7 +86,7 @@ impl Drawing {
         let class = builder.add_node_filter_of_all();
         let shape = builder.shape(Shape { need: vec![1, 0, 0, 1], gpu: GpuAsk::None, quota_gpu: 0, numa: None });
         for (index, (attached, stored, node)) in self.pods.iter().enumerate() {
-            let volumes = builder.volume_need(VolumeNeed { attached: attached.clone(), stored: stored.clone() });
+            let volumes = builder.volume_need(VolumeNeed { attached: attached.clone(), storage_needs: stored.clone() });
             let place = |node: &usize| TaskRow::running(shape, class, NodeId::at(*node));
             let task = node.as_ref().map_or_else(|| TaskRow::pending(shape, class), place);
             let set = PodSetRow { min: 1, constraint: None, tasks: vec![TaskRow { volumes, ..task }] };
@@ -98,11 +98,11 @@ impl Drawing {
         builder.finish()
     }
 
-    /// When a pod could be on a node, by counting who else is there. `stands` says where a pod is, and whether it leaves.
-    fn when(&self, pod: usize, node: usize, stands: &dyn Fn(usize) -> Option<(usize, bool)>) -> Option<When> {
+    /// When a pod could be on a node, by counting who else is there. `locate` returns the node of a pod, and whether it is being released.
+    fn when(&self, pod: usize, node: usize, locate: &dyn Fn(usize) -> Option<(usize, bool)>) -> Option<When> {
         let others = (0..self.pods.len()).filter(|other| *other != pod);
         let others: Vec<(usize, usize, bool)> =
-            others.filter_map(|other| stands(other).map(|(at, leaves)| (other, at, leaves))).collect();
+            others.filter_map(|other| locate(other).map(|(at, leaves)| (other, at, leaves))).collect();
         let fits = |leaving: bool| {
             let counts = |leaves: bool| leaving || !leaves;
             let mates = others.iter().filter(|(_, at, leaves)| *at == node && counts(*leaves));
@@ -131,7 +131,7 @@ impl Drawing {
     }
 }
 
-fn stands(ledger: &Ledger<'_>, pod: usize) -> Option<(usize, bool)> {
+fn locate(ledger: &Ledger<'_>, pod: usize) -> Option<(usize, bool)> {
     match ledger.state(TaskId::at(pod)) {
         TaskState::Allocated(assignment) | TaskState::Pipelined(assignment) => Some((assignment.node.index(), false)),
         TaskState::Releasing(assignment) => Some((assignment.node.index(), true)),
@@ -158,7 +158,7 @@ fn play(drawing: &Drawing, moves: &[(usize, usize, usize)]) -> Result<(), TestCa
         for pod in waiting {
             for node in 0..NODES {
                 let found = volumes::when(&ledger, TaskId::at(pod), NodeId::at(node));
-                let expected = drawing.when(pod, node, &|other| stands(&ledger, other));
+                let expected = drawing.when(pod, node, &|other| locate(&ledger, other));
                 prop_assert_eq!(found.ok(), expected, "pod {} on node {}: {:?}", pod, node, found);
             }
         }

@@ -7,13 +7,13 @@ use kai_engine::builder::{Builder, GroupRow, HostPort, JobRow, MemberRow, NodeRo
 use kai_engine::ids::{DeviceId, NodeFilterId, NodeId, QueueId, TopologyId};
 use kai_engine::outcome::Outcome;
 use kai_engine::snapshot::{
-    Column, Constraint, GpuAsk, LevelRef, NodeFilter, NodeRule, Queue as QueueRow, Shape, Snapshot, Topology,
+    Constraint, GpuAsk, LevelRef, NodeFilter, NodeRule, Queue as QueueRow, ResourceKind, Shape, Snapshot, Topology,
 };
 use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, share_of_gpu};
 use kai_engine::units::{GPU, ResourceQuantities, Span, Timestamp};
 use kai_engine::{Policy, cycle};
 
-use super::cluster::{Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Queue, Set};
+use super::cluster::{Ask, Cluster, Flag, Gpu, Grace, Group, Job, LevelConstraint, Member, Node, Queue, Set};
 use super::inter_pod::Neighbours;
 use super::settings;
 
@@ -254,11 +254,11 @@ impl<'c> Build<'c> {
             Member::Set(set) => MemberRow::PodSet(self.set(job, set, path)),
         });
         let members = members.collect();
-        GroupRow { need: group.need, constraint: self.constraint(&group.bounds), members }
+        GroupRow { min_members: group.need, constraint: self.constraint(&group.bounds), members }
     }
 
-    fn constraint(&mut self, bounds: &Bounds) -> Option<u32> {
-        if *bounds == Bounds::default() {
+    fn constraint(&mut self, bounds: &LevelConstraint) -> Option<u32> {
+        if *bounds == LevelConstraint::default() {
             return None;
         }
         let level = |name: &String| match self.cluster.levels.iter().position(|known| known == name) {
@@ -375,12 +375,12 @@ fn quota_gpu(ask: &Ask) -> i64 {
 }
 
 /// `mig-1g.5gb` is a profile of one slice and five units of memory.
-fn column(name: &str) -> Column {
-    let Some(profile) = name.strip_prefix("mig-") else { return Column::Scalar };
+fn column(name: &str) -> ResourceKind {
+    let Some(profile) = name.strip_prefix("mig-") else { return ResourceKind::Scalar };
     let parts = profile.split_once("g.").and_then(|(slices, memory)| Some((slices, memory.strip_suffix("gb")?)));
     let (slices, memory) = parts.unwrap_or_else(|| panic!("{name} is no profile"));
     let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{name} is no profile"));
-    Column::Mig { slices: number(slices), memory: number(memory) }
+    ResourceKind::Mig { slices: number(slices), memory: number(memory) }
 }
 
 fn by_name<T>(rows: &[T], name: impl Fn(&T) -> &str) -> Vec<&T> {

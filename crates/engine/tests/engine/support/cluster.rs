@@ -28,7 +28,7 @@ pub(crate) struct Node {
     pub(crate) gpu_memory: Option<i64>,
     /// MIG profiles (`mig-…`) and other resources (`+…`).
     pub(crate) extra: BTreeMap<String, i64>,
-    /// GPUs held by pods of nobody here, and how many of those are being given back.
+    /// GPUs held by unmanaged pods, and how many of those are being released.
     pub(crate) taken: i64,
     pub(crate) leaving: i64,
     /// Domain by topology level.
@@ -106,13 +106,13 @@ pub(crate) enum Grace {
 pub(crate) struct Group {
     pub(crate) name: String,
     pub(crate) need: Option<u32>,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: LevelConstraint,
     pub(crate) members: Vec<Member>,
 }
 
 /// Topology levels that must or should hold a group.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Bounds {
+pub(crate) struct LevelConstraint {
     pub(crate) required: Option<String>,
     pub(crate) preferred: Option<String>,
 }
@@ -132,12 +132,12 @@ impl Member {
     }
 }
 
-/// A pod set; its pods are alike in everything but where they stand. The only set of a plain job has no name.
+/// A pod set; its pods are alike in everything but their state. The only set of a plain job has no name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Set {
     pub(crate) name: String,
     pub(crate) min: u32,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: LevelConstraint,
     pub(crate) ask: Ask,
     /// TCP host ports.
     pub(crate) ports: Vec<u16>,
@@ -201,7 +201,7 @@ pub(crate) enum Gpu {
     },
 }
 
-/// Where a pod stands.
+/// The state of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pod {
     pub(crate) status: Status,

@@ -98,7 +98,7 @@ impl Neighbours {
         let id = builder.matcher(topology_key);
         names.matchers.push(match who {
             Who::Are(tags) => tags.join("+"),
-            Who::PodRule(rule) => format!("those apart from {}", rule.tag),
+            Who::PodRule(rule) => format!("pods with anti-affinity to {}", rule.tag),
         });
         self.matchers.insert(key, id);
         id

@@ -10,7 +10,7 @@
 //! job right queue=team need=1 required=zone   a tree: at least one of the members below
 //!   set master gpu=2 only=a
 //!   set workers pods=4 min=2 gpumem=2x8000
-//! job web queue=team is=web anti-affinity=web@node affinity=db@zone prefer=cache@rack*10 spread=web@zone*1 soft-spread=web@node
+//! job web queue=team labels=web anti-affinity=web@node affinity=db@zone prefer=cache@rack*10 spread=web@zone*1 soft-spread=web@node
 //! ```
 //!
 //! What is left out has its default: pods wait, a job needs all of its pods, queues guarantee no GPUs and limit
@@ -26,7 +26,7 @@ mod write;
 
 pub(crate) use build::{NOW, World};
 pub(crate) use cluster::{
-    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
+    Ask, Cluster, Flag, Gpu, Grace, Group, Job, LevelConstraint, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
 };
 pub(crate) use parse::parse;
 
@@ -51,7 +51,7 @@ pub(crate) fn check(text: &str, expected: Expect) {
     expected.assert_eq(&decide(text));
 }
 
-/// Compares what is said about evictions.
+/// Compares the causes of evictions.
 #[expect(clippy::needless_pass_by_value, reason = "an expectation is used once, where it is written")]
 pub(crate) fn check_causes(text: &str, expected: Expect) {
     let (world, outcome) = run(text);

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use kai_engine::units::{Ceiling, GPU, ONE};
 
 use super::cluster::{
-    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
+    Ask, Cluster, Flag, Gpu, Grace, Group, Job, LevelConstraint, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
 };
 
 /// Reads a cluster.
@@ -106,7 +106,7 @@ fn root(words: &mut Words, lines: &mut Peekable<impl Iterator<Item = Words>>) ->
     }
     let bounds = bounds(words);
     let set = Set { name: String::new(), ..set(words) };
-    Group { bounds, members: vec![Member::Set(Set { bounds: Bounds::default(), ..set })], ..Group::default() }
+    Group { bounds, members: vec![Member::Set(Set { bounds: LevelConstraint::default(), ..set })], ..Group::default() }
 }
 
 fn group(words: &mut Words, name: String, lines: &mut Peekable<impl Iterator<Item = Words>>) -> Group {
@@ -145,7 +145,7 @@ fn set(words: &mut Words) -> Set {
         bounds: bounds(words),
         ask: ask(words),
         ports: words.take("ports").map_or(Vec::new(), |text| text.split(',').map(number).collect()),
-        tags: words.take("is").map_or(Vec::new(), |text| text.split(',').map(str::to_owned).collect()),
+        tags: words.take("labels").map_or(Vec::new(), |text| text.split(',').map(str::to_owned).collect()),
         pod_rules: pod_rules(words),
         nominated: words.take("nominated"),
         pods,
@@ -196,8 +196,8 @@ fn ask(words: &mut Words) -> Ask {
     }
 }
 
-fn bounds(words: &mut Words) -> Bounds {
-    Bounds { required: words.take("required"), preferred: words.take("preferred") }
+fn bounds(words: &mut Words) -> LevelConstraint {
+    LevelConstraint { required: words.take("required"), preferred: words.take("preferred") }
 }
 
 /// `a` or, with the numbers of shared GPUs, `a#0+1`.

@@ -53,7 +53,7 @@ pub(crate) fn shares(world: &World, outcome: &Outcome) -> String {
     world.names.queues.iter().zip(&outcome.queue_states).map(share).collect::<Vec<_>>().join("\n")
 }
 
-/// Times that the outside must remember.
+/// Times that the caller must store.
 pub(crate) fn notes(world: &World, outcome: &Outcome) -> String {
     let note = |note: &JobTimestamps| {
         let time = |time: Option<Timestamp>| time.map_or("-".to_owned(), ago);
@@ -64,11 +64,11 @@ pub(crate) fn notes(world: &World, outcome: &Outcome) -> String {
     outcome.job_timestamps.iter().map(note).collect::<Vec<_>>().join("\n")
 }
 
-/// Claims that the outside must remember.
+/// Nominations that the caller must store.
 pub(crate) fn nominations(world: &World, outcome: &Outcome) -> String {
     let nomination = |nomination: &Nomination| {
-        let node = nomination.node.map_or("nothing", |node| &world.names.nodes[node.index()]);
-        format!("{} claims {node}", world.names.pods[nomination.task.index()])
+        let node = nomination.node.map_or("no node", |node| &world.names.nodes[node.index()]);
+        format!("{} nominated to {node}", world.names.pods[nomination.task.index()])
     };
     outcome.nominations.iter().map(nomination).collect::<Vec<_>>().join("\n")
 }
@@ -116,7 +116,7 @@ fn decision(world: &World, devices: &mut Devices, decision: &Decision) -> String
     match decision {
         Decision::Bind { task, assignment } => format!("bind {} {}", pod(task), devices.place(names, assignment)),
         Decision::Pipeline { task, assignment } => {
-            format!("promise {} {}", pod(task), devices.place(names, assignment))
+            format!("pipeline {} {}", pod(task), devices.place(names, assignment))
         }
         Decision::Evict { task, cause } => {
             let action = action_word(cause.action);
@@ -131,7 +131,7 @@ fn decision(world: &World, devices: &mut Devices, decision: &Decision) -> String
 fn reason(world: &World, reason: &Reason) -> String {
     let names = &world.names;
     match reason {
-        Reason::PlacementRevoked => "gave way".to_owned(),
+        Reason::PlacementRevoked => "placement revoked".to_owned(),
         Reason::NotReached => "not reached".to_owned(),
         Reason::QueueMissing => "no such queue".to_owned(),
         Reason::QueueNotLeaf { queue } => format!("{} has children", queue_name(names, *queue)),
@@ -158,7 +158,7 @@ fn reason(world: &World, reason: &Reason) -> String {
         Reason::UnknownTopology { .. } => "unknown topology or level".to_owned(),
         Reason::PreemptionDelay { delay, until } => {
             let left = until.since(NOW).0 / 1_000_000;
-            format!("evicts nobody for {left} of {}s", delay.0 / 1_000_000)
+            format!("evicts no pod for {left} of {}s", delay.0 / 1_000_000)
         }
         // How many scenarios it took to learn that is left to the search.
         Reason::NoVictims { action, stop, placed, wanted, .. } => {
@@ -169,10 +169,10 @@ fn reason(world: &World, reason: &Reason) -> String {
 
 fn search_stop(names: &Names, stop: SearchStop) -> String {
     match stop {
-        SearchStop::Ineligible(_) => "not entitled".to_owned(),
+        SearchStop::Ineligible(_) => "ineligible".to_owned(),
         SearchStop::NoCandidates => "has no candidates".to_owned(),
         SearchStop::Exhausted => "exhausted".to_owned(),
-        SearchStop::HeadOfLineBlocked(job) => format!("behind {}", names.jobs[job.index()]),
+        SearchStop::HeadOfLineBlocked(job) => format!("blocked by {}", names.jobs[job.index()]),
         SearchStop::Budget => "out of steps".to_owned(),
         SearchStop::NoEasierThan(job) => format!("no easier than {}", names.jobs[job.index()]),
         SearchStop::NoGenerator => "has no generator".to_owned(),
@@ -229,12 +229,12 @@ fn obstacle(names: &Names, obstacle: NodeObstacle) -> String {
         NodeObstacle::Volumes(overfull) => format!("{overfull:?}"),
         NodeObstacle::Ports => "port taken".to_owned(),
         NodeObstacle::InterPod(obstacle) => match obstacle {
-            InterPodObstacle::NoMatchingPod(matcher) => format!("not near {}", names.matchers[matcher.index()]),
-            InterPodObstacle::AntiAffinity(matcher) => format!("apart from {}", names.matchers[matcher.index()]),
+            InterPodObstacle::NoMatchingPod(matcher) => format!("no matching pod {}", names.matchers[matcher.index()]),
+            InterPodObstacle::AntiAffinity(matcher) => format!("anti-affinity to {}", names.matchers[matcher.index()]),
             InterPodObstacle::ExistingAntiAffinity(matcher) => {
-                format!("shunned by {}", names.matchers[matcher.index()])
+                format!("anti-affinity of {}", names.matchers[matcher.index()])
             }
-            InterPodObstacle::Skew(matcher) => format!("uneven {}", names.matchers[matcher.index()]),
+            InterPodObstacle::Skew(matcher) => format!("skew of {}", names.matchers[matcher.index()]),
             InterPodObstacle::NoDomain(matcher) => format!("no domain for {}", names.matchers[matcher.index()]),
         },
         NodeObstacle::OutsideDomain => "outside domain".to_owned(),

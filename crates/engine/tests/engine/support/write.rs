@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use kai_engine::units::{Ceiling, GPU, ONE};
 
 use super::cluster::{
-    Ask, Bounds, Cluster, Flag, Gpu, Grace, Group, Job, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
+    Ask, Cluster, Flag, Gpu, Grace, Group, Job, LevelConstraint, Member, Node, Pod, PodRule, PodRuleKind, Queue, Set,
 };
 
 impl Display for Cluster {
@@ -49,7 +49,7 @@ impl Line {
         }
     }
 
-    fn bounds(&mut self, bounds: &Bounds) {
+    fn bounds(&mut self, bounds: &LevelConstraint) {
         self.option("required", bounds.required.as_ref());
         self.option("preferred", bounds.preferred.as_ref());
     }
@@ -162,9 +162,9 @@ fn set(row: &Set) -> String {
     line.0.push_str(&ask(&row.ask));
     let ports: Vec<_> = row.ports.iter().map(u16::to_string).collect();
     line.pair_if(!ports.is_empty(), "ports", ports.join(","));
-    line.pair_if(!row.tags.is_empty(), "is", row.tags.join(","));
-    for alike in row.pod_rules.chunk_by(|left, right| wish_word(left) == wish_word(right)) {
-        line.pair(wish_word(&alike[0]), alike.iter().map(rule).collect::<Vec<_>>().join(","));
+    line.pair_if(!row.tags.is_empty(), "labels", row.tags.join(","));
+    for alike in row.pod_rules.chunk_by(|left, right| rule_word(left) == rule_word(right)) {
+        line.pair(rule_word(&alike[0]), alike.iter().map(rule).collect::<Vec<_>>().join(","));
     }
     line.option("nominated", row.nominated.as_ref());
     line.pair_if(row.pods.is_empty(), "pods", 0);
@@ -174,7 +174,7 @@ fn set(row: &Set) -> String {
     line.0
 }
 
-fn wish_word(row: &PodRule) -> &'static str {
+fn rule_word(row: &PodRule) -> &'static str {
     match row.kind {
         PodRuleKind::Affinity => "affinity",
         PodRuleKind::AntiAffinity => "anti-affinity",

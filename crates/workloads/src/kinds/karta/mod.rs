@@ -11,7 +11,7 @@ use self::structure::{Component, Structure, yields};
 use crate::error::{Fault, GroupError};
 use crate::group::{GroupSpec, Minimum, SubGroupSpec, TopologyConstraint};
 use crate::jq::JqError;
-use crate::object::{Object, Part};
+use crate::object::{FieldRef, Object};
 use crate::workload::Workload;
 
 const API: &str = "run.ai/v1alpha1";
@@ -25,7 +25,7 @@ pub fn describing<'a>(workload: &Workload<'a>) -> Option<&'a Value> {
     let object = workload.object;
     let usable = |karta: &Object<'_>| {
         let deleted = !karta.value["metadata"]["deletionTimestamp"].is_null();
-        let instructions = karta.root().part(GANG).ok().flatten();
+        let instructions = karta.root().field(GANG).ok().flatten();
         let speaks =
             instructions.is_some_and(|gang| !gang.value["podGroup"].is_null() || !gang.value["podGroups"].is_null());
         let names = |structure: Structure<'_>| structure.root_kind == (object.group(), object.version(), object.kind);
@@ -40,8 +40,8 @@ pub fn describing<'a>(workload: &Workload<'a>) -> Option<&'a Value> {
 pub fn group(workload: &Workload<'_>, karta: &Value) -> Result<GroupSpec, GroupError> {
     let karta = Object::read_as(karta, API, "Karta");
     let structure = Structure::read(karta)?;
-    let gang = karta.root().part_required(GANG)?;
-    if let Some(instruction) = gang.part("podGroup")? {
+    let gang = karta.root().field_required(GANG)?;
+    if let Some(instruction) = gang.field("podGroup")? {
         return one_group(workload, &structure, &instruction);
     }
     one_of_several(workload, &structure, &gang)
@@ -51,7 +51,7 @@ pub fn group(workload: &Workload<'_>, karta: &Value) -> Result<GroupSpec, GroupE
 fn one_group(
     workload: &Workload<'_>,
     structure: &Structure<'_>,
-    instruction: &Part<'_>,
+    instruction: &FieldRef<'_>,
 ) -> Result<GroupSpec, GroupError> {
     let mut spec = workload.base();
     spec.name = format!("pg-{}-{}", workload.object.uid(), instruction.text_required("name")?);
@@ -64,7 +64,7 @@ fn one_group(
         return Ok(spec);
     }
     for entry in &listed {
-        let component = named(structure, &entry.part_required("componentName")?)?;
+        let component = named(structure, &entry.field_required("componentName")?)?;
         let members = structure.scale(component, workload.object)?;
         if members == 0 {
             return Err(entry.malformed(format!("a component with pods, and {} has none", component.name)));
@@ -81,7 +81,7 @@ fn one_group(
 fn one_of_several(
     workload: &Workload<'_>,
     structure: &Structure<'_>,
-    gang: &Part<'_>,
+    gang: &FieldRef<'_>,
 ) -> Result<GroupSpec, GroupError> {
     let (pod, object) = (workload.pod, workload.object);
     let component = structure.component_of(pod, object)?;
@@ -114,16 +114,16 @@ fn one_of_several(
 fn member<'a, 's>(
     structure: &'s Structure<'a>,
     component: &'s Component<'a>,
-    gang: &Part<'a>,
+    gang: &FieldRef<'a>,
     pod: Object<'_>,
-) -> Result<(Part<'a>, &'s Component<'a>), GroupError> {
+) -> Result<(FieldRef<'a>, &'s Component<'a>), GroupError> {
     let mut members = Vec::new();
     for entry in gang.list("podGroups")? {
         members.extend(entry.list("members")?);
     }
     for component in structure.upwards(component) {
         for member in &members {
-            if named(structure, &member.part_required("componentName")?)?.name != component.name {
+            if named(structure, &member.field_required("componentName")?)?.name != component.name {
                 continue;
             }
             let mut passes = true;
@@ -138,13 +138,13 @@ fn member<'a, 's>(
     Err(gang.malformed(format!("a list of groups that has a place for {}", pod.reference())))
 }
 
-fn named<'s, 'a>(structure: &'s Structure<'a>, name: &Part<'_>) -> Result<&'s Component<'a>, GroupError> {
+fn named<'s, 'a>(structure: &'s Structure<'a>, name: &FieldRef<'_>) -> Result<&'s Component<'a>, GroupError> {
     structure.component(name.as_text()?).ok_or_else(|| name.malformed("the name of a component"))
 }
 
 /// Must name a topology and a level, if it is there at all.
-fn topology(part: &Part<'_>) -> Result<Option<TopologyConstraint>, GroupError> {
-    let Some(part) = part.part("topology")? else { return Ok(None) };
+fn topology(part: &FieldRef<'_>) -> Result<Option<TopologyConstraint>, GroupError> {
+    let Some(part) = part.field("topology")? else { return Ok(None) };
     let constraint = TopologyConstraint::new(
         part.text("topologyName")?,
         part.text("requiredTopologyLevel")?,
@@ -163,7 +163,7 @@ fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-impl Part<'_> {
+impl FieldRef<'_> {
     fn jq_fault(&self, error: &JqError) -> GroupError {
         let mut fault = self.malformed("a jq expression that works here");
         if let Fault::Malformed { found, .. } = &mut fault.fault {

@@ -4,16 +4,16 @@ use serde_json::Value;
 
 use crate::error::GroupError;
 use crate::jq::Program;
-use crate::object::{Object, Part};
+use crate::object::{FieldRef, Object};
 
 pub(super) struct Structure<'a> {
-    /// Group, version and kind the Karta speaks about.
+    /// Group, version and kind the Karta describes.
     pub(super) root_kind: (&'a str, &'a str, &'a str),
     /// The root first; every other one has a parent among them.
     components: Vec<Component<'a>>,
 }
 
-/// Sizes are added up by recursion; nobody describes a kind with nearly as many parts.
+/// Sizes are added up by recursion; no kind has nearly as many components.
 const COMPONENTS_MAX: usize = 256;
 
 pub(super) struct Component<'a> {
@@ -21,15 +21,15 @@ pub(super) struct Component<'a> {
     parent: Option<&'a str>,
     /// Its pods are described by the workload, not only those of its children.
     has_pods: bool,
-    replicas: Option<Part<'a>>,
-    replicas_min: Option<Part<'a>>,
-    instance_ids: Option<Part<'a>>,
+    replicas: Option<FieldRef<'a>>,
+    replicas_min: Option<FieldRef<'a>>,
+    instance_ids: Option<FieldRef<'a>>,
     selector: Option<Selector<'a>>,
-    pod_instance: Option<Part<'a>>,
+    pod_instance: Option<FieldRef<'a>>,
 }
 
 struct Selector<'a> {
-    path: Part<'a>,
+    path: FieldRef<'a>,
     /// `None` is content with anything but null.
     value: Option<&'a str>,
 }
@@ -47,8 +47,8 @@ impl Component<'_> {
 impl<'a> Structure<'a> {
     /// Reads and checks: names are unique, parents exist, expressions can be parsed.
     pub(super) fn read(karta: Object<'a>) -> Result<Self, GroupError> {
-        let definition = karta.root().part_required("spec.structureDefinition")?;
-        let root = definition.part_required("rootComponent")?;
+        let definition = karta.root().field_required("spec.structureDefinition")?;
+        let root = definition.field_required("rootComponent")?;
         let text = |field: &str| Ok::<_, GroupError>(root.text(&format!("kind.{field}"))?.unwrap_or_default());
         let root_kind = (text("group")?, text("version")?, text("kind")?);
         let mut components = vec![Component { parent: None, ..component(&root)? }];
@@ -157,12 +157,12 @@ impl<'a> Structure<'a> {
     }
 }
 
-fn component<'a>(part: &Part<'a>) -> Result<Component<'a>, GroupError> {
+fn component<'a>(part: &FieldRef<'a>) -> Result<Component<'a>, GroupError> {
     let path = |field: &str| expression(part, field);
     let selector = path("podSelector.componentTypeSelector.keyPath")?;
     let value = part.text("podSelector.componentTypeSelector.value")?.filter(|value| !value.is_empty());
     let pods = ["podTemplateSpecPath", "podSpecPath", "fragmentedPodSpecDefinition"];
-    let definition = part.part("specDefinition")?;
+    let definition = part.field("specDefinition")?;
     Ok(Component {
         name: part.text_required("name")?,
         parent: part.text("ownerRef")?.filter(|name| !name.is_empty()),
@@ -176,8 +176,8 @@ fn component<'a>(part: &Part<'a>) -> Result<Component<'a>, GroupError> {
 }
 
 /// An expression that can be parsed; empty counts as absent.
-fn expression<'a>(part: &Part<'a>, field: &str) -> Result<Option<Part<'a>>, GroupError> {
-    let Some(found) = part.part(field)? else { return Ok(None) };
+fn expression<'a>(part: &FieldRef<'a>, field: &str) -> Result<Option<FieldRef<'a>>, GroupError> {
+    let Some(found) = part.field(field)? else { return Ok(None) };
     let text = found.as_text()?;
     if text.is_empty() {
         return Ok(None);
@@ -188,7 +188,8 @@ fn expression<'a>(part: &Part<'a>, field: &str) -> Result<Option<Part<'a>>, Grou
 
 /// The size of each instance: its minimum if it has one, else its replicas.
 fn sizes(component: &Component<'_>, object: Object<'_>) -> Result<Vec<i32>, GroupError> {
-    let counts = |path: &Option<Part<'_>>| path.as_ref().map_or_else(|| Ok(Vec::new()), |path| integers(path, object));
+    let counts =
+        |path: &Option<FieldRef<'_>>| path.as_ref().map_or_else(|| Ok(Vec::new()), |path| integers(path, object));
     let (replicas, minimums) = (counts(&component.replicas)?, counts(&component.replicas_min)?);
     let at = |list: &[i32], i: usize| list.get(i).copied().filter(|count| *count > 0);
     let size = |i| at(&minimums, i).or_else(|| at(&replicas, i)).unwrap_or(0);
@@ -196,7 +197,7 @@ fn sizes(component: &Component<'_>, object: Object<'_>) -> Result<Vec<i32>, Grou
 }
 
 /// What is not there counts as 0, that is as not defined.
-fn integers(path: &Part<'_>, object: Object<'_>) -> Result<Vec<i32>, GroupError> {
+fn integers(path: &FieldRef<'_>, object: Object<'_>) -> Result<Vec<i32>, GroupError> {
     let count = |value: &Value| match value {
         Value::Null => Some(0),
         other => other.as_i64().and_then(|count| i32::try_from(count).ok()),
@@ -231,13 +232,13 @@ fn selects(component: &Component<'_>, pod: Object<'_>, object: Object<'_>) -> Re
 }
 
 /// At least one result, and all of them as wanted.
-pub(super) fn yields(path: &Part<'_>, of: Object<'_>, wanted: impl Fn(&Value) -> bool) -> Result<bool, GroupError> {
+pub(super) fn yields(path: &FieldRef<'_>, of: Object<'_>, wanted: impl Fn(&Value) -> bool) -> Result<bool, GroupError> {
     let results = run(path, of)?;
     Ok(!results.is_empty() && results.iter().all(wanted))
 }
 
 /// Runs the expression that stands at `path` on an object.
-pub(super) fn run(path: &Part<'_>, on: Object<'_>) -> Result<Vec<Value>, GroupError> {
+pub(super) fn run(path: &FieldRef<'_>, on: Object<'_>) -> Result<Vec<Value>, GroupError> {
     let program = Program::parse(path.as_text()?).map_err(|error| path.jq_fault(&error))?;
     program.run(on.value).map_err(|error| path.jq_fault(&error))
 }

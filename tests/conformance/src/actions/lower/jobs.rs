@@ -104,7 +104,7 @@ impl<'a> Lowering<'a, '_> {
         });
         let members = members.collect::<Result<_, _>>()?;
         Ok(GroupRow {
-            need: group.min_sub_groups,
+            min_members: group.min_sub_groups,
             constraint: self.constraint(group.topology_constraint.as_ref()),
             members,
         })
@@ -114,7 +114,7 @@ impl<'a> Lowering<'a, '_> {
         let mut tasks: Vec<&'a Task> = job.tasks.iter().filter(|task| task.pod_set == set.name).collect();
         tasks.sort_by_key(|task| task_order(self.case, task));
         let rows = tasks.iter().map(|task| self.task(job, task)).collect::<Result<_, _>>()?;
-        // The builder numbers tasks in the order in which pod sets appear in the tree; so do we.
+        // The builder numbers tasks in the order in which pod sets appear in the tree: the same order here.
         self.tasks.extend(tasks);
         Ok(PodSetRow {
             min: set.min_available,
@@ -124,25 +124,25 @@ impl<'a> Lowering<'a, '_> {
     }
 
     fn task(&mut self, job: &'a Job, task: &'a Task) -> Result<TaskRow, Fault> {
-        let standing = self.state.get(&task.uid);
+        let placement = self.state.get(&task.uid);
         let shape = self.shape(task)?;
         let claimed = self.claims.and_then(|claims| claims.of(&task.uid));
         let class = self.classes.of(self.builder, task, claimed)?;
         let (inter_pod, matchers) = self.neighbours.of(self.builder, job, task);
         let claims = claimed.and_then(|claimed| claimed.list);
         let pending = TaskRow { inter_pod, matchers, claims, ..TaskRow::pending(shape, class) };
-        if !standing.status.is_used() {
-            return Ok(TaskRow { status: engine_status(standing.status), ..pending });
+        if !placement.status.is_used() {
+            return Ok(TaskRow { status: engine_status(placement.status), ..pending });
         }
-        let node = self.names.nodes.get(standing.node.as_deref().unwrap_or_default()).copied();
+        let node = self.names.nodes.get(placement.node.as_deref().unwrap_or_default()).copied();
         let devices = match node {
-            Some(node) => standing.groups.iter().map(|label| self.names.devices[&(node, label.as_str())]).collect(),
+            Some(node) => placement.groups.iter().map(|label| self.names.devices[&(node, label.as_str())]).collect(),
             None => Vec::new(),
         };
-        let zones = node.map_or_else(Vec::new, |node| numa::shares(self.nodes[node.index()], &standing.zones));
+        let zones = node.map_or_else(Vec::new, |node| numa::shares(self.nodes[node.index()], &placement.zones));
         let grants = claimed.map_or_else(Vec::new, |claimed| claimed.grants.clone());
         let extras = Extras { zones, grants };
-        Ok(TaskRow { status: engine_status(standing.status), node, devices, extras, ..pending })
+        Ok(TaskRow { status: engine_status(placement.status), node, devices, extras, ..pending })
     }
 
     fn shape(&mut self, task: &Task) -> Result<ShapeId, Fault> {
@@ -231,7 +231,7 @@ fn engine_status(status: Status) -> EngineStatus {
     match status {
         Status::Pending => EngineStatus::Pending,
         Status::Gated => EngineStatus::Gated,
-        // Between a decision and its bind: to the next cycle both are a bind under way.
+        // Between a decision and its bind: to the next cycle both are a bind in flight.
         Status::Allocated | Status::Binding => EngineStatus::Binding,
         Status::Bound => EngineStatus::Bound,
         Status::Running => EngineStatus::Running,

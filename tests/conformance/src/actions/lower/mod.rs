@@ -82,9 +82,9 @@ pub(super) fn lower<'a>(case: &'a Case, state: &'a State) -> Result<Lowered<'a>,
 
 /// One device per node and label, in that order, so that device ids follow labels within a node.
 fn add_devices<'a>(builder: &mut Builder, state: &'a State, names: &mut Names<'a>) -> Result<(), Fault> {
-    for standing in state.standings.values().filter(|standing| standing.status.is_used()) {
-        for label in &standing.groups {
-            let node = standing.node.as_deref().and_then(|node| names.nodes.get(node));
+    for placement in state.placements.values().filter(|placement| placement.status.is_used()) {
+        for label in &placement.groups {
+            let node = placement.node.as_deref().and_then(|node| names.nodes.get(node));
             let node = node.ok_or_else(|| Fault(format!("device {label} is on no node")))?;
             names.devices.insert((*node, label), DeviceId(0));
         }

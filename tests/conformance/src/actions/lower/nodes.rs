@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kai_engine::builder::NodeRow;
-use kai_engine::snapshot::Column;
+use kai_engine::snapshot::ResourceKind;
 use kai_engine::units::GPU;
 use kai_engine::units::compat::{DEVICE_MEMORY_DEFAULT, floor_device_memory};
 
@@ -28,10 +28,10 @@ pub(super) fn profiles(case: &Case) -> BTreeMap<&str, usize> {
     names.into_iter().enumerate().map(|(index, name)| (name, FIXED + index)).collect()
 }
 
-pub(super) fn columns(profiles: &BTreeMap<&str, usize>) -> Result<Vec<Column>, Fault> {
+pub(super) fn columns(profiles: &BTreeMap<&str, usize>) -> Result<Vec<ResourceKind>, Fault> {
     let column = |name: &&str| {
         let (slices, memory) = profile(name).ok_or_else(|| Fault(format!("MIG resource {name} cannot be read")))?;
-        Ok(Column::Mig { slices, memory })
+        Ok(ResourceKind::Mig { slices, memory })
     };
     // The map is in name order, and so are the indices.
     profiles.keys().map(column).collect()

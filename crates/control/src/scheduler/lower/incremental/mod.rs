@@ -1,15 +1,15 @@
-//! What lowering remembers, so that the next time only what changed is lowered again.
+//! Incremental snapshot: lowers only jobs touched by changed pods, pod groups and bind requests, and splices them into the
+//! last snapshot.
 //!
 //! ```text
 //!   changed pods, pod groups, bind requests ──▶ jobs concerned ──▶ lowered by themselves: a few rows ──┐
 //!   last snapshot ──▶ rows of all other jobs, ids moved up or down ────────────────────────────────────┴──▶ snapshot
 //! ```
 //!
-//! The result is that of lowering everything, row by row; a test demands it. What cannot be spliced yet is not guessed
-//! at: [`IncrementalSnapshot::try_update`] refuses, and everything is lowered. That is so for changed nodes, queues and
-//! classes, and while there are shared GPUs, claimed devices, NUMA zones, host ports, topology constraints, volumes
-//! that nodes limit or that are to be made, pods that ask something of others, or pods outside of jobs that change
-//! while they hold something.
+//! The result is that of lowering everything, row by row; a test demands it. [`IncrementalSnapshot::try_update`] returns
+//! `None`, and everything is lowered, if nodes, queues or priority classes changed, and while there are shared GPUs,
+//! claimed devices, NUMA zones, host ports, topology constraints, volumes that nodes limit or that are to be provisioned,
+//! inter-pod rules, or pods outside of jobs that change while they hold resources.
 
 mod splice;
 
@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_engine::Snapshot;
 use kai_engine::builder::Builder;
 use kai_engine::ids::JobId;
-use kai_engine::snapshot::{Shape, Volumes};
+use kai_engine::snapshot::Volumes;
 use kai_engine::units::Timestamp;
 
-use self::splice::{IdRows, Ids, Source, Splicer, Step, source_sizes};
+use self::splice::{IdRows, Ids, ShapeNumbers, Source, Splicer, Step, source_sizes, with_other_tables};
+use super::columns::{ExtraColumn, FIXED_NAMES};
 use super::jobs::{self, Tables};
 use super::nodes::{self, Traits};
 use super::numa::Zones;
-use super::shapes::{ExtraColumn, FIXED_NAMES};
 use super::topologies::{DomainNames, Topologies};
 use super::{Lowered, Names, pod_partition, queues};
 use crate::key::{GroupKey, PodKey};
@@ -35,7 +35,8 @@ use crate::kinds::ObjectId;
 use crate::objects::{Phase, Pod, TopologyConstraint};
 use crate::scheduler::effect::{Effect, Problem};
 use crate::scheduler::reasons::{ProblemReason, SubGroupFault};
-use crate::scheduler::settings::{Settings, Usage};
+use crate::scheduler::settings::Settings;
+use crate::scheduler::usage::Usage;
 use crate::world::{ChangeLog, World};
 
 /// The last snapshot and everything that its ids stand for.
@@ -45,8 +46,8 @@ pub(crate) struct IncrementalSnapshot {
     tables: Tables,
     /// Of each node of the world.
     traits: Vec<Option<Traits>>,
-    /// Numbers in the tables, by class.
-    classes: Vec<u32>,
+    /// Numbers in the tables, by node filter.
+    node_filters: Vec<u32>,
     /// Numbers in the tables, by signature.
     signatures: Vec<u32>,
     jobs: Vec<Option<GroupKey>>,
@@ -59,19 +60,25 @@ pub(crate) struct IncrementalSnapshot {
     faults: Vec<(usize, SubGroupFault)>,
     effects: Vec<Effect>,
     problems: Vec<Problem>,
+    next_change_at: Option<Timestamp>,
     /// Pods that name a pod group but belong to no job.
     pods_without_job: BTreeSet<PodKey>,
-    /// Pod groups of pods that are being deleted: how they stand depends on the time.
+    /// Groups with terminating pods: the status of these depends on `now`, so that they are lowered in every cycle.
     time_dependent_groups: BTreeSet<GroupKey>,
-    /// Whether everything that there is can be spliced.
-    can_update: bool,
+}
+
+/// What is lowered in every cycle.
+#[derive(Default)]
+struct TimeDependent {
+    pods_without_job: BTreeSet<PodKey>,
+    time_dependent_groups: BTreeSet<GroupKey>,
 }
 
 /// Something that cannot be spliced.
 struct NeedsRebuild;
 
 impl IncrementalSnapshot {
-    /// Whether there are resource claims or NUMA zones, which are lowered from nothing each time.
+    /// Whether there are resource claims or NUMA zones, with which everything is lowered each time.
     pub(crate) fn is_unsupported(world: &World, settings: &Settings) -> bool {
         settings.numa.is_some()
             || !world.resource_slices.is_empty()
@@ -79,21 +86,27 @@ impl IncrementalSnapshot {
             || world.pods.values().any(|pod| !pod.claims.is_empty())
     }
 
-    /// Remembers what was lowered from nothing.
-    pub(super) fn from_full(
-        lowered: Lowered<'_>,
+    /// From a snapshot of which everything was lowered; returned as it is if it cannot be spliced, since the names of some of
+    /// its ids are not kept.
+    pub(super) fn from_full<'w>(
+        lowered: Lowered<'w>,
         tables: Tables,
-        classes: Vec<u32>,
+        node_filters: Vec<u32>,
         world: &World,
         settings: &Settings,
-    ) -> Self {
-        let Lowered { snapshot, names, faults, effects, problems, .. } = lowered;
+    ) -> Result<Self, Box<Lowered<'w>>> {
+        let Ok(TimeDependent { pods_without_job, time_dependent_groups }) =
+            Self::check_supported(&lowered, world, settings)
+        else {
+            return Err(Box::new(lowered));
+        };
+        let Lowered { snapshot, names, faults, effects, problems, next_change_at, devices: _ } = lowered;
         let snapshot = snapshot.into_owned();
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
         let signatures = (0..=snapshot.jobs.iter().map(|job| job.signature).max().unwrap_or(0)).collect();
-        let mut memory = Self {
+        Ok(Self {
             traits: nodes::select(world, settings).traits(world),
-            classes,
+            node_filters,
             signatures,
             jobs: names.jobs.iter().map(|key| key.cloned()).collect(),
             pod_sets: texts(&names.pod_sets),
@@ -105,31 +118,34 @@ impl IncrementalSnapshot {
             faults,
             effects,
             problems,
-            pods_without_job: BTreeSet::new(),
-            time_dependent_groups: BTreeSet::new(),
-            can_update: true,
+            next_change_at,
+            pods_without_job,
+            time_dependent_groups,
             snapshot,
             tables,
-        };
-        memory.can_update = memory.check_supported(world, settings).is_ok();
-        memory
+        })
     }
 
-    /// Finds the pods that need another look each time.
-    fn check_supported(&mut self, world: &World, settings: &Settings) -> Result<(), NeedsRebuild> {
-        let plain = self.snapshot.devices.is_empty()
-            && self.snapshot.port_sets.is_empty()
-            && self.snapshot.constraints.is_empty()
-            && self.snapshot.matchers.is_empty()
-            && self.snapshot.volumes == Volumes::default()
+    /// Finds what is lowered in every cycle.
+    fn check_supported(
+        lowered: &Lowered<'_>,
+        world: &World,
+        settings: &Settings,
+    ) -> Result<TimeDependent, NeedsRebuild> {
+        let snapshot = &lowered.snapshot;
+        let plain = snapshot.devices.is_empty()
+            && snapshot.port_sets.is_empty()
+            && snapshot.constraints.is_empty()
+            && snapshot.matchers.is_empty()
+            && snapshot.volumes == Volumes::default()
             && !Self::is_unsupported(world, settings)
-            && self.jobs.iter().all(Option::is_some);
+            && lowered.names.jobs.iter().all(Option::is_some);
         if !plain {
             return Err(NeedsRebuild);
         }
-        let pods_with_job: BTreeSet<&PodKey> = self.tasks.iter().collect();
-        let under_way: BTreeSet<&PodKey> = world.bind_requests.values().map(|request| &request.pod).collect();
-        let mut pods_without_job = BTreeSet::new();
+        let pods_with_job: BTreeSet<&PodKey> = lowered.names.tasks.iter().copied().collect();
+        let with_bind_request: BTreeSet<&PodKey> = world.bind_requests.values().map(|request| &request.pod).collect();
+        let TimeDependent { mut pods_without_job, mut time_dependent_groups } = TimeDependent::default();
         for pod in world.pods.values() {
             let group = pod_group_named_by(pod, settings);
             if pod.request.legacy_mig || pod.deletion.is_some() && group.is_none() {
@@ -137,20 +153,19 @@ impl IncrementalSnapshot {
             }
             let Some(group) = group else { continue };
             if pod.deletion.is_some() {
-                self.time_dependent_groups.insert(group);
+                time_dependent_groups.insert(group);
             }
             if pods_with_job.contains(&pod.key) || pod.phase == Phase::Failed {
                 continue;
             }
-            // It may hold room on its node, which would have to be given back.
-            let (runs, binds) = (pod.node.is_some(), under_way.contains(&pod.key));
+            // It may hold resources on its node, which would have to be released.
+            let (runs, binds) = (pod.node.is_some(), with_bind_request.contains(&pod.key));
             if (runs || binds) && matches!(pod.phase, Phase::Running | Phase::Pending) {
                 return Err(NeedsRebuild);
             }
             pods_without_job.insert(pod.key.clone());
         }
-        self.pods_without_job = pods_without_job;
-        Ok(())
+        Ok(TimeDependent { pods_without_job, time_dependent_groups })
     }
 
     /// Brings the snapshot up to date; `None` if all must be lowered again.
@@ -175,9 +190,6 @@ impl IncrementalSnapshot {
         now: Timestamp,
         changes: &BTreeMap<ObjectId, Option<Object>>,
     ) -> Result<(), NeedsRebuild> {
-        if !self.can_update {
-            return Err(NeedsRebuild);
-        }
         let (groups, pods) = self.affected(world, settings, changes)?;
         let nodes = nodes::ShardNodes::from_cached(world, &self.traits);
         let groups_here = groups.iter().filter_map(|key| world.pod_groups.get(key));
@@ -191,13 +203,14 @@ impl IncrementalSnapshot {
 
         let columns: Vec<ExtraColumn<'_>> = self.columns[FIXED_NAMES.len()..]
             .iter()
-            .zip(&self.snapshot.columns[FIXED_NAMES.len()..])
+            .zip(&self.snapshot.resources[FIXED_NAMES.len()..])
             .map(|(name, kind)| ExtraColumn { name, kind: *kind })
             .collect();
         let mut builder = Builder::new(columns.iter().map(|column| column.kind).collect());
         let mut names = Names::default();
         let selected = queues::select(world, settings);
         let queue_ids = queues::add(selected.rows, usage, now, &mut builder, &mut names);
+        self.next_change_at = partition.next_change_at;
         self.problems = selected.problems;
         self.problems.extend(partition.problems.iter().cloned());
         if groups.is_empty() {
@@ -283,7 +296,7 @@ impl IncrementalSnapshot {
     ) -> Result<(BTreeSet<GroupKey>, BTreeSet<PodKey>), NeedsRebuild> {
         let mut groups = self.time_dependent_groups.clone();
         let mut pods = BTreeSet::new();
-        // Pods that nobody has given a group yet, which therefore hold nothing.
+        // Pods without a pod group; they hold no resources.
         let mut ungrouped_pods = BTreeSet::new();
         let mut affect = |pod: &Pod, groups: &mut BTreeSet<GroupKey>| {
             // Nodes, columns and ports depend on pods of this kind as well.
@@ -363,19 +376,15 @@ impl IncrementalSnapshot {
     fn splice(&mut self, groups: &BTreeSet<GroupKey>, fresh: Snapshot, fresh_names: Ids, added: &jobs::Added) {
         let steps = self.steps(groups, &fresh_names.jobs);
         let old = std::mem::take(&mut self.snapshot);
-        let mut shapes: BTreeMap<&Shape, u32> = BTreeMap::new();
-        for shape in old.shapes.iter().chain(&fresh.shapes) {
-            let next = shapes.len() as u32;
-            shapes.entry(shape).or_insert(next);
-        }
-        let numbers = |list: &[Shape]| list.iter().map(|shape| shapes[shape]).collect::<Vec<u32>>();
+        let shapes = ShapeNumbers::new(&old, &fresh);
         let kept = Source {
             rows: &old,
-            shapes: numbers(&old.shapes),
-            classes: &self.classes,
+            shapes: shapes.of(&old),
+            node_filters: &self.node_filters,
             signatures: Some(&self.signatures),
         };
-        let new = Source { rows: &fresh, shapes: numbers(&fresh.shapes), classes: &added.classes, signatures: None };
+        let new =
+            Source { rows: &fresh, shapes: shapes.of(&fresh), node_filters: &added.node_filters, signatures: None };
         let mut splicer = Splicer::new(&old, &fresh);
         let mut old_names = IdRows::new(Ids {
             jobs: std::mem::take(&mut self.jobs),
@@ -402,65 +411,13 @@ impl IncrementalSnapshot {
         }
         (self.jobs, self.pod_sets, self.tasks, self.faults) = (names.jobs, names.pod_sets, names.tasks, faults);
 
-        let Splicer { mut out, shapes: used_shapes, classes, signatures } = splicer;
-        let by_number: Vec<&Shape> = {
-            let mut list: Vec<(&Shape, u32)> = shapes.into_iter().collect();
-            list.sort_by_key(|(_, number)| *number);
-            list.into_iter().map(|(shape, _)| shape).collect()
-        };
-        out.shapes = used_shapes.order.iter().map(|number| by_number[*number as usize].clone()).collect();
+        let Splicer { mut out, shapes: used_shapes, node_filters, signatures } = splicer;
+        out.shapes = shapes.in_order(&used_shapes.order);
         out.node_filters =
-            classes.order.iter().map(|number| self.tables.classes.rows[*number as usize].clone()).collect();
-        // Everything that jobs are not part of; whatever is added here, jobs must not be part of it either.
-        let Snapshot {
-            columns,
-            nodes,
-            queues: _,
-            jobs: _,
-            groups: _,
-            members: _,
-            pod_sets: _,
-            tasks: _,
-            shapes: _,
-            node_filters: _,
-            devices,
-            device_lists,
-            port_sets,
-            port_conflicts,
-            topologies,
-            constraints,
-            topology_keys,
-            matchers,
-            matcher_lists,
-            inter_pod,
-            unmanaged_pods,
-            numa,
-            extras,
-            claims,
-            volumes,
-        } = old;
-        self.snapshot = Snapshot {
-            columns,
-            nodes,
-            queues: fresh.queues,
-            devices,
-            device_lists,
-            port_sets,
-            port_conflicts,
-            topologies,
-            constraints,
-            topology_keys,
-            matchers,
-            matcher_lists,
-            inter_pod,
-            unmanaged_pods,
-            numa,
-            extras,
-            claims,
-            volumes,
-            ..out
-        };
-        self.classes = classes.order;
+            node_filters.order.iter().map(|number| self.tables.node_filters.rows[*number as usize].clone()).collect();
+        out.queues = fresh.queues;
+        self.snapshot = with_other_tables(out, old);
+        self.node_filters = node_filters.order;
         self.signatures = [0].into_iter().chain(signatures.order).collect();
         if cfg!(debug_assertions) {
             kai_engine::builder::check(&self.snapshot);
@@ -512,6 +469,7 @@ impl IncrementalSnapshot {
             faults: self.faults.clone(),
             effects: self.effects.clone(),
             problems: self.problems.clone(),
+            next_change_at: self.next_change_at,
             devices: None,
         }
     }

@@ -1,10 +1,11 @@
 //! Rows of jobs, copied from one snapshot to the next: ids move up or down, shared tables are numbered anew.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use kai_engine::Snapshot;
 use kai_engine::ids::{GroupId, IdRange, JobId, NodeFilterId, PodSetId, ShapeId};
-use kai_engine::snapshot::{Group, Job, Member, PodSet, Task};
+use kai_engine::snapshot::{Group, Job, Member, PodSet, Shape, Task};
 
 use crate::key::{GroupKey, PodKey};
 
@@ -93,10 +94,88 @@ pub(super) struct Source<'a> {
     pub(super) rows: &'a Snapshot,
     /// Numbers by shape.
     pub(super) shapes: Vec<u32>,
-    /// Numbers by class.
-    pub(super) classes: &'a [u32],
+    /// Numbers by node filter.
+    pub(super) node_filters: &'a [u32],
     /// Numbers by signature, unless signatures are numbers already.
     pub(super) signatures: Option<&'a [u32]>,
+}
+
+/// A number for each distinct shape of two snapshots.
+pub(super) struct ShapeNumbers<'a>(BTreeMap<&'a Shape, u32>);
+
+impl<'a> ShapeNumbers<'a> {
+    pub(super) fn new(old: &'a Snapshot, fresh: &'a Snapshot) -> Self {
+        let mut numbers: BTreeMap<&Shape, u32> = BTreeMap::new();
+        for shape in old.shapes.iter().chain(&fresh.shapes) {
+            let next = numbers.len() as u32;
+            numbers.entry(shape).or_insert(next);
+        }
+        Self(numbers)
+    }
+
+    /// Those of the shapes of one snapshot, by id.
+    pub(super) fn of(&self, rows: &Snapshot) -> Vec<u32> {
+        rows.shapes.iter().map(|shape| self.0[shape]).collect()
+    }
+
+    /// The shapes with these numbers.
+    pub(super) fn in_order(&self, numbers: &[u32]) -> Vec<Shape> {
+        let mut by_number: Vec<(u32, &Shape)> = self.0.iter().map(|(shape, number)| (*number, *shape)).collect();
+        by_number.sort_by_key(|(number, _)| *number);
+        numbers.iter().map(|number| by_number[*number as usize].1.clone()).collect()
+    }
+}
+
+/// The spliced rows, with all tables of the old snapshot that jobs are not part of. Jobs must not be part of a table that
+/// is added here either.
+pub(super) fn with_other_tables(spliced: Snapshot, old: Snapshot) -> Snapshot {
+    let Snapshot {
+        resources,
+        nodes,
+        queues: _,
+        jobs: _,
+        groups: _,
+        members: _,
+        pod_sets: _,
+        tasks: _,
+        shapes: _,
+        node_filters: _,
+        devices,
+        device_lists,
+        port_sets,
+        port_conflicts,
+        topologies,
+        constraints,
+        topology_keys,
+        matchers,
+        matcher_lists,
+        inter_pod,
+        unmanaged_pods,
+        numa,
+        extras,
+        claims,
+        volumes,
+    } = old;
+    Snapshot {
+        resources,
+        nodes,
+        devices,
+        device_lists,
+        port_sets,
+        port_conflicts,
+        topologies,
+        constraints,
+        topology_keys,
+        matchers,
+        matcher_lists,
+        inter_pod,
+        unmanaged_pods,
+        numa,
+        extras,
+        claims,
+        volumes,
+        ..spliced
+    }
 }
 
 /// Ids in the order in which numbers are first met, as when everything is lowered.
@@ -128,7 +207,7 @@ impl Numbering {
 pub(super) struct Splicer {
     pub(super) out: Snapshot,
     pub(super) shapes: Numbering,
-    pub(super) classes: Numbering,
+    pub(super) node_filters: Numbering,
     pub(super) signatures: Numbering,
 }
 
@@ -142,8 +221,8 @@ impl Splicer {
             tasks: Vec::with_capacity(old.tasks.len() + fresh.tasks.len()),
             ..Snapshot::default()
         };
-        let (shapes, classes, signatures) = (Numbering::new(0), Numbering::new(0), Numbering::new(1));
-        Self { out, shapes, classes, signatures }
+        let (shapes, node_filters, signatures) = (Numbering::new(0), Numbering::new(0), Numbering::new(1));
+        Self { out, shapes, node_filters, signatures }
     }
 
     /// Copies neighbouring jobs with all that is theirs.
@@ -187,7 +266,7 @@ impl Splicer {
                 job: job_moved(task.job),
                 pod_set: PodSetId(task.pod_set.0.wrapping_add(set_shift)),
                 shape: ShapeId(self.shapes.id(source.shapes[task.shape.index()])),
-                node_filter: NodeFilterId(self.classes.id(source.classes[task.node_filter.index()])),
+                node_filter: NodeFilterId(self.node_filters.id(source.node_filters[task.node_filter.index()])),
                 // Without devices and ports there are no other tables that a pod points into.
                 ..task.clone()
             });
