@@ -137,7 +137,7 @@ impl Run {
                 self.history.observe(&seen, &self.last.effects)?;
             }
             // Consequences of the scheduler's own actions.
-            Due::PodUp { .. } | Due::PodGone { .. } => {}
+            Due::PodUp { .. } | Due::PodGone { .. } | Due::ScalingPodDone { .. } => {}
             Due::Step(_) | Due::PodDone { .. } | Due::NodeLost { .. } => self.history.reset(),
         }
         self.cluster.run_controllers();

@@ -83,6 +83,7 @@ fn random_stories_end_well_whatever_goes_wrong() {
         "lost",
         "planned write",
         "scale",
+        "scaling pod",
         "unanswered",
     ];
     for event in events {

@@ -8,16 +8,15 @@ use kai_control::scheduler;
 /// Which controller a process runs: one of the registry.
 pub(super) type ControllerKind = &'static Registered;
 
-/// All controllers that ship, but the node-scale adjuster: while a scaling pod is pending the binder reserves no GPU, and
-/// without an autoscaler that is for ever.
-pub(super) fn all() -> impl Iterator<Item = ControllerKind> {
-    COMPONENTS.into_iter().filter(|one| one.component.name != NODE_SCALE_ADJUSTER.component.name)
+/// All controllers that ship, with or without the node-scale adjuster.
+pub(super) fn all(scales: bool) -> impl Iterator<Item = ControllerKind> {
+    COMPONENTS.into_iter().filter(move |one| scales || one.component.name != NODE_SCALE_ADJUSTER.component.name)
 }
 
 /// Those that may share a process, by their place among all.
-pub(super) fn colocated() -> (usize, usize) {
+pub(super) fn colocated(scales: bool) -> (usize, usize) {
     let place = |component: &Component| {
-        all().position(|one| one.component.name == component.name).expect("the registry lists every component")
+        all(scales).position(|one| one.component.name == component.name).expect("the registry lists every component")
     };
     (place(SCHEDULER.component), place(POD_GROUPER.component))
 }

@@ -31,7 +31,8 @@ struct ConvergedState<'a> {
 
 type Checker = fn(&ConvergedState<'_>) -> Vec<String>;
 
-const CONVERGENCE_CHECKS: [(&str, Checker); 12] = [
+const CONVERGENCE_CHECKS: [(&str, Checker); 13] = [
+    ("scaling pods stand for pending pods that share a GPU", scaling_pods),
     ("every pod is linked to its group", links),
     ("no bind request is left undone", requests),
     ("shared GPUs are reserved, and only those", reservations),
@@ -59,6 +60,20 @@ pub(super) fn check_converged(cluster: &Cluster, settings: &Settings, at: Span) 
         }
     }
     Ok(())
+}
+
+/// A scaling pod that has not run goes when the pod that it was created for has a node or is deleted.
+fn scaling_pods(rest: &ConvergedState<'_>) -> Vec<String> {
+    let store = &rest.cluster.store;
+    let pods = store.of_kind(Kind::Pod).filter(|(id, _)| id.namespace == name::SCALE_ADJUST);
+    let pending = |pod: &Value| {
+        let label = |key: &str| pod["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
+        let of = Id::namespaced(Kind::Pod, label(label::SHARED_GPU_POD_NAMESPACE), label(label::SHARED_GPU_POD_NAME));
+        store.get(&of).is_some_and(|pod| pod["spec"]["nodeName"].is_null())
+    };
+    pods.filter(|(_, pod)| pod["status"]["phase"] != "Succeeded" && !pending(pod))
+        .map(|(id, _)| format!("{} stands for no pending pod", id.name))
+        .collect()
 }
 
 /// What was planned has been written: every pod names its group, and that exists.

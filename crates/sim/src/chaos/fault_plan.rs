@@ -45,6 +45,8 @@ pub(super) struct FaultPlan {
     failed_calls_percent: u32,
     /// Whether grouper and scheduler are one process.
     pub(super) paired: bool,
+    /// Whether the node-scale adjuster runs, which administrators switch on.
+    pub(super) scales: bool,
     /// When webhooks do not answer.
     webhook_outage: Range<Timestamp>,
     /// For the kinds that are not served.
@@ -62,6 +64,7 @@ impl FaultPlan {
             fault_window: Span(0),
             failed_calls_percent: 0,
             paired,
+            scales: Pcg32::new(seed, 10).next_u32().is_multiple_of(3),
             webhook_outage: start..start,
             rng_of_kinds: Some(Pcg32::new(seed, 9)),
         };
@@ -81,6 +84,7 @@ impl FaultPlan {
             fault_window: Span(0),
             failed_calls_percent: 0,
             paired,
+            scales: false,
             webhook_outage: start..start,
             rng_of_kinds: None,
         }

@@ -66,6 +66,9 @@ pub fn run_with_faults(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Resu
     for row in run.cluster.journal.entries() {
         *run.stats.seen.entry(row.event.as_str()).or_default() += 1;
     }
+    if run.cluster.scaling_pod_changes > 0 {
+        run.stats.seen.insert("scaling pod", run.cluster.scaling_pod_changes);
+    }
     Ok(run.stats)
 }
 
@@ -133,7 +136,9 @@ struct ChaosRun<'t> {
     entries: u64,
     in_flight: BTreeMap<u64, InFlightWork>,
     safety: SafetyMonitor,
-    /// When the cluster last changed, and its version then.
+    /// Version of the cluster that watches are to show.
+    seen_version: u64,
+    /// When the cluster last changed, and its version then; scaling pods do not count.
     changed: (Timestamp, u64),
     stats: ChaosStats,
     trace: Option<Trace<'t>>,
@@ -170,6 +175,7 @@ impl<'t> ChaosRun<'t> {
             entries: 0,
             in_flight: BTreeMap::new(),
             safety: SafetyMonitor::default(),
+            seen_version: 0,
             changed: (start, 0),
             stats: ChaosStats::default(),
             trace,
@@ -184,12 +190,12 @@ impl<'t> ChaosRun<'t> {
 
     /// Starts all processes and plans all faults.
     fn prepare(&mut self) {
-        for kind in controllers::all() {
+        for kind in controllers::all(self.faults.scales) {
             self.processes.push(SimProcess::new(kind));
             self.add(self.start, Event::Start { process: self.processes.len() - 1 });
         }
         if self.faults.paired {
-            let (scheduler, grouper) = controllers::colocated();
+            let (scheduler, grouper) = controllers::colocated(self.faults.scales);
             self.pair(scheduler, grouper);
         }
         let faults_end = self.start.plus(self.faults.fault_window());
@@ -251,10 +257,15 @@ impl<'t> ChaosRun<'t> {
                 self.handle(event);
             }
             self.cluster.run_controllers();
-            if self.changed.1 != self.cluster.store.version() {
-                self.changed = (at, self.cluster.store.version());
+            let version = self.cluster.store.version();
+            if self.seen_version != version {
+                self.seen_version = version;
                 self.safety.check(&self.cluster, &self.settings, self.since_start())?;
                 self.schedule_deliveries();
+            }
+            let settling = version - self.cluster.scaling_pod_changes;
+            if self.changed.1 != settling {
+                self.changed = (at, settling);
             }
         }
     }

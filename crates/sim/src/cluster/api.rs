@@ -12,6 +12,7 @@ use kai_control::controller::{ApiCall, CallError};
 use kai_control::grouper::GroupEffect;
 use kai_control::key::{Key, PodKey};
 use kai_control::scheduler::Write;
+use kai_engine::units::Span;
 use kai_workloads::ClusterReader as _;
 use serde_json::{Value, json};
 
@@ -23,6 +24,9 @@ use super::{Cluster, Due};
 use crate::journal::Event;
 use crate::json::object_at;
 use crate::manifest::{Id, Kind, complete_pod};
+
+/// How long it takes until a scaling pod has a node.
+const SCALE_UP: Span = Span::seconds(5);
 
 impl Cluster {
     /// Does what a controller asks for; a GET returns what it found.
@@ -38,21 +42,41 @@ impl Cluster {
             }
             ApiCall::CreateScalingPod(pod) => self.create_scaling_pod(pod),
             // No kubelet has it: it is deleted at once.
-            ApiCall::DeleteScalingPod(pod) => self.remove(&pod_id(pod)),
+            ApiCall::DeleteScalingPod(pod) => self.change_scaling_pod(|cluster| cluster.remove(&pod_id(pod))),
         }
         Ok(None)
     }
 
-    /// It stays pending: there is no autoscaler, and no scheduler takes it.
+    /// Marked as unschedulable, as autoscalers expect. A node comes a little later.
     fn create_scaling_pod(&mut self, pod: &Value) {
         let id = id_of(Kind::Pod, pod);
-        if self.store.get(&id).is_none() {
-            let mut pod = pod.clone();
-            complete_pod(&mut pod);
-            self.create(id.clone(), pod);
-        }
-        let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE});
-        self.edit(&id, |pod| set_condition(pod, condition));
+        self.change_scaling_pod(|cluster| {
+            if cluster.store.get(&id).is_none() {
+                let mut pod = pod.clone();
+                complete_pod(&mut pod);
+                cluster.create(id.clone(), pod);
+                if let Some(uid) = cluster.store.get(&id).map(|pod| uid(pod).to_owned()) {
+                    cluster.events.add(cluster.now.plus(SCALE_UP), Due::ScalingPodDone { pod: id.clone(), uid });
+                }
+            }
+            let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason::UNSCHEDULABLE});
+            cluster.edit(&id, |pod| set_condition(pod, condition));
+        });
+    }
+
+    pub(super) fn scaling_pod_done(&mut self, pod: &Id) {
+        self.change_scaling_pod(|cluster| {
+            cluster.edit(pod, |pod| {
+                set_condition(pod, json!({"type": "PodScheduled", "status": "True"}));
+                pod["status"]["phase"] = json!("Succeeded");
+            });
+        });
+    }
+
+    fn change_scaling_pod(&mut self, change: impl FnOnce(&mut Self)) {
+        let before = self.store.version();
+        change(self);
+        self.scaling_pod_changes += self.store.version() - before;
     }
 
     fn write(&mut self, write: &Write) -> Result<(), CallError> {

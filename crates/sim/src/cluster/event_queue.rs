@@ -17,6 +17,8 @@ pub(crate) enum Due {
     PodDone { pod: Id, uid: String },
     /// A deleted pod is gone.
     PodGone { pod: Id, uid: String },
+    /// The scheduler of Kubernetes has found a node for a scaling pod, whose program ends at once.
+    ScalingPodDone { pod: Id, uid: String },
     /// Pods of a node that failed count as lost, if it is still down since then.
     NodeLost { node: String, down_since: Timestamp },
     /// A scheduling cycle.

@@ -61,6 +61,8 @@ pub(crate) struct Cluster {
     /// Pods that were taken from a controller and not yet replaced, by its uid.
     replacements_due: BTreeMap<String, u32>,
     grouper: kai_workloads::Settings,
+    /// How many changes of the store were about scaling pods: these come and go as long as a pod has no node.
+    pub(crate) scaling_pod_changes: u64,
     /// Our admission.
     pub(crate) webhooks: Webhooks,
     /// Pods are grouped by a controller outside, from a watch.
@@ -86,6 +88,7 @@ impl Cluster {
             down: BTreeMap::new(),
             waiting_for_name: BTreeMap::new(),
             replacements_due: BTreeMap::new(),
+            scaling_pod_changes: 0,
             webhooks: Webhooks::new(&grouper.scheduler_name),
             grouper,
             external_grouper: false,

@@ -208,6 +208,7 @@ impl Cluster {
             Due::PodUp { pod, uid } => self.pod_due(pod, uid, Self::pod_up),
             Due::PodDone { pod, uid } => self.pod_due(pod, uid, Self::pod_done),
             Due::PodGone { pod, uid } => self.pod_due(pod, uid, Self::remove),
+            Due::ScalingPodDone { pod, uid } => self.pod_due(pod, uid, Self::scaling_pod_done),
             Due::NodeLost { node, down_since } => self.node_lost(node, *down_since),
             Due::Step(_) | Due::Cycle => {}
         }
