@@ -27,7 +27,9 @@ pub struct PodFilters<'l, 's> {
 /// What a filter looks at, and by that when it is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Request and node filter: the answer is the same for all pods with equal ones.
+    /// Rules about nodes: the cheapest, and what rules out most. The answer is the same for all pods with equal rules.
+    Rules,
+    /// The request: the answer is the same for all pods with an equal one.
     Request,
     /// This pod alone, its queue included.
     Pod,
@@ -36,46 +38,74 @@ enum Stage {
 }
 
 /// One reason for which a node may not do.
-struct Filter {
-    stage: Stage,
-    /// When the node passes; `None` if it does not.
-    check: fn(&PodFilters<'_, '_>, NodeId) -> Option<When>,
-    /// What is missing on a node that does not pass.
-    obstacle: fn(&PodFilters<'_, '_>, NodeId) -> Option<NodeObstacle>,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filter {
+    Resources,
+    NodeRules,
+    Queue,
+    SharedGpus,
+    Claims,
+    Numa,
+    Ports,
+    InterPod,
+    Volumes,
 }
 
 /// All filters, in the order in which obstacles are named: amounts first, since users look at them first.
 const FILTERS: [Filter; 9] = [
-    Filter {
-        stage: Stage::Request,
-        check: |pod, node| pod.resources(node),
-        obstacle: |pod, node| Some(pod.shortage(node)),
-    },
-    Filter {
-        stage: Stage::Request,
-        check: |pod, node| pod.node_rules(node),
-        obstacle: |pod, node| pod.failed_rule(node),
-    },
-    Filter { stage: Stage::Pod, check: |pod, node| pod.queue(node), obstacle: |pod, node| pod.queue_obstacle(node) },
-    Filter {
-        stage: Stage::Request,
-        check: |pod, node| pod.shared_gpus(node),
-        obstacle: |pod, node| pod.shared_gpu_obstacle(node),
-    },
-    Filter {
-        stage: Stage::Claims,
-        check: |pod, node| pod.claims(node),
-        obstacle: |pod, node| pod.claim_obstacle(node),
-    },
-    Filter { stage: Stage::Request, check: |pod, node| pod.numa(node), obstacle: |_, _| Some(NodeObstacle::Numa) },
-    Filter { stage: Stage::Pod, check: |pod, node| pod.ports(node), obstacle: |_, _| Some(NodeObstacle::Ports) },
-    Filter {
-        stage: Stage::Pod,
-        check: |pod, node| pod.inter_pod(node),
-        obstacle: |pod, node| pod.inter_pod_obstacle(node),
-    },
-    Filter { stage: Stage::Pod, check: |pod, node| pod.volumes(node), obstacle: |pod, node| pod.volume_obstacle(node) },
+    Filter::Resources,
+    Filter::NodeRules,
+    Filter::Queue,
+    Filter::SharedGpus,
+    Filter::Claims,
+    Filter::Numa,
+    Filter::Ports,
+    Filter::InterPod,
+    Filter::Volumes,
 ];
+
+impl Filter {
+    #[inline]
+    fn stage(self) -> Stage {
+        match self {
+            Self::NodeRules => Stage::Rules,
+            Self::Resources | Self::SharedGpus | Self::Numa => Stage::Request,
+            Self::Queue | Self::Ports | Self::InterPod | Self::Volumes => Stage::Pod,
+            Self::Claims => Stage::Claims,
+        }
+    }
+
+    /// When the node passes; `None` if it does not.
+    #[inline]
+    fn check(self, pod: &PodFilters<'_, '_>, node: NodeId) -> Option<When> {
+        match self {
+            Self::Resources => pod.resources(node),
+            Self::NodeRules => pod.node_rules(node),
+            Self::Queue => pod.queue(node),
+            Self::SharedGpus => pod.shared_gpus(node),
+            Self::Claims => pod.claims(node),
+            Self::Numa => pod.numa(node),
+            Self::Ports => pod.ports(node),
+            Self::InterPod => pod.inter_pod(node),
+            Self::Volumes => pod.volumes(node),
+        }
+    }
+
+    /// What is missing on a node that does not pass.
+    fn obstacle(self, pod: &PodFilters<'_, '_>, node: NodeId) -> Option<NodeObstacle> {
+        match self {
+            Self::Resources => Some(pod.shortage(node)),
+            Self::NodeRules => pod.failed_rule(node),
+            Self::Queue => pod.queue_obstacle(node),
+            Self::SharedGpus => pod.shared_gpu_obstacle(node),
+            Self::Claims => pod.claim_obstacle(node),
+            Self::Numa => Some(NodeObstacle::Numa),
+            Self::Ports => Some(NodeObstacle::Ports),
+            Self::InterPod => pod.inter_pod_obstacle(node),
+            Self::Volumes => pod.volume_obstacle(node),
+        }
+    }
+}
 
 impl<'l, 's> PodFilters<'l, 's> {
     /// The filters for a pod.
@@ -95,14 +125,13 @@ impl<'l, 's> PodFilters<'l, 's> {
         if !nodes.contains(node) {
             return Some(NodeObstacle::OutsideDomain);
         }
-        let filter = FILTERS.iter().find(|filter| (filter.check)(self, node).is_none())?;
-        Some((filter.obstacle)(self, node).expect("a filter that a node does not pass names an obstacle"))
+        let filter = FILTERS.into_iter().find(|filter| filter.check(self, node).is_none())?;
+        Some(filter.obstacle(self, node).expect("a filter that a node does not pass names an obstacle"))
     }
 
     /// Whether any pod with this request and node filter could use the node.
     pub(super) fn accept_request(&self, node: NodeId) -> bool {
-        // Also in the list; first here, since it costs least and rules out most.
-        self.node_rules(node).is_some() && self.passes(Stage::Request, node).is_some()
+        self.passes(Stage::Rules, node).is_some() && self.passes(Stage::Request, node).is_some()
     }
 
     /// When this pod may use the node, as far as its queue, ports, volumes and other pods are concerned.
@@ -115,10 +144,13 @@ impl<'l, 's> PodFilters<'l, 's> {
         self.passes(Stage::Claims, node).is_some()
     }
 
+    #[inline]
     fn passes(&self, stage: Stage, node: NodeId) -> Option<When> {
         let mut when = When::Now;
-        for filter in FILTERS.iter().filter(|filter| filter.stage == stage) {
-            when = when.max((filter.check)(self, node)?);
+        for filter in FILTERS {
+            if filter.stage() == stage {
+                when = when.max(filter.check(self, node)?);
+            }
         }
         Some(when)
     }

@@ -7,7 +7,7 @@ use crate::ids::NodeId;
 use crate::ledger::{Ledger, When};
 use crate::nodes::numa;
 use crate::nodes::resources;
-use crate::policy::{Policy, Scores, Strategy};
+use crate::policy::{Policy, Strategy};
 use crate::snapshot::{CPU, GPUS, GpuAsk, ResourceKind, Shape};
 
 /// A node's score for a pod; larger is better.
@@ -59,23 +59,20 @@ pub(crate) const SPREAD_POINT: i64 = 2;
 /// One step of score inside a preferred topology domain.
 pub(crate) const DOMAIN_STEP: i64 = 100_000;
 
-type Points = fn(&Ledger<'_>, &Shape, NodeId) -> i64;
-type Switch = fn(&Scores) -> bool;
-
-/// Scores that add up, with the switch that turns each on.
-const SUM_OF: [(Switch, Points); 4] = [
-    (|scores| scores.resource_type, resource_type),
-    (|scores| scores.availability, availability),
-    (|scores| scores.gpu_sharing, gpu_sharing),
-    (|scores| scores.gpu_memory_fit, gpu_memory_fit),
-];
-
 /// Score of a node for a request, whatever the pod's nomination or topology says.
 pub(crate) fn score(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) -> Score {
-    let sum: i64 =
-        SUM_OF.iter().filter(|(is_on, _)| is_on(&policy.scores)).map(|(_, points)| points(ledger, shape, node)).sum();
-    let points = sum + if policy.numa { numa::points(ledger, shape, node) } else { 0 };
+    let on = &policy.scores;
+    let points = points(on.resource_type, || resource_type(ledger, shape, node))
+        + points(on.availability, || availability(ledger, shape, node))
+        + points(on.gpu_sharing, || gpu_sharing(ledger, shape, node))
+        + points(on.gpu_memory_fit, || gpu_memory_fit(ledger, shape, node))
+        + points(policy.numa, || numa::points(ledger, shape, node));
     Score { points, placement: placement(ledger, policy, shape, node) }
+}
+
+/// Points of a score that may be off.
+fn points(is_on: bool, points: impl FnOnce() -> i64) -> i64 {
+    if is_on { points() } else { 0 }
 }
 
 /// The part of the score that is for room right now.
@@ -130,6 +127,7 @@ fn placement(ledger: &Ledger<'_>, policy: &Policy, shape: &Shape, node: NodeId) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Scores;
     use crate::snapshot::builder::{Builder, NodeRow};
     use crate::units::GPU;
 
