@@ -75,7 +75,8 @@ pub fn cycle_with_progress(
 ) -> Outcome {
     let mut session = session::Session::open(snapshot, policy, now);
     passed(CycleProgress::SessionOpened);
-    for action in &policy.actions {
+    let runs = |action: &&policy::Action| policy.disruption.allowed || !action.is_disruptive();
+    for action in policy.actions.iter().filter(runs) {
         match action {
             policy::Action::Allocate => actions::allocate::run(&mut session),
             policy::Action::Consolidate => actions::consolidate::run(&mut session),

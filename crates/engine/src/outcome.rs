@@ -198,9 +198,11 @@ pub struct ScenarioRejections {
     pub by_rules: u32,
     /// Unstable: in the next cycle another job would have the place, or a victim would have none.
     pub unstable: u32,
+    /// It would take more from running jobs than they may lose now.
+    pub too_costly: u32,
 }
 
-/// Jobs that may not be evicted because they have not run for their minimum time.
+/// Jobs that may not be evicted because they have not run for their minimum time, or were evicted a short time ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// How many.
@@ -209,10 +211,12 @@ pub struct Protection {
     pub next: JobId,
     /// When.
     pub until: Timestamp,
-    /// Its minimum runtime.
+    /// Its minimum runtime, or the cooldown.
     pub span: Span,
-    /// The queue that sets it; `None` is the scheduler's default.
+    /// The queue that sets the minimum runtime; `None` is the scheduler's default.
     pub queue: Option<QueueId>,
+    /// It was evicted recently.
+    pub after_eviction: bool,
 }
 
 /// How much of a group a topology domain could take.

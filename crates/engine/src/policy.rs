@@ -44,6 +44,8 @@ pub struct Policy {
     pub keep_nodes_whole: bool,
     /// Bounds on the victim search.
     pub budget: SearchBudget,
+    /// Bounds on what is taken from running jobs.
+    pub disruption: Disruption,
     /// Which unintended behaviours of KAI are repaired.
     pub repairs: Repairs,
 }
@@ -104,6 +106,13 @@ pub enum Action {
     Preempt,
     /// Remove gangs that lack their minimum.
     EvictStale,
+}
+
+impl Action {
+    /// Whether it takes capacity from running jobs for others.
+    pub fn is_disruptive(self) -> bool {
+        matches!(self, Self::Consolidate | Self::Reclaim | Self::Preempt)
+    }
 }
 
 /// Queue accounting.
@@ -219,6 +228,39 @@ pub enum Generator {
     MultiNodeGang,
 }
 
+/// Bounds on what is taken from running jobs, beyond the rules of each action. The first two are about one cycle: whoever
+/// knows the cycles before sets them. The default restricts a single cycle in nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disruption {
+    /// Whether consolidation, reclaim and preemption run in this cycle.
+    pub allowed: bool,
+    /// Pods that consolidation may move in this cycle, for all jobs together; `None` is any number.
+    pub moves_left: Option<u32>,
+    /// So long a job that was evicted is not evicted again by reclaim or preemption, and takes no more from others than it
+    /// has lost.
+    pub eviction_cooldown: Span,
+    /// So long a job that was evicted is not moved by consolidation.
+    pub move_cooldown: Span,
+    /// How long the pods that consolidation moves for a job may have run, for each GPU of the job that starts: run time
+    /// times GPUs is what they lose. `None` is any time.
+    pub lost_work_per_gpu_max: Option<Span>,
+    /// Of victims of equal priority, those first that lose the least work.
+    pub least_work_first: bool,
+}
+
+impl Default for Disruption {
+    fn default() -> Self {
+        Self {
+            allowed: true,
+            moves_left: None,
+            eviction_cooldown: Span::seconds(60),
+            move_cooldown: Span::seconds(300),
+            lost_work_per_gpu_max: None,
+            least_work_first: false,
+        }
+    }
+}
+
 /// Jobs tried per queue, for each action.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Depth {
@@ -308,6 +350,7 @@ impl Default for Policy {
             staleness_grace: Some(Span::seconds(60)),
             keep_nodes_whole: false,
             budget: SearchBudget::default(),
+            disruption: Disruption::default(),
             repairs: Repairs::ALL,
         }
     }

@@ -13,6 +13,7 @@ use super::{consolidate, victim_action};
 use crate::gang::{self, Gang};
 use crate::ids::{JobId, NodeId, NodeSet, TaskId};
 use crate::ledger::TaskState;
+use crate::policy::Action;
 use crate::queues::job_info::JobInfoCache;
 use crate::queues::job_order::JobTree;
 use crate::session::Session;
@@ -129,6 +130,10 @@ fn place(session: &mut Session<'_>, job: JobId) -> bool {
             || victim_action::run_for(session, &consolidate, job, &used)
         {
             return true;
+        }
+        // The next cycle that may consolidate decides whether it has to open an empty node.
+        if !session.policy.disruption.allowed && session.policy.actions.contains(&Action::Consolidate) {
+            return false;
         }
     }
     place_on(session, job, NodeSet::All, Attempt::Real)

@@ -24,7 +24,9 @@ pub(super) fn action(session: &Session<'_>) -> VictimAction {
         depth: session.policy.depth.consolidate,
         budget: session.policy.budget.consolidate,
         considers: |session, job| {
-            session.snapshot.job(job).preemptible && session.policy.consolidation_moves_max != Some(0)
+            let is_off = session.policy.consolidation_moves_max == Some(0);
+            let budget_is_spent = session.policy.disruption.moves_left == Some(0);
+            session.snapshot.job(job).preemptible && !is_off && !budget_is_spent
         },
         check_eligible,
         victim_scope,

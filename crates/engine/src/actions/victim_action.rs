@@ -149,9 +149,6 @@ impl VictimActionRun<'_> {
         let report = solve(session, action, job, &chunk, &mut scratch, budget, None);
         let protected = report.stop.and_then(|_| {
             let victim_scope = (action.victim_scope)(session, job, &chunk);
-            if let Some(end) = victims::next_cooldown_end(session, &victim_scope, &scratch.index) {
-                session.may_change_at(end);
-            }
             victims::protection(session, &victim_scope, &scratch.index)
         });
         if let Some(protection) = protected {
@@ -203,7 +200,7 @@ impl LowestPriority {
 
 /// Makes room for one job on these nodes only, if the action is on and considers the job.
 pub(crate) fn run_for(session: &mut Session<'_>, action: &VictimAction, job: JobId, nodes: &FixedBitSet) -> bool {
-    let is_on = session.policy.actions.contains(&action.action);
+    let is_on = session.policy.disruption.allowed && session.policy.actions.contains(&action.action);
     if !is_on || !(action.considers)(session, job) || delayed_until(session, job).is_some() {
         return false;
     }

@@ -23,6 +23,14 @@ pub(crate) struct JobKey {
     pub job: JobId,
 }
 
+impl JobKey {
+    /// The place of a victim: among jobs of equal priority and completeness the one that loses least comes last, so it is
+    /// evicted first.
+    pub(crate) fn by_lost_work(self, lost: i64) -> Self {
+        Self { created: Timestamp(-lost), ..self }
+    }
+}
+
 /// What decides the order of jobs in a queue, before their age.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobOrder {

@@ -17,7 +17,7 @@ use crate::policy::Policy;
 use crate::queues::fair_share;
 use crate::queues::job_index::Scratch;
 use crate::snapshot::{Member, Snapshot, Status};
-use crate::units::{ResourceQuantities, Timestamp};
+use crate::units::{ResourceQuantities, Span, Timestamp};
 use obstacle_cache::ObstacleCache;
 
 /// What an action has done, whatever came of it.
@@ -59,6 +59,8 @@ pub struct Session<'s> {
     obstacle_cache: ObstacleCache,
     /// Domains of topologies.
     pub topologies: Topologies,
+    /// Jobs that were evicted so recently that some action leaves them alone.
+    pub(crate) recently_evicted: Vec<JobId>,
     /// What was decided, and why jobs wait.
     log: Log,
     /// What the current action has done so far.
@@ -140,6 +142,7 @@ impl<'s> Session<'s> {
                 capacities: DomainCapacityCache::default(),
                 domain_scores: Vec::new(),
             },
+            recently_evicted: recently_evicted(snapshot, policy, now),
             log: Log { decisions: Vec::new(), reasons: vec![Vec::new(); snapshot.jobs.len()], next_change_at: None },
             stats: ActionStats::default(),
         }
@@ -247,6 +250,13 @@ fn waiting(snapshot: &Snapshot) -> Vec<JobId> {
     // Pods of a job are neighbours.
     jobs.dedup();
     jobs
+}
+
+/// Jobs within the longest cooldown after an eviction, by name.
+fn recently_evicted(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Vec<JobId> {
+    let longest = policy.disruption.eviction_cooldown.max(policy.disruption.move_cooldown);
+    let recently = |last: Timestamp| (Span(0)..longest).contains(&now.since(last));
+    snapshot.job_ids().filter(|job| snapshot.job(*job).last_eviction.is_some_and(recently)).collect()
 }
 
 /// Queues without children, by name.

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
+use super::disruption::{is_out, lost_work};
 use super::victims::VictimBatch;
 use crate::gang::{Gang, GangStatus};
 use crate::ids::{JobId, NodeSet, TaskId};
 use crate::ledger::TaskState;
 use crate::session::Session;
 use crate::session::place::Attempt;
-use crate::snapshot::Status;
 
 /// Pods of one job that are evicted or reprieved together.
 type VictimGroup = Vec<TaskId>;
@@ -136,18 +136,8 @@ impl EvictionCost {
 fn cost(session: &Session<'_>, group: &VictimGroup) -> (i64, Reverse<i128>) {
     let size = |task: &TaskId| session.cost_before(*task).0[2];
     let largest = group.iter().map(size).max().unwrap_or(0);
-    let work = group.iter().map(|task| {
-        let job = session.snapshot.task(*task).job;
-        let ran = session.times.last_start[job.index()].map_or(0, |start| session.now.since(start).0);
-        i128::from(size(task)) * i128::from(ran)
-    });
+    let work = group.iter().map(|task| lost_work(session, *task));
     (largest, Reverse(work.sum()))
-}
-
-/// Ran before this cycle, and is to lose or to change its place.
-fn is_out(session: &Session<'_>, task: TaskId) -> bool {
-    let ran = session.snapshot.task(task).status != Status::Pending;
-    ran && matches!(session.ledger.state(task), TaskState::Releasing(_) | TaskState::Moving { .. })
 }
 
 /// Whether the job has what it needs, or all that it had before.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
+use super::disruption;
 use super::loss_bound::LossBound;
 use super::reprieve;
 use super::scenario::{Scenario, VictimPool, pods_by_set};
@@ -55,6 +56,8 @@ impl Search<'_> {
                 self.report.refused.by_rules += 1;
             } else if !self.reprieve_and_check_stable(session, &trial, &victims, &dependent_moves, &nodes)? {
                 self.report.refused.unstable += 1;
+            } else if !self.is_affordable(session, &trial, &victims) {
+                self.report.refused.too_costly += 1;
             } else {
                 let lost = lost_or_moved(session, &victims);
                 self.report.victims = victims.len() as u32;
@@ -85,6 +88,11 @@ impl Search<'_> {
             && dependent_moves.iter().chain(&trial.earlier).all(keeps_place)
             && trial.starting.iter().all(|task| is_held(session, *task))
             && (moved == 0 || session.snapshot.job(self.problem.job).preemptible && moved <= most)
+    }
+
+    /// A part of the job is tried to find victims for the whole, which is then judged.
+    fn is_affordable(&self, session: &Session<'_>, trial: &Trial<'_>, victims: &[TaskId]) -> bool {
+        trial.pending.len() < self.problem.chunk.len() || disruption::is_affordable(session, self.problem, victims)
     }
 
     /// Reprieves victims, then checks that the result is stable.

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::disruption::lost_work_of;
 use super::loss_bound::VictimLoss;
-use super::min_runtime;
+use super::{disruption, min_runtime};
 use crate::gang::Gang;
 use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
 use crate::ledger::{Ledger, TaskState};
@@ -15,7 +16,7 @@ use crate::queues::job_order::{JobKey, JobOrder};
 use crate::queues::order::{QueueOrderInput, QueueOrderKey};
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Queue};
-use crate::units::{ResourceQuantities, Span, Timestamp};
+use crate::units::ResourceQuantities;
 
 /// Which jobs may lose pods for a job.
 #[derive(Clone, Debug)]
@@ -58,17 +59,19 @@ impl VictimScope {
         let preemptor = session.snapshot.job(self.preemptor);
         match self.rule {
             VictimRule::Move => {
-                // Recently evicted jobs are not moved, except in favour of a job that was itself recently evicted.
-                let protected = was_recently_evicted(session, victim) && !was_recently_evicted(session, self.preemptor);
+                let protected = disruption::in_cooldown(session, self.rule, victim, self.preemptor);
                 (!protected).then_some(EvictionMode::Whole)
             }
             VictimRule::LowerPriority => {
                 let lower = session.snapshot.job(victim).priority < preemptor.priority;
-                let protected = lower && min_runtime::protected_from_preempt(session, victim);
+                let protected = lower
+                    && (min_runtime::protected_from_preempt(session, victim)
+                        || disruption::in_cooldown(session, self.rule, victim, self.preemptor));
                 eviction_mode(session, victim, protected).filter(|_| lower)
             }
             VictimRule::OtherQueue => {
-                let protected = min_runtime::protected_from_reclaim(session, preemptor.queue?, victim);
+                let protected = min_runtime::protected_from_reclaim(session, preemptor.queue?, victim)
+                    || disruption::in_cooldown(session, self.rule, victim, self.preemptor);
                 eviction_mode(session, victim, protected)
             }
         }
@@ -85,8 +88,14 @@ fn eviction_mode(session: &Session<'_>, job: JobId, protected: bool) -> Option<E
     elastic.then_some(mode)
 }
 
-/// Jobs that may not be evicted for the preemptor because they are young; of elastic ones the surplus may.
+/// Jobs that may not be evicted for the preemptor, because they are young or were evicted recently; of elastic ones the
+/// surplus may. If there are both, those whose protection ends first.
 pub(crate) fn protection(session: &Session<'_>, scope: &VictimScope, index: &JobIndex) -> Option<Protection> {
+    let protections = [by_min_runtime(session, scope, index), disruption::protection(session, scope)];
+    protections.into_iter().flatten().min_by_key(|protection| protection.until)
+}
+
+fn by_min_runtime(session: &Session<'_>, scope: &VictimScope, index: &JobIndex) -> Option<Protection> {
     let rules = session.policy.min_runtime?;
     let set = |queue: &Queue| queue.preempt_min_runtime.is_some() || queue.reclaim_min_runtime.is_some();
     if rules.preempt_default.0 <= 0 && rules.reclaim_default.0 <= 0 && !session.snapshot.queues.iter().any(set) {
@@ -104,31 +113,11 @@ pub(crate) fn protection(session: &Session<'_>, scope: &VictimScope, index: &Job
     for (job, (span, queue, until)) in jobs.filter_map(|job| Some((job, protection_of(job)?))) {
         let jobs = found.map_or(0, |found| found.jobs) + 1;
         let earlier = found.filter(|found| (found.until, found.next) < (until, job));
-        found = Some(earlier.unwrap_or(Protection { jobs, next: job, until, span, queue }));
+        found = Some(earlier.unwrap_or(Protection { jobs, next: job, until, span, queue, after_eviction: false }));
         found = found.map(|found| Protection { jobs, ..found });
     }
     found
 }
-
-/// Whether the job was evicted within `MOVE_COOLDOWN`. A moved pod may land elsewhere than planned and cause further
-/// moves; the cooldown ends such chains.
-fn was_recently_evicted(session: &Session<'_>, job: JobId) -> bool {
-    let last = session.snapshot.job(job).last_eviction.filter(|_| session.policy.repairs.stable_moves);
-    last.is_some_and(|last| (Span(0)..MOVE_COOLDOWN).contains(&session.now.since(last)))
-}
-
-/// When the first of the jobs that were recently evicted may be moved again.
-pub(crate) fn next_cooldown_end(session: &Session<'_>, scope: &VictimScope, index: &JobIndex) -> Option<Timestamp> {
-    if scope.rule != VictimRule::Move || !session.policy.repairs.stable_moves {
-        return None;
-    }
-    let jobs = scope.queues.iter().flat_map(|queue| index.evictable(*queue)).map(|key| key.job);
-    let last = |job: JobId| session.snapshot.job(job).last_eviction.filter(|_| was_recently_evicted(session, job));
-    jobs.filter_map(last).map(|last| last.plus(MOVE_COOLDOWN)).min()
-}
-
-/// So long a job that was evicted is not moved.
-const MOVE_COOLDOWN: Span = Span::seconds(300);
 
 /// Pods of one job that are evicted together.
 #[derive(Clone, Debug)]
@@ -310,6 +299,8 @@ pub(crate) struct VictimTree<'p> {
     /// The rank of each queue, and the leaf that its next victim comes from.
     rankings: Vec<Option<(QueueOrderKey, QueueId)>>,
     by_age: bool,
+    /// Victims of each leaf by what they lose, if that comes before their age.
+    by_lost_work: Option<Vec<BTreeSet<JobKey>>>,
 }
 
 #[derive(Debug, Default)]
@@ -337,7 +328,16 @@ impl<'p> VictimTree<'p> {
             taken: BTreeMap::new(),
             rankings: vec![None; accounts.rows.len()],
             by_age: session.policy.proportion.is_none(),
+            by_lost_work: None,
         };
+        if session.policy.disruption.least_work_first {
+            let mut leaves = vec![BTreeSet::new(); accounts.rows.len()];
+            for queue in &scope.queues {
+                let keys = index.evictable(*queue).iter();
+                leaves[queue.index()] = keys.map(|key| key.by_lost_work(lost_work_of(session, key.job))).collect();
+            }
+            tree.by_lost_work = Some(leaves);
+        }
         let mut has_victims = vec![false; accounts.rows.len()];
         for queue in &scope.queues {
             let mut leaf = Leaf::default();
@@ -404,7 +404,10 @@ impl<'p> VictimTree<'p> {
         let mut leaf = std::mem::take(&mut self.leaves[queue.index()]);
         if let Some((job, mode)) = back {
             let status = Gang::new(&session.ledger, job).without(&self.taken[&job]).state();
-            leaf.returned.insert(JobOrder::new(session.policy).key(&session.ledger, job, status), mode);
+            let key = JobOrder::new(session.policy).key(&session.ledger, job, status);
+            let by_work = self.by_lost_work.is_some();
+            let key = if by_work { key.by_lost_work(lost_work_of(session, job)) } else { key };
+            leaf.returned.insert(key, mode);
         }
         self.find_next(session, queue, &mut leaf);
         let empty = leaf.next.is_none();
@@ -418,7 +421,7 @@ impl<'p> VictimTree<'p> {
     }
 
     fn find_next(&self, session: &Session<'_>, queue: QueueId, leaf: &mut Leaf) {
-        let jobs = self.index.evictable(queue);
+        let jobs = self.by_lost_work.as_ref().map_or(self.index.evictable(queue), |leaves| &leaves[queue.index()]);
         let unseen = match leaf.seen {
             Some(seen) => jobs.range(..seen),
             None => jobs.range(..),

@@ -3,6 +3,7 @@
 mod action_stats;
 mod consolidate;
 mod devices;
+mod disruption;
 mod gangs;
 mod inter_pod;
 mod next_change;

@@ -55,6 +55,12 @@ fn apply(policy: &mut Policy, key: &str, value: &str) {
             let methods = [("lca", ReclaimMethod::LowestCommonAncestor), ("queue", ReclaimMethod::Queue)];
             min_runtime(policy).reclaim_method = chosen(&methods, value);
         }
+        "evictions" => policy.disruption.allowed = switch(value),
+        "moves-left" => policy.disruption.moves_left = limit(value),
+        "eviction-cooldown" => policy.disruption.eviction_cooldown = Span::seconds(number(value)),
+        "move-cooldown" => policy.disruption.move_cooldown = Span::seconds(number(value)),
+        "lost-work-per-gpu" => policy.disruption.lost_work_per_gpu_max = limit(value).map(Span::seconds),
+        "least-work-first" => policy.disruption.least_work_first = switch(value),
         "multiplier" => proportion(policy).saturation_multiplier = number::<i64>(value) * ONE,
         "k" => proportion(policy).k_value = number::<i64>(value) * ONE,
         "steps" => policy.budget.job_max = limit(value),
