@@ -270,6 +270,8 @@ pub enum Ineligibility {
     FairShare(CapacityExceeded),
     /// Work that cannot be preempted would exceed a quota.
     Quota(CapacityExceeded),
+    /// Consolidation has moved as many pods as it may for now.
+    MoveBudgetSpent,
 }
 
 /// A pod set with too few pods.

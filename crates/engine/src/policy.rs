@@ -253,7 +253,7 @@ impl Default for Disruption {
         Self {
             allowed: true,
             moves_left: None,
-            eviction_cooldown: Span::seconds(60),
+            eviction_cooldown: Span::seconds(20),
             move_cooldown: Span::seconds(300),
             lost_work_per_gpu_max: None,
             least_work_first: false,

@@ -1,8 +1,12 @@
-//! The loop: time jumps from event to event, and the scheduler runs a cycle once a second while anything changes.
+//! The loop: time jumps from event to event. The scheduler runs at the pace of a live one: a cycle soon after changes, and
+//! evictions at most once a period.
 
+use kai_control::controller::Clock;
 use kai_control::key::GroupKey;
 use kai_control::scheduler::record::{ActionRecord, CycleRecord};
-use kai_control::scheduler::{CycleProgress, CycleResult, Effect, SCHEDULE_PERIOD, Settings, cycle_with_progress};
+use kai_control::scheduler::{
+    CYCLE_DEBOUNCE, CycleProgress, CycleResult, Effect, EvictionPacing, Settings, cycle_with_progress,
+};
 use kai_engine::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -57,6 +61,7 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
         cluster: Cluster::new(plan, settings.grouper, options.seed, start),
         usage: settings.scheduler.usage.clone().map(|rule| UsageSampler::new(rule, start)),
         settings: settings.scheduler,
+        eviction_pacing: EvictionPacing::default(),
         last: CycleResult::default(),
         record: None,
         seen: 0,
@@ -96,6 +101,7 @@ pub fn simulate(plan: &Plan, options: Options, progress: &mut dyn FnMut(Progress
 struct Run {
     cluster: Cluster,
     settings: Settings,
+    eviction_pacing: EvictionPacing,
     /// What the queues have used, if it counts.
     usage: Option<UsageSampler>,
     /// The last cycle.
@@ -164,14 +170,18 @@ impl Run {
         self.cycles += 1;
         let usage = self.usage.as_ref().map(|usage| usage.usage().clone()).unwrap_or_default();
         let (world, now, mut statistics) = (self.cluster.world(), self.cluster.now, Vec::new());
-        self.last = cycle_with_progress(world, &self.settings, &usage, now, |progress| {
+        let clock = Clock { wall: now, steady: now };
+        let allowed = self.eviction_pacing.allowed(&self.settings.evictions, world, false, clock);
+        allowed.apply(&mut self.settings.policy);
+        let mut cycle = cycle_with_progress(world, &self.settings, &usage, now, |progress| {
             if let CycleProgress::ActionDone(action, stats) = progress {
                 statistics.push(ActionRecord::new(action, stats));
             }
         });
         let seen = (world, &self.settings, &usage);
-        self.record = Some(CycleRecord::new(self.cycles, now, seen, &self.last, statistics));
-        let cycle = self.last.clone();
+        self.record = Some(CycleRecord::new(self.cycles, now, seen, &cycle, statistics));
+        self.eviction_pacing.on_cycle(allowed, &mut cycle, &self.last, now);
+        self.last = cycle.clone();
         self.cluster.perform(&cycle)
     }
 
@@ -179,8 +189,9 @@ impl Run {
     /// decision. Otherwise it would decide the same, so it is skipped.
     fn plan_next_cycle(&mut self) {
         let now = self.cluster.now;
-        let earliest = self.last_cycle.map_or(self.start, |last| last.plus(SCHEDULE_PERIOD));
-        let soon = next_tick(self.start, SCHEDULE_PERIOD, now.max(earliest));
+        let earliest = self.last_cycle.map_or(self.start, |last| last.plus(CYCLE_DEBOUNCE));
+        let tick = |at: Timestamp| next_tick(self.start, CYCLE_DEBOUNCE, at);
+        let soon = tick(now.max(earliest));
         let acted = self.last_cycle == Some(now)
             && self.last.effects.iter().any(|effect| {
                 !matches!(effect, Effect::SetGroupTimestamps { .. } | Effect::MarkPod { .. } | Effect::Nominate { .. })
@@ -188,11 +199,14 @@ impl Run {
         if self.cluster.store.version() != self.seen || acted {
             self.cluster.events.add_cycle(soon);
         } else if let Some(at) = self.last.next_change_at {
-            self.cluster.events.add_cycle(next_tick(self.start, SCHEDULE_PERIOD, at.max(soon)));
+            self.cluster.events.add_cycle(tick(at.max(soon)));
+        }
+        if let Some(at) = self.eviction_pacing.next(&self.settings.evictions) {
+            self.cluster.events.add_cycle(tick(at.max(soon)));
         }
         // While workloads are pending, new usage data may change the decision.
         if let Some(usage) = self.usage.as_ref().filter(|_| !self.last.pending.is_empty()) {
-            self.cluster.events.add_cycle(next_tick(self.start, SCHEDULE_PERIOD, usage.next_fetch().max(soon)));
+            self.cluster.events.add_cycle(tick(usage.next_fetch().max(soon)));
         }
     }
 }

@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use super::eviction_backoff::EvictionBackoff;
 use super::record::{ActionRecord, CycleHistory, CycleRecord};
-use super::{CycleProgress, CycleResult, Event, InvolvedObject, Scheduler, Settings, Usage, Write, WritePlanner};
+use super::{
+    CycleProgress, CycleResult, Event, EvictionPacing, EvictionStats, InvolvedObject, Scheduler, Settings, Usage,
+    Write, WritePlanner,
+};
 use crate::calls::PlannedWrite;
 use crate::controller::{
     ApiCall, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec, WorkItem,
@@ -20,7 +23,7 @@ use crate::scheduler::cache::SchedulerCache;
 use crate::world::World;
 
 /// Changes come in bursts, and a gang that is there as a whole is decided about once.
-const DEBOUNCE: Span = Span(100_000);
+pub const CYCLE_DEBOUNCE: Span = Span(100_000);
 /// While so many urgent writes are in flight, those of another cycle would wait behind them: a later one sees more.
 const HIGH_LOAD: usize = 64;
 const DEBOUNCE_UNDER_LOAD: Span = Span::seconds(1);
@@ -48,6 +51,8 @@ pub struct SchedulerController {
     /// Something changed since the last cycle.
     dirty: bool,
     eviction_backoff: EvictionBackoff,
+    eviction_pacing: EvictionPacing,
+    eviction_stats: EvictionStats,
     /// Evictions of the last cycle were withheld: a later one may make them.
     withheld: bool,
 }
@@ -68,6 +73,8 @@ impl SchedulerController {
             cpu_time: Span(0),
             dirty: true,
             eviction_backoff: EvictionBackoff::default(),
+            eviction_pacing: EvictionPacing::default(),
+            eviction_stats: EvictionStats::default(),
             withheld: false,
         }
     }
@@ -87,6 +94,10 @@ impl SchedulerController {
     /// Records of the last cycles.
     pub fn history(&self) -> &CycleHistory {
         &self.history
+    }
+
+    pub fn eviction_stats(&self) -> &EvictionStats {
+        &self.eviction_stats
     }
 
     /// Whether there was a cycle already.
@@ -113,7 +124,7 @@ impl SchedulerController {
     /// as the last one.
     pub fn next_cycle(&self, now: Clock, urgent_in_flight: usize) -> Option<Timestamp> {
         let Some(started) = self.started else { return Some(now.steady) };
-        let debounce = if urgent_in_flight < HIGH_LOAD { DEBOUNCE } else { DEBOUNCE_UNDER_LOAD };
+        let debounce = if urgent_in_flight < HIGH_LOAD { CYCLE_DEBOUNCE } else { DEBOUNCE_UNDER_LOAD };
         let pause = Span(self.cpu_time.0.saturating_mul(CPU_SHARE_DIVISOR)).max(debounce).min(self.period);
         let earliest = started.plus(pause);
         if self.dirty {
@@ -121,7 +132,8 @@ impl SchedulerController {
         }
         let change = self.last.next_change_at.map(|at| now.steady.plus(at.since(now.wall)).max(earliest));
         let period = self.needs_cycle().then(|| started.plus(self.period));
-        period.into_iter().chain(change).min()
+        let evictions = self.eviction_pacing.next(&self.settings().evictions).map(|at| at.max(earliest));
+        period.into_iter().chain(change).chain(evictions).min()
     }
 
     /// Whether another cycle may decide something else than the last one, if only because time has passed.
@@ -140,8 +152,11 @@ impl SchedulerController {
         // Until the cycle has ended well.
         self.dirty = true;
         self.cache.expire(now.wall);
+        let (evictions, in_flight) = (self.settings().evictions, self.cache.has_moves_in_flight());
+        let allowed = self.eviction_pacing.allowed(&evictions, self.cache.world(), in_flight, now);
+        self.scheduler.set_evictions(allowed);
         let mut statistics = Vec::new();
-        let cycle = self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, |progress| {
+        let mut cycle = self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, |progress| {
             if let CycleProgress::ActionDone(action, stats) = progress {
                 statistics.push(ActionRecord::new(action, stats));
             }
@@ -151,6 +166,7 @@ impl SchedulerController {
         let seen = (self.cache.world(), self.scheduler.settings(), &self.usage);
         let record = CycleRecord::new(self.cycles, now.wall, seen, &cycle, statistics);
         self.history.add(record.with_changes(self.scheduler.changes().cloned()));
+        self.eviction_pacing.on_cycle(allowed, &mut cycle, &self.last, now.steady);
         cycle
     }
 
@@ -158,6 +174,7 @@ impl SchedulerController {
     pub fn finish(&mut self, mut cycle: CycleResult, now: Clock) -> Output {
         self.dirty = false;
         self.withheld = self.eviction_backoff.withhold(&mut cycle.effects, now.steady);
+        self.eviction_stats.on_cycle(self.cache.world(), &cycle.effects, now.wall);
         let settings = self.scheduler.settings();
         let writes = self.planner.plan(self.cache.world(), &cycle, settings, now.wall);
         for effect in &cycle.effects {
@@ -183,6 +200,11 @@ impl Controller for SchedulerController {
         self.dirty = true;
         let problem = match Object::parse(object) {
             Ok(Some(object)) => {
+                if let Object::Pod(pod) = &object
+                    && pod.scheduler == self.settings().scheduler_name
+                {
+                    self.eviction_stats.on_pod(self.cache.world().pods.get(&pod.key), pod);
+                }
                 self.cache.on_apply(object);
                 return Vec::new();
             }
@@ -465,6 +487,48 @@ mod tests {
             controller.cache.on_apply(object);
         }
         controller
+    }
+
+    #[test]
+    fn placing_follows_changes_and_evicting_the_period() {
+        let cluster = "node a gpu=2
+            queue team
+            class build value=100
+            job low queue=team gpu=2 on=a";
+        let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
+        objects(cluster).into_iter().for_each(|object| controller.cache.on_apply(object));
+        controller.poll(at(0));
+        for object in objects("job high queue=team gpu=1 priority=build") {
+            controller.cache.on_apply(object);
+        }
+        controller.dirty = true;
+        controller.poll(at(100));
+        let last = |controller: &SchedulerController| {
+            controller.history().list().last().map(|cycle| (cycle.cycle, cycle.evicted))
+        };
+        assert_eq!(last(&controller), Some((2, 0)));
+        assert_eq!(controller.next_poll(at(100)), Some(Timestamp(1_000_000)));
+        controller.poll(at(1_000));
+        assert_eq!(last(&controller), Some((3, 1)));
+    }
+
+    #[test]
+    fn a_cycle_that_may_not_evict_changes_no_reason() {
+        let cluster = "node a gpu=1
+            queue team
+            job low queue=team gpu=1 on=a
+            job big queue=team gpu=1";
+        let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
+        objects(cluster).into_iter().for_each(|object| controller.cache.on_apply(object));
+        controller.poll(at(0));
+        let told = controller.last.pending.clone();
+        assert_eq!(told.len(), 1);
+        objects("job more queue=team gpu=1").into_iter().for_each(|object| controller.cache.on_apply(object));
+        controller.dirty = true;
+        controller.poll(at(100));
+        assert_eq!(controller.last.pending, told, "the new one is told by a cycle that knows");
+        controller.poll(at(1_000));
+        assert_eq!(controller.last.pending.len(), 2);
     }
 
     #[test]

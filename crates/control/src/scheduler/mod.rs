@@ -7,6 +7,8 @@ pub mod config;
 mod controller;
 mod effect;
 mod eviction_backoff;
+mod eviction_pacing;
+mod eviction_stats;
 mod explain;
 mod gpu_groups;
 mod lower;
@@ -30,13 +32,15 @@ mod volume_tests;
 
 pub use component::COMPONENT;
 pub use config::{Configured, action_name};
-pub use controller::SchedulerController;
+pub use controller::{CYCLE_DEBOUNCE, SchedulerController};
 pub use effect::{
     BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, Explanation, ExtendedDevices, GpuGroup, NumaZone,
     PendingJob, Problem, QueueView, Received, ResourceType,
 };
+pub use eviction_pacing::{EvictionPacing, EvictionsAllowed};
+pub use eviction_stats::EvictionStats;
 pub use explain::JobNames;
-pub use settings::{NumaSettings, SCHEDULE_PERIOD, Settings, TaskOrder};
+pub use settings::{EvictionSettings, MoveBudget, NumaSettings, SCHEDULE_PERIOD, Settings, TaskOrder};
 pub use usage::Usage;
 pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};
 
@@ -98,6 +102,11 @@ impl Scheduler {
 
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What the next cycles may take from running jobs, by what those before have taken.
+    pub fn set_evictions(&mut self, allowed: EvictionsAllowed) {
+        allowed.apply(&mut self.settings.policy);
     }
 
     /// What had changed before the last cycle; `None` if the whole cluster was read anew.

@@ -38,8 +38,43 @@ pub struct Settings {
     pub usage: Option<UsageRule>,
     /// How NUMA zones are aligned, if they are.
     pub numa: Option<NumaSettings>,
+    /// How often, and after which pause, running jobs are evicted for others.
+    pub evictions: EvictionSettings,
     /// From this many binds per namespace and cycle on, bind requests are batched into one object; 0 disables batching.
     pub batch_binds: usize,
+}
+
+/// How deliberately running jobs are evicted for others. What counts within one cycle is in the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvictionSettings {
+    /// Between two cycles that may consolidate, reclaim and preempt, at least. Other cycles only place.
+    pub period: Span,
+    /// How long such a cycle waits at most for binds, evictions and terminating pods.
+    pub settle_timeout: Span,
+    /// Pods that consolidation may move within the window, for all jobs together.
+    pub moves: MoveBudget,
+    /// Over which moves are counted.
+    pub moves_window: Span,
+}
+
+/// How many pods consolidation may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveBudget {
+    Unlimited,
+    At(u32),
+    /// By the number of nodes.
+    Auto,
+}
+
+impl Default for EvictionSettings {
+    fn default() -> Self {
+        Self {
+            period: SCHEDULE_PERIOD,
+            settle_timeout: Span::seconds(3),
+            moves: MoveBudget::Auto,
+            moves_window: Span::seconds(120),
+        }
+    }
 }
 
 /// How NUMA zones are aligned.
@@ -86,6 +121,7 @@ impl Default for Settings {
             task_order: TaskOrder::default(),
             usage: None,
             numa: None,
+            evictions: EvictionSettings::default(),
             batch_binds: 16,
         }
     }

@@ -24,9 +24,7 @@ pub(super) fn action(session: &Session<'_>) -> VictimAction {
         depth: session.policy.depth.consolidate,
         budget: session.policy.budget.consolidate,
         considers: |session, job| {
-            let is_off = session.policy.consolidation_moves_max == Some(0);
-            let budget_is_spent = session.policy.disruption.moves_left == Some(0);
-            session.snapshot.job(job).preemptible && !is_off && !budget_is_spent
+            session.snapshot.job(job).preemptible && session.policy.consolidation_moves_max != Some(0)
         },
         check_eligible,
         victim_scope,
@@ -39,6 +37,9 @@ pub(super) fn action(session: &Session<'_>) -> VictimAction {
 
 /// Moving cannot help if all that is free together is too little.
 fn check_eligible(session: &mut Session<'_>, _: JobId, chunk: &[TaskId]) -> Option<IneligibleJob> {
+    if session.policy.disruption.moves_left == Some(0) {
+        return Some(IneligibleJob { why: Ineligibility::MoveBudgetSpent, counts_as_failure: false });
+    }
     let snapshot = session.snapshot;
     let (mut asked, mut asked_memory) = (0, 0);
     for task in chunk {

@@ -23,17 +23,25 @@ fn cooldown(session: &Session<'_>, rule: VictimRule) -> Span {
     }
 }
 
-/// When the job's cooldown ends, while it lasts.
-fn cooldown_end(session: &Session<'_>, job: JobId, cooldown: Span) -> Option<Timestamp> {
-    let last = session.snapshot.job(job).last_eviction?;
-    (Span(0)..cooldown).contains(&session.now.since(last)).then(|| last.plus(cooldown))
+/// When the rule may evict the job again; `None` if it may already. A job that has not started anew since was not evicted
+/// after all, because a disruption budget forbids it, or it lost only a part; consolidation moves parts, too.
+fn cooldown_end(session: &Session<'_>, rule: VictimRule, job: JobId) -> Option<Timestamp> {
+    let row = session.snapshot.job(job);
+    let last = row.last_eviction?;
+    let counts = rule == VictimRule::Move || row.last_start.is_some_and(|start| start >= last);
+    ends_after(session, last, cooldown(session, rule)).filter(|_| counts)
+}
+
+/// The end of a time that has begun, while it lasts.
+fn ends_after(session: &Session<'_>, since: Timestamp, span: Span) -> Option<Timestamp> {
+    (Span(0)..span).contains(&session.now.since(since)).then(|| since.plus(span))
 }
 
 /// Whether the job was evicted so recently that it is no victim by this rule. A moved pod may land elsewhere than
-/// planned, and an evicted job comes back as the newest of its queue, the first to be evicted: the cooldown ends such
-/// chains. A job in its cooldown may still move others that are in theirs.
+/// planned, and an evicted job comes back as one of the first to be evicted: the cooldown ends such chains. A job that was
+/// just moved may move others that were.
 pub(super) fn in_cooldown(session: &Session<'_>, rule: VictimRule, victim: JobId, preemptor: JobId) -> bool {
-    let recently = |job: JobId| cooldown_end(session, job, cooldown(session, rule)).is_some();
+    let recently = |job: JobId| cooldown_end(session, rule, job).is_some();
     recently(victim) && !(rule == VictimRule::Move && recently(preemptor))
 }
 
@@ -42,7 +50,6 @@ pub(super) fn protection(session: &Session<'_>, scope: &VictimScope) -> Option<P
     if session.recently_evicted.is_empty() {
         return None;
     }
-    let span = cooldown(session, scope.rule);
     let mut queues = FixedBitSet::with_capacity(session.snapshot.queues.len());
     queues.extend(scope.queues.iter().map(|queue| queue.index()));
     let in_scope = |job: &JobId| {
@@ -54,7 +61,8 @@ pub(super) fn protection(session: &Session<'_>, scope: &VictimScope) -> Option<P
     };
     let jobs = session.recently_evicted.iter().copied().filter(in_scope);
     let mut found: Option<Protection> = None;
-    for (job, until) in jobs.filter_map(|job| Some((job, cooldown_end(session, job, span)?))) {
+    let span = cooldown(session, scope.rule);
+    for (job, until) in jobs.filter_map(|job| Some((job, cooldown_end(session, scope.rule, job)?))) {
         let jobs = found.map_or(0, |found| found.jobs) + 1;
         let first = found.filter(|found| (found.until, found.next) < (until, job));
         let first = first.unwrap_or(Protection { jobs, next: job, until, span, queue: None, after_eviction: true });
@@ -94,9 +102,10 @@ pub(super) fn is_affordable(session: &Session<'_>, problem: &Problem<'_>, victim
 
 /// What the preemptor lost itself, if it was evicted recently.
 fn work_before_eviction(session: &Session<'_>, problem: &Problem<'_>) -> Option<i128> {
-    cooldown_end(session, problem.job, session.policy.disruption.eviction_cooldown)?;
     let row = session.snapshot.job(problem.job);
-    let ran = row.last_eviction?.since(row.last_start?).0.max(0);
+    let last = row.last_eviction?;
+    ends_after(session, last, session.policy.disruption.eviction_cooldown)?;
+    let ran = last.since(row.last_start?).0.max(0);
     let gpus: i128 = problem.chunk.iter().map(|task| i128::from(asked_gpus(session, *task))).sum();
     Some(gpus * i128::from(ran))
 }

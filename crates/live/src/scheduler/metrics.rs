@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kai_api::keys::name;
 use kai_control::key::GroupKey;
-use kai_control::scheduler::{CycleResult, Effect, QueueView, Settings, Usage, action_name};
+use kai_control::scheduler::{CycleResult, Effect, EvictionStats, QueueView, Settings, Usage, action_name};
 use kai_control::world::World;
 use kai_engine::CycleProgress;
 use kai_engine::units::{GPU, Timestamp};
@@ -31,6 +31,11 @@ pub(super) struct Metrics {
     failed: Counter,
     pods_bind_requested: Counter,
     evictions: Counter,
+    evictions_by_action: Family<Labels, Counter>,
+    /// Seconds of run time × GPUs.
+    lost_gpu_seconds: Counter<f64, AtomicU64>,
+    finished_pods: Counter,
+    evictions_per_finished_pod: Number,
     waiting: Gauge,
     /// Counted up like a counter, but counters get an ending that KAI's has not.
     scheduled: Family<Labels, Gauge>,
@@ -90,6 +95,10 @@ impl Metrics {
             failed: Counter::default(),
             pods_bind_requested: Counter::default(),
             evictions: Counter::default(),
+            evictions_by_action: Family::default(),
+            lost_gpu_seconds: Counter::default(),
+            finished_pods: Counter::default(),
+            evictions_per_finished_pod: Gauge::default(),
             waiting: Gauge::default(),
             scheduled: Family::default(),
             podgroups_considered: Family::default(),
@@ -120,6 +129,13 @@ impl Metrics {
                 metrics.pods_bind_requested.clone(),
             );
             registry.register("evictions", "Pods evicted", metrics.evictions.clone());
+            let by_action = "Pods evicted, by action";
+            registry.register("evictions_by_action", by_action, metrics.evictions_by_action.clone());
+            let lost = "Run time of evicted pods since their jobs last started, times their GPUs, in seconds";
+            registry.register("evictions_lost_gpu_seconds", lost, metrics.lost_gpu_seconds.clone());
+            registry.register("pods_finished", "Pods that succeeded", metrics.finished_pods.clone());
+            let per_finished = "Pods evicted for each pod that succeeded, since the scheduler started";
+            registry.register("evictions_per_finished_pod", per_finished, metrics.evictions_per_finished_pod.clone());
             registry.register(
                 "podgroups_waiting",
                 "Pod groups left pending by the last cycle",
@@ -216,6 +232,17 @@ impl Metrics {
             stays
         });
         self.set_queues(world, &cycle.queues, usage);
+    }
+
+    /// Brings the counters of evictions up to date.
+    pub(super) fn evicted(&self, stats: &EvictionStats) {
+        for (action, pods) in &stats.evicted {
+            let counter = self.evictions_by_action.get_or_create_owned(&of_action(action_name(*action)));
+            counter.inc_by(pods.saturating_sub(counter.get()));
+        }
+        self.lost_gpu_seconds.inc_by((stats.lost_gpu_seconds() - self.lost_gpu_seconds.get()).max(0.0));
+        self.finished_pods.inc_by(stats.finished_pods.saturating_sub(self.finished_pods.get()));
+        self.evictions_per_finished_pod.set(stats.evictions_per_finished_pod().unwrap_or_default());
     }
 
     /// Sets the values of all queues, and removes those of deleted ones.

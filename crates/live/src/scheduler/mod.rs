@@ -109,12 +109,6 @@ impl MeteredScheduler {
             self.metrics.failed();
             return Output::default();
         };
-        tracing::debug!(
-            ms = watch.milliseconds(),
-            effects = cycle.effects.len(),
-            waiting = cycle.pending.len(),
-            "cycle"
-        );
         if let Some(history) = &self.history {
             // A reader that panicked has changed nothing.
             history.lock().unwrap_or_else(PoisonError::into_inner).clone_from(self.inner.history());
@@ -122,7 +116,19 @@ impl MeteredScheduler {
         self.log_new_problems(&cycle);
         let seen = (self.inner.world(), self.inner.settings());
         self.metrics.cycle(&watch, &cycle, seen, self.inner.usage(), now.wall);
+        let (effects, pending) = (cycle.effects.len(), cycle.pending.len());
         let output = self.inner.finish(cycle, now);
+        let stats = self.inner.eviction_stats();
+        self.metrics.evicted(stats);
+        tracing::debug!(
+            ms = watch.milliseconds(),
+            effects,
+            pending,
+            evicted = stats.evicted_pods(),
+            lost_gpu_seconds = stats.lost_gpu_seconds(),
+            evictions_per_finished_pod = stats.evictions_per_finished_pod(),
+            "scheduling cycle ended"
+        );
         let cpu_time = thread_cpu_time().saturating_sub(before);
         self.inner.set_cpu_time(Span(i64::try_from(cpu_time.as_micros()).unwrap_or(i64::MAX)));
         output

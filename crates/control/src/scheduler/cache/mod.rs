@@ -86,6 +86,11 @@ impl SchedulerCache {
             && self.group_timestamps.is_empty()
     }
 
+    /// Whether a bind or an eviction awaits its watch event.
+    pub fn has_moves_in_flight(&self) -> bool {
+        !self.binds.is_empty() || !self.evictions.is_empty()
+    }
+
     /// A watch shows an object: ends or overlays what is assumed of it.
     pub fn on_apply(&mut self, mut object: Object) {
         match &mut object {

@@ -44,22 +44,23 @@ impl Search {
     }
 
     fn named(self, lowered: &Lowered<'_>) -> SearchResult {
-        let ScenarioRejections { unplaced, by_rules, unstable } = self.refused;
+        let ScenarioRejections { unplaced, by_rules, unstable, too_costly } = self.refused;
         SearchResult {
             action: self.action,
             stop: stop(lowered, self.stop),
             scenarios: self.scenarios,
             placed: self.placed,
             wanted: self.wanted,
-            rejections: Rejections { unplaced, by_rules, unstable },
+            rejections: Rejections { unplaced, by_rules, unstable, too_costly },
             protected: self.protected.map(|protection| {
-                let Protection { jobs, next, until, span, queue } = protection;
+                let Protection { jobs, next, until, span, queue, after_eviction } = protection;
                 ProtectedJobs {
                     jobs,
                     next: job(lowered, next),
                     until,
                     min_runtime: span,
                     queue: queue.map(|queue| queue_ref(lowered, queue)),
+                    after_eviction,
                 }
             }),
         }
@@ -80,6 +81,7 @@ fn stop(lowered: &Lowered<'_>, stop: outcome::SearchStop) -> SearchStop {
         outcome::SearchStop::Ineligible(Ineligibility::Quota(block)) => {
             SearchStop::OverQuota { bound: bound(lowered, &block) }
         }
+        outcome::SearchStop::Ineligible(Ineligibility::MoveBudgetSpent) => SearchStop::MoveBudgetSpent,
         outcome::SearchStop::NoCandidates => SearchStop::NoCandidates,
         outcome::SearchStop::Exhausted => SearchStop::Exhausted,
         outcome::SearchStop::HeadOfLineBlocked(other) => SearchStop::HeadOfLineBlocked { by: job(lowered, other) },

@@ -11,6 +11,7 @@
 //! usageDBConfig: {clientType: prometheus}       # past usage counts
 //! placementStrategy: {gpu: spread, cpu: binpack} # as in a SchedulingShard
 //! keepNodesWhole: true                          # not in KAI
+//! evictions: {period: 1s, cooldown: 20s}        # not in KAI
 //! args: {max-consolidation-preemptees: "16"}    # flags by name, as in a SchedulingShard
 //! ```
 //!
@@ -18,6 +19,7 @@
 //! crash; what KAI passes over in its log is passed over here too, and listed.
 
 mod budgets;
+mod evictions;
 mod flags;
 mod placement;
 mod plugins;
@@ -43,7 +45,7 @@ pub struct Configured {
 
 impl Configured {
     /// Keys of the file.
-    pub const KEYS: [&str; 8] = [
+    pub const KEYS: [&str; 9] = [
         "actions",
         "tiers",
         "queueDepthPerAction",
@@ -51,6 +53,7 @@ impl Configured {
         "usageDBConfig",
         "placementStrategy",
         "keepNodesWhole",
+        "evictions",
         "args",
     ];
 
@@ -72,6 +75,7 @@ impl Configured {
         settings.policy.depth = depth(&root.field("queueDepthPerAction"))?;
         settings.policy.budget = budgets::read(&root.field("scenarioSearchBudgets"))?;
         settings.policy.keep_nodes_whole = root.field("keepNodesWhole").flag()?.unwrap_or(false);
+        evictions::read(&root.field("evictions"), &mut settings, &mut warnings)?;
         flags::read(&root.field("args"), &mut settings, &mut warnings)?;
         settings.usage = usage::read(&root.field("usageDBConfig"))?;
         warn_of_idle_actions(&settings.policy, &mut warnings);

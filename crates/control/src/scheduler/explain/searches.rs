@@ -39,14 +39,20 @@ impl SearchResult {
 
     /// Which jobs are protected by a minimum runtime, until when, and by which setting.
     fn protection_phrase(&self, names: JobNames<'_>, protection: &ProtectedJobs) -> String {
-        let ProtectedJobs { jobs, next, until, min_runtime, queue } = protection;
+        let ProtectedJobs { jobs, next, until, min_runtime, queue, after_eviction } = protection;
         let next = job_name(names, next.as_ref());
         let setting = if self.action == Action::Preempt { "preemptMinRuntime" } else { "reclaimMinRuntime" };
+        let protected = if *after_eviction { "evicted a short time ago and left alone" } else { "protected" };
         let who = match jobs {
-            1 => format!("{next} is protected"),
-            more => format!("{more} jobs are protected, {next}"),
+            1 => format!("{next} is {protected}"),
+            more => format!("{more} jobs are {protected}, {next}"),
         };
         let by = match queue {
+            _ if *after_eviction => {
+                let setting = if self.action == Action::Consolidate { "moveCooldown" } else { "cooldown" };
+                let span = duration::show(*min_runtime);
+                return format!("{who} until {}, evictions.{setting} is {span}", write_time(*until));
+            }
             Some(queue) => format!("{setting} of queue {}", queue.shown()),
             None => format!("the scheduler's default for {setting}"),
         };
@@ -66,6 +72,9 @@ impl SearchResult {
             }
             SearchStop::OverFairShare { bound } => over_fair_share(bound),
             SearchStop::OverQuota { bound } => over_quota(bound),
+            SearchStop::MoveBudgetSpent => {
+                "the scheduler has moved as many pods as evictions.maxMoves allows for now".to_owned()
+            }
             SearchStop::NoCandidates => match self.action {
                 Action::Consolidate => "no pod can be moved".to_owned(),
                 Action::Preempt => "no lower-priority job in the queue is eligible".to_owned(),
@@ -104,9 +113,12 @@ impl SearchResult {
             Action::Reclaim => ("violates another queue's fair share", "violate another queue's fair share"),
             _ => ("violates a rule", "violate a rule"),
         };
-        let Rejections { unplaced, by_rules, unstable } = self.rejections;
+        let Rejections { unplaced, by_rules, unstable, too_costly } = self.rejections;
         let undone = ("would be undone in the next cycle", "would be undone in the next cycle");
-        let parts = [(unplaced, ("lacks resources", "lack resources")), (by_rules, rules), (unstable, undone)];
+        let costs =
+            ("takes more than the limits under evictions allow", "take more than the limits under evictions allow");
+        let resources = ("lacks resources", "lack resources");
+        let parts = [(unplaced, resources), (by_rules, rules), (unstable, undone), (too_costly, costs)];
         let parts: Vec<String> = parts
             .iter()
             .filter(|(scenarios, _)| *scenarios > 0)

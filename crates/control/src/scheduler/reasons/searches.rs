@@ -36,6 +36,9 @@ pub struct Rejections {
     pub by_rules: u32,
     /// It would be undone in the next cycle.
     pub unstable: u32,
+    /// It would take more from running jobs than they may lose now.
+    #[serde(default)]
+    pub too_costly: u32,
 }
 
 /// Why a search ended.
@@ -50,6 +53,8 @@ pub enum SearchStop {
     OverFairShare { bound: QueueBound },
     /// Work that cannot be preempted would exceed a quota.
     OverQuota { bound: QueueBound },
+    /// Consolidation has moved as many pods as it may for now.
+    MoveBudgetSpent,
     /// No job may be evicted for this one.
     NoCandidates,
     /// Evicting all that may be evicted is not enough, or the rules forbid it.
@@ -70,7 +75,7 @@ pub enum SearchStop {
     NoGenerator,
 }
 
-/// Jobs that are protected by a minimum runtime.
+/// Jobs that are protected by a minimum runtime, or because they were evicted a short time ago.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProtectedJobs {
@@ -80,10 +85,13 @@ pub struct ProtectedJobs {
     pub next: Option<GroupKey>,
     #[serde(with = "wire::time")]
     pub until: Timestamp,
-    /// Its minimum runtime.
+    /// Its minimum runtime, or the cooldown after an eviction.
     #[serde(rename = "minRuntimeMicros", with = "wire::micros")]
     pub min_runtime: Span,
     /// The queue that sets it; absent for the scheduler's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueRef>,
+    /// It was evicted a short time ago.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_eviction: bool,
 }

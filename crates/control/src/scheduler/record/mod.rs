@@ -25,8 +25,8 @@ use crate::world::World;
 pub use history::{CycleHistory, CycleSummary};
 pub use input::{ChangeKind, CycleInput, InputChanges, NodeTotals, ObjectChange};
 pub use policy::{
-    BudgetPolicy, CyclePolicy, DepthPolicy, LabelPolicy, MinRuntimePolicy, NumaPolicy, PlacementPolicy, PlacementRules,
-    RepairPolicy, TaskOrderPolicy, UsagePolicy, WindowPolicy,
+    BudgetPolicy, CyclePolicy, DepthPolicy, EvictionPolicy, LabelPolicy, MinRuntimePolicy, NumaPolicy, PlacementPolicy,
+    PlacementRules, RepairPolicy, TaskOrderPolicy, UsagePolicy, WindowPolicy,
 };
 
 /// Version of the format. It grows when a field changes its meaning or is removed, or when an older record could not be

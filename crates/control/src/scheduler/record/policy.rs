@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 
 use kai_engine::policy::{
-    Depth, DeviceOrder, MinRuntime, Policy, Proportion, ReclaimMethod, Repairs, SearchBudget, Strategy,
+    Depth, DeviceOrder, Disruption, MinRuntime, Policy, Proportion, ReclaimMethod, Repairs, SearchBudget, Strategy,
 };
 use kai_engine::units::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::scheduler::config::{action_name, generator_name};
 use crate::scheduler::reasons::wire;
-use crate::scheduler::settings::{NumaSettings, Settings, TaskOrder};
+use crate::scheduler::settings::{EvictionSettings, MoveBudget, NumaSettings, Settings, TaskOrder};
 use crate::scheduler::usage::{UsageRule, Window};
 
 /// The configuration, as far as it decides.
@@ -72,6 +72,8 @@ pub struct CyclePolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaPolicy>,
     pub keep_nodes_whole: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evictions: Option<EvictionPolicy>,
     pub repairs: RepairPolicy,
     /// Binds per namespace from which on bind requests are batched; 0 is never.
     pub batch_binds: usize,
@@ -196,6 +198,33 @@ pub struct BudgetPolicy {
     pub multi_node_gang: Option<u64>,
 }
 
+/// What a cycle may take from running jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EvictionPolicy {
+    /// Whether consolidation, reclaim and preemption ran in this cycle.
+    pub allowed: bool,
+    /// Pods that consolidation could move in this cycle; absent is any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_left: Option<u32>,
+    #[serde(with = "wire::micros")]
+    pub period_micros: Span,
+    #[serde(with = "wire::micros")]
+    pub settle_timeout_micros: Span,
+    /// Absent is any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_moves: Option<String>,
+    #[serde(with = "wire::micros")]
+    pub moves_window_micros: Span,
+    #[serde(with = "wire::micros")]
+    pub cooldown_micros: Span,
+    #[serde(with = "wire::micros")]
+    pub move_cooldown_micros: Span,
+    #[serde(default, with = "wire::maybe_micros", skip_serializing_if = "Option::is_none")]
+    pub max_lost_work_per_gpu_micros: Option<Span>,
+    pub least_work_first: bool,
+}
+
 /// Which unintended behaviours of upstream are repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -227,6 +256,7 @@ impl From<&Settings> for CyclePolicy {
             task_order,
             usage,
             numa,
+            evictions,
             batch_binds,
         } = settings;
         let Policy {
@@ -248,6 +278,7 @@ impl From<&Settings> for CyclePolicy {
             staleness_grace,
             keep_nodes_whole,
             budget,
+            disruption,
             repairs,
         } = policy;
         let strategy = |strategy: Strategy| packing_name(strategy == Strategy::Pack);
@@ -291,6 +322,7 @@ impl From<&Settings> for CyclePolicy {
             placement_rules: PlacementRules { topology: *topology, numa: *numa_alignment },
             numa: numa.as_ref().map(NumaPolicy::from),
             keep_nodes_whole: *keep_nodes_whole,
+            evictions: Some(EvictionPolicy::new(evictions, disruption)),
             repairs: (*repairs).into(),
             batch_binds: *batch_binds,
         }
@@ -349,6 +381,36 @@ impl From<SearchBudget> for BudgetPolicy {
         let SearchBudget { reclaim, preempt, consolidate, job_max, job_min, node_local_greedy, multi_node_gang } =
             budget;
         Self { reclaim, preempt, consolidation: consolidate, job_max, job_min, node_local_greedy, multi_node_gang }
+    }
+}
+
+impl EvictionPolicy {
+    fn new(settings: &EvictionSettings, disruption: &Disruption) -> Self {
+        let EvictionSettings { period, settle_timeout, moves, moves_window } = *settings;
+        let Disruption {
+            allowed,
+            moves_left,
+            eviction_cooldown,
+            move_cooldown,
+            lost_work_per_gpu_max,
+            least_work_first,
+        } = *disruption;
+        Self {
+            allowed,
+            moves_left,
+            period_micros: period,
+            settle_timeout_micros: settle_timeout,
+            max_moves: match moves {
+                MoveBudget::Unlimited => None,
+                MoveBudget::At(pods) => Some(pods.to_string()),
+                MoveBudget::Auto => Some("auto".to_owned()),
+            },
+            moves_window_micros: moves_window,
+            cooldown_micros: eviction_cooldown,
+            move_cooldown_micros: move_cooldown,
+            max_lost_work_per_gpu_micros: lost_work_per_gpu_max,
+            least_work_first,
+        }
     }
 }
 

@@ -52,8 +52,8 @@ fn a_job_that_was_just_evicted_is_not_reclaimed_again() {
         "node a gpu=4
          queue A quota=2
          queue B quota=2
-         job b1 queue=B gpu=2 running=a evicted=300
-         job b2 queue=B gpu=2 running=a evicted=59
+         job b1 queue=B gpu=2 running=a started=200 evicted=300
+         job b2 queue=B gpu=2 running=a started=15 evicted=19
          job next queue=A gpu=2",
         expect![["
             evict b1-0 for next (reclaim)
@@ -64,18 +64,18 @@ fn a_job_that_was_just_evicted_is_not_reclaimed_again() {
          node a gpu=4
          queue A quota=2
          queue B quota=2
-         job b1 queue=B gpu=4 running=a evicted=59
+         job b1 queue=B gpu=4 running=a started=15 evicted=19
          job next queue=A gpu=2",
         expect![[r#"
             waits next: no room for next-0 (0 of 1 placed), 1 × 2 GPU short
             waits next: reclaim has no candidates (0 of 1 placed)"#]],
     );
     check(
-        "policy actions=allocate,reclaim eviction-cooldown=30
+        "policy actions=allocate,reclaim eviction-cooldown=10
          node a gpu=4
          queue A quota=2
          queue B quota=2
-         job b1 queue=B gpu=4 running=a evicted=59
+         job b1 queue=B gpu=4 running=a started=15 evicted=19
          job next queue=A gpu=2",
         expect![["
             evict b1-0 for next (reclaim)
@@ -89,7 +89,7 @@ fn nor_is_it_preempted_again_though_its_surplus_may_be_taken() {
         "policy actions=allocate,preempt
          node a gpu=2
          queue team
-         job low queue=team gpu=1 running=a,a prio=50 evicted=10
+         job low queue=team gpu=1 running=a,a prio=50 started=5 evicted=10
          job high queue=team gpu=1 prio=75",
         expect![[r#"
             waits high: no room for high-0 (0 of 1 placed), 1 × 1 GPU short
@@ -99,11 +99,25 @@ fn nor_is_it_preempted_again_though_its_surplus_may_be_taken() {
         "policy actions=allocate,preempt
          node a gpu=2
          queue team
-         job low queue=team gpu=1 running=a,a min=1 prio=50 evicted=10
+         job low queue=team gpu=1 running=a,a min=1 prio=50 started=5 evicted=10
          job high queue=team gpu=1 prio=75",
         expect![[r#"
             evict low-1 for high (preempt)
             pipeline high-0 a"#]],
+    );
+}
+
+/// A disruption budget forbade it.
+#[test]
+fn a_job_that_runs_on_was_not_evicted() {
+    check(
+        "policy actions=allocate,reclaim
+         node a gpu=4
+         queue A quota=2
+         queue B quota=2
+         job b1 queue=B gpu=4 running=a started=100 evicted=5
+         job next queue=A gpu=2",
+        expect![""],
     );
 }
 
@@ -116,7 +130,7 @@ fn the_return_of_an_evicted_job_costs_others_no_more_than_it_lost() {
              queue A quota=2
              queue B quota=2
              job b1 queue=B gpu=4 running=a started={ran}
-             job next queue=A gpu=2 started=130 evicted=30"
+             job next queue=A gpu=2 started=110 evicted=10"
         )
     };
     // It had run for 100 s on 2 GPUs: 200 GPU-seconds.
