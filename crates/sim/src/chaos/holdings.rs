@@ -37,6 +37,8 @@ struct Held {
     charged: i128,
     /// The queue of its pod group when it was bound, once that is known.
     queue: Option<String>,
+    /// It is being deleted: its node holds it, its queue does not.
+    leaving: bool,
 }
 
 /// What a pod asked for before it was bound.
@@ -117,6 +119,7 @@ impl Holdings {
             self.reserved.insert(own.clone(), (node.to_owned(), device.to_owned()));
         }
         if let Some(held) = self.held.get_mut(&own) {
+            held.leaving = pod.pointer("/metadata/deletionTimestamp").is_some();
             if held.queue.is_none() {
                 held.queue = queue_of(id, pod, store);
                 queues.extend(held.queue.clone());
@@ -173,7 +176,9 @@ impl Holdings {
             // The limits of stories are whole numbers.
             let limit = limit.as_i64().filter(|limit| *limit >= 0)?;
             let below = |held: &&Held| {
-                held.queue.as_ref().is_some_and(|queue| chain(queue, store).contains(&name)) && held.charged > 0
+                held.queue.as_ref().is_some_and(|queue| chain(queue, store).contains(&name))
+                    && held.charged > 0
+                    && !held.leaving
             };
             let (mut sum, mut pods) = (0, 0);
             for held in self.held.values().filter(below) {
@@ -210,6 +215,7 @@ fn taken(id: &Id, pod: &Value, node: &str, edited: bool, store: &Store) -> Held 
         shares: devices.iter().map(|device| ((*device).to_owned(), part)).collect(),
         charged,
         queue: queue_of(id, pod, store),
+        leaving: false,
     }
 }
 
