@@ -7,6 +7,7 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::Faults;
 use crate::duration;
 use crate::key::NAMESPACE_DEFAULT;
 
@@ -24,8 +25,19 @@ pub struct Malformed {
 
 impl Malformed {
     pub fn new(field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into(), hint: hint.into() }
+        Self { field: shortened(field.into()), problem: shortened(problem.into()), hint: shortened(hint.into()) }
     }
+}
+
+/// Texts name keys and values of objects, which may be as long as an object.
+const TEXT_MAX: usize = 300;
+
+fn shortened(mut text: String) -> String {
+    if text.len() > TEXT_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// How a string is called in complaints.
@@ -41,6 +53,11 @@ pub(crate) struct FieldReader<'a> {
 impl<'a> FieldReader<'a> {
     pub(crate) fn root(value: &'a Value) -> Self {
         Self { path: String::new(), value: Some(value) }
+    }
+
+    /// Another value in this place.
+    pub(crate) fn with_value<'b>(&self, value: &'b Value) -> FieldReader<'b> {
+        FieldReader { path: self.path.clone(), value: Some(value) }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -173,6 +190,17 @@ impl<'a> FieldReader<'a> {
     /// Labels or annotations.
     pub(crate) fn string_map(&self) -> Result<BTreeMap<String, String>, Malformed> {
         self.entries()?.into_iter().map(|(key, place)| Ok((key.to_owned(), place.text_or_empty()?))).collect()
+    }
+
+    /// Labels or annotations of which those that are no text are left out; numbers and booleans count as text.
+    pub(crate) fn string_map_with(&self, faults: &mut Faults) -> Result<BTreeMap<String, String>, Malformed> {
+        let mut texts = BTreeMap::new();
+        for (key, place) in faults.value_or(self.entries(), Vec::new())? {
+            let read = place.text_or_empty().map(Some);
+            let text = faults.value_or_else(read, |_| place.scalar_text().ok().flatten())?;
+            texts.extend(text.map(|text| (key.to_owned(), text)));
+        }
+        Ok(texts)
     }
 
     /// A list of texts.

@@ -10,6 +10,7 @@ mod eviction_backoff;
 mod explain;
 mod gpu_groups;
 mod lower;
+mod malformed;
 mod outcome;
 mod pod_volumes;
 pub mod reasons;

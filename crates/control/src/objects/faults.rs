@@ -1,0 +1,58 @@
+//! What becomes of fields that cannot be used.
+
+use super::Malformed;
+
+/// A field that cannot be used keeps a pod without a node out. A pod with a node holds resources whatever its text looks
+/// like: its other fields count, and this one as the most that it can mean.
+#[derive(Debug)]
+pub(crate) enum Faults {
+    Refuse,
+    Collect(Vec<Malformed>),
+}
+
+impl Faults {
+    /// Notes what is wrong, or ends the reading with it.
+    pub(crate) fn note(&mut self, malformed: Malformed) -> Result<(), Malformed> {
+        match self {
+            Self::Refuse => Err(malformed),
+            Self::Collect(found) => {
+                found.push(malformed);
+                Ok(())
+            }
+        }
+    }
+
+    /// What was read, or `otherwise` in its place.
+    pub(crate) fn value_or<T>(&mut self, read: Result<T, Malformed>, otherwise: T) -> Result<T, Malformed> {
+        self.value_or_else(read, |_| otherwise)
+    }
+
+    pub(crate) fn value_or_else<T>(
+        &mut self,
+        read: Result<T, Malformed>,
+        otherwise: impl FnOnce(&mut Self) -> T,
+    ) -> Result<T, Malformed> {
+        match read {
+            Ok(value) => Ok(value),
+            Err(malformed) => {
+                self.note(malformed)?;
+                Ok(otherwise(self))
+            }
+        }
+    }
+
+    /// How many were noted.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::Refuse => 0,
+            Self::Collect(found) => found.len(),
+        }
+    }
+
+    pub(crate) fn into_found(self) -> Vec<Malformed> {
+        match self {
+            Self::Refuse => Vec::new(),
+            Self::Collect(found) => found,
+        }
+    }
+}
