@@ -21,6 +21,8 @@ pub mod usage;
 mod writes;
 
 #[cfg(test)]
+mod bounds_tests;
+#[cfg(test)]
 mod device_tests;
 #[cfg(test)]
 mod test_cluster;

@@ -82,7 +82,7 @@ impl PodGroupAggregator {
 
     fn apply_pod(&mut self, key: PodKey, pod: &Value) -> Result<(), String> {
         let earlier = self.forget_pod(&key);
-        match PodUsage::read(pod, &self.inputs, earlier.as_ref()) {
+        match PodUsage::read_after(earlier.as_ref(), pod, &self.inputs) {
             Ok(Some(used)) => {
                 self.add_pod(key, used);
                 Ok(())

@@ -60,8 +60,17 @@ pub struct PodUsageInputs {
 }
 
 impl PodUsage {
-    /// `None` for pods without a group. `earlier` is what was read of the pod of this name before.
-    pub fn read(pod: &Value, inputs: &PodUsageInputs, earlier: Option<&Self>) -> Result<Option<Self>, String> {
+    /// `None` for pods without a group.
+    pub fn read(pod: &Value, inputs: &PodUsageInputs) -> Result<Option<Self>, String> {
+        Self::read_after(None, pod, inputs)
+    }
+
+    /// The same; `earlier` is what was read of the pod of this name before.
+    pub(super) fn read_after(
+        earlier: Option<&Self>,
+        pod: &Value,
+        inputs: &PodUsageInputs,
+    ) -> Result<Option<Self>, String> {
         let annotations = &pod["metadata"]["annotations"];
         let Some(group) = annotations[annotation::POD_GROUP_NAME].as_str().filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -283,7 +292,7 @@ mod tests {
                 ),
             ]),
         };
-        let found = PodUsage::read(pod, &inputs, None);
+        let found = PodUsage::read(pod, &inputs);
         let list = |sum: &ResourceSum| {
             let texts = sum.to_list().into_iter().map(|(name, amount)| format!("{name}={}", amount.0));
             texts.collect::<Vec<_>>().join(" ")
@@ -328,7 +337,7 @@ mod tests {
         let bound = |annotations: &Value, earlier: Option<&PodUsage>| {
             let mut pod = pod(annotations, "Running", Some("n1"));
             pod["metadata"]["labels"] = json!({"runai-gpu-group": "g1"});
-            PodUsage::read(&pod, &inputs, earlier).unwrap().unwrap()
+            PodUsage::read_after(earlier, &pod, &inputs).unwrap().unwrap()
         };
         let first = bound(&json!({"gpu-fraction": "0.9", "received-resource-type": "Fraction"}), None);
         let gpus = |used: &PodUsage| used.allocated.to_list()["nvidia.com/gpu"].0.clone();
