@@ -46,22 +46,22 @@ fn eight_gpus() -> Value {
     json!({"limits": {"nvidia.com/gpu": "8", "memory": "1Gi"}, "requests": {"memory": "1Gi"}})
 }
 
-/// Whether the pod that waits is bound, the GPUs that the queue holds, and what is told.
+/// Whether the pod that waits is bound, the GPUs that the queue holds, and the warnings.
 fn replay(snapshot: &Value) -> (bool, String, String) {
     let output =
         Folder::new(&test_name()).file("a.json", &snapshot.to_string()).run(&["replay", "a.json", "-o", "json"]);
     assert!(output.status.success(), "{}", transcript(&output));
     let value: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
     let share = value["shares"].as_array().unwrap().iter().find(|row| row["queue"] == "team").expect("its queue");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    (value["bound"] != 0, share["allocated"].to_string(), told)
+    let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
+    (value["bound"] != 0, share["allocated"].to_string(), warnings)
 }
 
 #[test]
-fn a_running_pod_keeps_its_gpus_whatever_its_text_says() {
+fn a_running_pod_keeps_its_gpus_whatever_its_text() {
     let mut limits = eight_gpus();
     limits["limits"]["memory"] = json!("200Ti");
-    for (annotations, resources, told) in [
+    for (annotations, resources, warnings) in [
         (json!({}), eight_gpus(), ""),
         (json!({"nvidia.com/mig-1g.5gb": "0"}), eight_gpus(), ""),
         (
@@ -87,7 +87,7 @@ fn a_running_pod_keeps_its_gpus_whatever_its_text_says() {
         ),
     ] {
         let pod = running(&annotations, &json!({}), &resources);
-        let expected = (false, "8".to_owned(), told.to_owned());
+        let expected = (false, "8".to_owned(), warnings.to_owned());
         assert_eq!(replay(&snapshot(16, &pod, "2")), expected, "{annotations} {resources}");
     }
 }
@@ -102,10 +102,10 @@ fn a_count_that_would_wrap_around_pays_for_nothing() {
         ("nvidia.com/mig-7g.80gb", "99999999999999999999999"),
     ] {
         let pod = running(&json!({profile: count}), &json!({}), &json!({"requests": {"memory": "1Gi"}}));
-        let (bound, held, told) = replay(&snapshot(2, &pod, "8"));
+        let (bound, held, warnings) = replay(&snapshot(2, &pod, "8"));
         assert_eq!((bound, held.as_str()), (false, "0"), "{profile}: {count}");
         assert_eq!(
-            told,
+            warnings,
             format!("warning: Pod lab/runs: metadata.annotations[{profile}]: `{count}` is more than any node has\n")
         );
     }

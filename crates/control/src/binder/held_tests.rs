@@ -117,7 +117,7 @@ fn a_share_that_was_lowered_since_still_counts() {
 }
 
 #[test]
-fn whole_gpus_count_whatever_else_the_pod_says() {
+fn whole_gpus_count_whatever_the_annotations() {
     let full = |excess: u32| format!("insufficient GPUs on node n1: pod lab/new would exceed allocatable by {excess}");
     let one = json!({"nvidia.com/gpu": 1});
     let running =

@@ -30,7 +30,7 @@ impl<'a> NodeUsage<'a> {
             resources.gpus = 0;
         }
         if let Some(sharing) = pod.sharing.filter(|_| pod.node.is_some() && groups.is_empty()) {
-            // Nobody knows which ones it shares.
+            // It is unknown which ones it shares.
             resources.gpus = resources.gpus.saturating_add(sharing.devices().into());
         }
         self.resources.add(&resources);

@@ -70,7 +70,7 @@ pub(crate) fn held_share(
         // It was bound without a shared GPU; the annotation was added later.
         Some(_) if labelled.is_empty() && matches!(received, Some(received::REGULAR | received::MIG_INSTANCE)) => None,
         Some(sharing) => Some(sharing.on_devices(sharing.devices().max(devices))),
-        // The annotation was removed since, so that nobody knows the part.
+        // The annotation was removed since, so that the part is unknown.
         None if received == Some(received::FRACTION) && devices > 0 => {
             Some(GpuSharing::Fraction { devices, portion: GPU })
         }

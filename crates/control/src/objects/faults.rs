@@ -1,6 +1,8 @@
 //! What becomes of fields that cannot be used.
 
-use super::Malformed;
+use std::collections::BTreeMap;
+
+use super::field_reader::{FieldReader, Malformed};
 
 /// A field that cannot be used keeps a pod without a node out. A pod with a node holds resources whatever its text looks
 /// like: its other fields count, and this one as the most that it can mean.
@@ -54,5 +56,18 @@ impl Faults {
             Self::Refuse => Vec::new(),
             Self::Collect(found) => found,
         }
+    }
+}
+
+impl FieldReader<'_> {
+    /// Labels or annotations of which those that are no text are left out; numbers and booleans count as text.
+    pub(crate) fn string_map_with(&self, faults: &mut Faults) -> Result<BTreeMap<String, String>, Malformed> {
+        let mut texts = BTreeMap::new();
+        for (key, place) in faults.value_or(self.entries(), Vec::new())? {
+            let read = place.text_or_empty().map(Some);
+            let text = faults.value_or_else(read, |_| place.scalar_text().ok().flatten())?;
+            texts.extend(text.map(|text| (key.to_owned(), text)));
+        }
+        Ok(texts)
     }
 }

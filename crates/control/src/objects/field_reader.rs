@@ -7,7 +7,6 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::Faults;
 use crate::duration;
 use crate::key::NAMESPACE_DEFAULT;
 
@@ -190,17 +189,6 @@ impl<'a> FieldReader<'a> {
     /// Labels or annotations.
     pub(crate) fn string_map(&self) -> Result<BTreeMap<String, String>, Malformed> {
         self.entries()?.into_iter().map(|(key, place)| Ok((key.to_owned(), place.text_or_empty()?))).collect()
-    }
-
-    /// Labels or annotations of which those that are no text are left out; numbers and booleans count as text.
-    pub(crate) fn string_map_with(&self, faults: &mut Faults) -> Result<BTreeMap<String, String>, Malformed> {
-        let mut texts = BTreeMap::new();
-        for (key, place) in faults.value_or(self.entries(), Vec::new())? {
-            let read = place.text_or_empty().map(Some);
-            let text = faults.value_or_else(read, |_| place.scalar_text().ok().flatten())?;
-            texts.extend(text.map(|text| (key.to_owned(), text)));
-        }
-        Ok(texts)
     }
 
     /// A list of texts.

@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_node_holds_what_its_containers_ask_for_whatever_else_it_says() {
+    fn a_pod_with_a_node_holds_what_its_containers_ask_for_whatever_its_other_fields() {
         for (path, value) in [
             ("/metadata/annotations/mps", json!("true")),
             ("/metadata/annotations/gpu-fraction", json!("0.1")),
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_told_in_few_words() {
+    fn a_problem_is_described_in_few_words() {
         let pod = running("/metadata/annotations/gpu-fraction", &json!("9".repeat(200_000))).unwrap();
         assert!(pod.problems.iter().all(|problem| problem.to_string().len() < 700));
     }

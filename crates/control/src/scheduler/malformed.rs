@@ -1,4 +1,4 @@
-//! Objects that cannot be used as they are, and events that tell so.
+//! Objects that cannot be used as they are, and events about them.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::key::Key;
 use crate::kinds::Kind;
 use crate::objects::Malformed;
 
-/// What was told of malformed objects, so that it is told once.
+/// What was reported of malformed objects, so that it is reported once.
 #[derive(Debug, Default)]
 pub(super) struct MalformedObjects {
-    told: BTreeMap<(Kind, Key), Told>,
+    reported: BTreeMap<(Kind, Key), Report>,
     events: Vec<NewEvent>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct Report {
     uid: String,
     text: String,
 }
 
 impl MalformedObjects {
-    /// An object has these problems. Owners of pods of the scheduler and of pod groups are told; everybody else finds them in
-    /// the log.
+    /// An object has these problems. Pods of the scheduler and pod groups get an event; those of other objects are in the log
+    /// only.
     pub(super) fn report(
         &mut self,
         kind: Kind,
@@ -35,36 +35,36 @@ impl MalformedObjects {
         scheduler: &str,
     ) -> Vec<Skipped> {
         let Some(first) = problems.first() else {
-            if !self.told.is_empty() {
-                self.told.remove(&(kind, kind.key_of(object)));
+            if !self.reported.is_empty() {
+                self.reported.remove(&(kind, kind.key_of(object)));
             }
             return Vec::new();
         };
         let key = kind.key_of(object);
-        let told = Told {
+        let reported = Report {
             uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
             text: format!("{first}; {}. {}", first.hint, consequence(left_out)),
         };
-        if self.told.get(&(kind, key.clone())) == Some(&told) {
+        if self.reported.get(&(kind, key.clone())) == Some(&reported) {
             return Vec::new();
         }
         let ours = kind == Kind::PodGroup || kind == Kind::Pod && object["spec"]["schedulerName"] == scheduler;
         if ours {
             self.events.push(NewEvent {
-                regarding: Regarding { kind, key: key.clone(), uid: told.uid.clone() },
+                regarding: Regarding { kind, key: key.clone(), uid: reported.uid.clone() },
                 warning: true,
                 reason: reason::MALFORMED,
-                message: told.text.clone(),
+                message: reported.text.clone(),
                 annotations: BTreeMap::new(),
             });
         }
-        self.told.insert((kind, key.clone()), told);
+        self.reported.insert((kind, key.clone()), reported);
         problems.iter().map(|malformed| Skipped::malformed(left_out, kind, key.clone(), malformed)).collect()
     }
 
     pub(super) fn forget(&mut self, kind: Kind, key: &Key) {
-        if !self.told.is_empty() {
-            self.told.remove(&(kind, key.clone()));
+        if !self.reported.is_empty() {
+            self.reported.remove(&(kind, key.clone()));
         }
     }
 
@@ -138,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_pod_with_a_node_counts_and_is_told_once() {
+    fn a_malformed_pod_with_a_node_counts_and_gets_one_event() {
         let mps = json!({"mps": "true"});
         let message = "metadata.annotations.mps: MPS needs a GPU fraction; add the annotation gpu-fraction, or remove \
                        mps. Until then the field counts as the most that it can mean.";
-        let told = (vec![LeftOut::Fields], vec![message.to_owned()]);
+        let reported = (vec![LeftOut::Fields], vec![message.to_owned()]);
         let mut watched = Watched::new();
-        assert_eq!(watched.apply(Kind::Pod, pod(Some("n"), &mps)), told);
+        assert_eq!(watched.apply(Kind::Pod, pod(Some("n"), &mps)), reported);
         assert_eq!((watched.gpus(), watched.apply(Kind::Pod, pod(Some("n"), &mps))), (Some(8), (vec![], vec![])));
         assert_eq!(watched.apply(Kind::Pod, pod(Some("n"), &json!({}))), (vec![], vec![]));
-        assert_eq!(watched.apply(Kind::Pod, pod(Some("n"), &mps)), told);
+        assert_eq!(watched.apply(Kind::Pod, pod(Some("n"), &mps)), reported);
         let mut foreign = pod(Some("n"), &json!({"mps": "true", "a": 1}));
         foreign["spec"]["schedulerName"] = json!("other");
         assert_eq!(watched.apply(Kind::Pod, foreign), (vec![LeftOut::Fields; 2], vec![]), "only in the log");
@@ -161,7 +161,7 @@ mod tests {
         watched.apply(Kind::Pod, pod(None, &json!({})));
         let (left_out, events) = watched.apply(Kind::Pod, mps.clone());
         assert_eq!((left_out, events.len(), watched.gpus()), (vec![LeftOut::Object], 1, None));
-        assert_eq!(watched.apply(Kind::Pod, mps.clone()), (vec![], vec![]), "it is told once");
+        assert_eq!(watched.apply(Kind::Pod, mps.clone()), (vec![], vec![]), "it is reported once");
         watched.apply(Kind::Pod, pod(None, &json!({})));
         let request = json!({"kind": "BindRequest", "metadata": {"name": "p", "namespace": "lab",
             "ownerReferences": [{"uid": "u"}]}, "spec": {"podName": "p", "selectedNode": "n"}});

@@ -105,7 +105,7 @@ pub fn usage(answers: &[Answers; 3]) -> Usage {
     Usage { queues }
 }
 
-/// Nobody uses more than a thousand times what there is, whatever a database answers.
+/// No queue uses more than a thousand times what there is, whatever a database answers.
 const USAGE_MAX: i64 = 1_000 * ONE;
 
 fn samples(answer: &Value) -> Result<&[Value], String> {
