@@ -88,6 +88,8 @@ pub mod annotation {
     pub const BIND_BATCH_PREFIX: &str = "bind-batch.kai.scheduler/";
     /// Kind of resources that a bound pod was allocated; see [`received`](super::received).
     pub const RECEIVED_RESOURCE_TYPE: &str = "received-resource-type";
+    /// Part of shared GPUs that a pod was bound with, as JSON: it counts until the pod ends. Not in NVIDIA KAI.
+    pub const BOUND_GPU_SHARE: &str = "kai.scheduler/bound-gpu-share";
     /// GPU a reservation pod found itself on.
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
     /// Owner of a group, as YAML.
@@ -212,6 +214,8 @@ pub mod reason {
     pub const PIPELINED: &str = "Pipelined";
     /// A node was chosen for a pod.
     pub const SCHEDULED: &str = "Scheduled";
+    /// A field of a pod or pod group cannot be used. Not in NVIDIA KAI.
+    pub const MALFORMED: &str = "Malformed";
     /// The bind request of a pod could not be written.
     pub const FAILED_BINDING: &str = "FailedBinding";
     /// Type of the condition that tells whether a pod was bound.

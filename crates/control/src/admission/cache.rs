@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 
-use crate::controller::{Clock, Controller, FieldSelector, Output, Skipped, WatchSpec, WorkResult};
+use crate::controller::{Clock, Controller, FieldSelector, LeftOut, Output, Skipped, WatchSpec, WorkResult};
 use crate::key::Key;
 use crate::kinds::{Kind, Object, ObjectId};
 use crate::world::World;
@@ -30,17 +30,17 @@ impl Controller for AdmissionCache {
         vec![WatchSpec::with(Kind::Pod, working), WatchSpec::all(Kind::PodGroup)]
     }
 
-    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
+    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, _: Clock) -> Vec<Skipped> {
         match Object::parse_as(kind, object) {
             Ok(object) => {
                 self.world.apply(object);
                 Vec::new()
             }
-            // A malformed object counts as absent: it must not keep the others from being seen.
+            // A malformed object counts as it was before, or as absent: it must not keep the others from being seen.
             Err(malformed) => {
                 let key = Key::of(object);
-                self.on_delete(kind, &key, now);
-                vec![Skipped { hint: malformed.hint.clone(), ..Skipped::new(kind, key, malformed.to_string()) }]
+                let known = self.world.contains(&ObjectId::new(kind, key.clone()));
+                vec![Skipped::malformed(if known { LeftOut::Change } else { LeftOut::Object }, kind, key, &malformed)]
             }
         }
     }

@@ -39,6 +39,9 @@ const PRIORITY_DEFAULT: i32 = kai_api::keys::priority::QUEUE_DEFAULT;
 /// Larger than any cluster, small enough to be added up.
 const AMOUNT_CAP: f64 = 1e17;
 
+/// A billion times the weight of others.
+const WEIGHT_CAP: f64 = 1e15;
+
 impl Queue {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = FieldReader::root(value);
@@ -80,7 +83,7 @@ impl QueueAmounts {
         Ok(Self {
             quota: ceiling(&place.field("quota"), unit)?,
             limit: ceiling(&place.field("limit"), unit)?,
-            weight: (amount * ONE as f64).round().min(AMOUNT_CAP) as i64,
+            weight: (amount * ONE as f64).round().min(WEIGHT_CAP) as i64,
         })
     }
 }

@@ -10,6 +10,7 @@ mod eviction_backoff;
 mod explain;
 mod gpu_groups;
 mod lower;
+mod malformed;
 mod outcome;
 mod pod_volumes;
 pub mod reasons;
@@ -19,6 +20,8 @@ mod settings;
 pub mod usage;
 mod writes;
 
+#[cfg(test)]
+mod bounds_tests;
 #[cfg(test)]
 mod device_tests;
 #[cfg(test)]

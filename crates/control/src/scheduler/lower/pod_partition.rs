@@ -166,7 +166,10 @@ fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, 
     let JobPod { pod, status, node, gpu_groups, .. } = member;
     let node = node.filter(|_| status::holds_room(*status))?;
     let app = pod.labels.get(label::APP).map(String::as_str);
-    let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
+    // Any pod may carry the label; one that reserves a GPU asks for no more than that GPU, and says which.
+    let reserves_gpu = app == Some(settings.reservation_app_label.as_str())
+        && pod.request.resources.gpus <= 1
+        && !pod.gpu_groups().is_empty();
     let non_job_pod = NonJobPod {
         pod,
         leaving: *status == Status::Releasing,
@@ -274,7 +277,7 @@ fn member<'w>(
     let gpu_groups = match (pod.gpu_groups(), request) {
         _ if !shares => Vec::new(),
         // The labels of a bound pod win: its bind request may be older and name other groups.
-        (labelled, _) if pod.node.is_some() && !labelled.is_empty() => labelled,
+        (labelled, _) if pod.node.is_some() && pod.knows_gpu_groups() => labelled,
         (_, Some(request)) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
         (labelled, _) => labelled,
     };
