@@ -11,4 +11,5 @@ mod help;
 mod invocation;
 mod reference;
 mod replay;
+mod state_of_components;
 mod stories;

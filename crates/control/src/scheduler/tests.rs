@@ -1,9 +1,11 @@
 //! Whole cycles: a cluster in, effects and words out.
 
 use expect_test::{Expect, expect};
+use kai_engine::units::{Span, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::effect::Effect;
 use super::settings::Settings;
 use super::test_cluster::{NOW, objects, render, run_and_render, world};
 use super::usage::Usage;
@@ -28,6 +30,39 @@ fn a_gang_is_bound_together() {
             timestamps train: started yes, stale no
         "]],
     );
+}
+
+#[test]
+fn times_that_cannot_be_true_count_as_absent() {
+    let decide = |started: i64| {
+        let mut world = world(
+            "node a gpu=8
+             queue top quota=8
+             queue team parent=top quota=0
+             queue other parent=top quota=8
+             job squatter queue=team gpu=8 on=a
+             job owner queue=other gpu=8",
+        );
+        for queue in world.queues.values_mut() {
+            queue.reclaim_min_runtime = Some(Span::seconds(30));
+        }
+        let group = world.pod_groups.values_mut().find(|group| group.key.name == "squatter").unwrap();
+        group.last_start = Some(Timestamp(NOW.0 + started * 1_000_000));
+        let cycle = super::cycle(&world, &Settings::default(), &Usage::default(), NOW);
+        let evicted = cycle.effects.iter().any(|effect| matches!(effect, Effect::Evict { .. }));
+        (evicted, cycle.problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(decide(-3600), (true, vec![]), "as after a restore from a backup");
+    assert_eq!(decide(-900), (true, vec![]));
+    assert_eq!(decide(-10), (false, vec![]));
+    assert_eq!(decide(10), (false, vec![]), "clocks differ");
+    assert_eq!(decide(3600), (true, vec![said()]));
+
+    fn said() -> String {
+        "pod group lab/squatter: The annotation kai.scheduler/last-start-timestamp is a time in the future, and counts as \
+         absent. Remove it: the scheduler writes it."
+            .to_owned()
+    }
 }
 
 #[test]
