@@ -18,7 +18,7 @@ mod topology;
 mod tests;
 
 pub use cache::AdmissionCache;
-pub use component::COMPONENT;
+pub use component::{COMPONENT, stubs};
 pub use pod::{PodRules, mutate_pod, shares_gpu, validate_pod};
 pub use pod_group::validate_pod_group;
 pub use queue::{delete_queue, validate_queue};

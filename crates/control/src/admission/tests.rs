@@ -120,6 +120,20 @@ fn a_pod_that_will_be_refused_is_left_as_it_is() {
     assert!(!validate_pod(&pod, "lab", &rules()).allowed());
 }
 
+#[test]
+fn a_copy_of_a_pod_that_ran_loses_what_was_noted_on_it() {
+    let own = pod(&json!({"team": "a"}), &json!({"limits": {"nvidia.com/gpu": "1"}}));
+    let mut copy = own.clone();
+    copy["metadata"]["labels"] = json!({"color": "red", "runai-gpu-group": "g", "runai-gpu-group/h": "h"});
+    copy["metadata"]["annotations"]["received-resource-type"] = json!("Regular");
+    let stored = mutate_pod(&copy, "lab", "abcdefg", &rules()).unwrap();
+    assert_eq!(stored["metadata"]["labels"], json!({"color": "red"}));
+    assert_eq!(stored["metadata"]["annotations"], json!({"team": "a"}));
+    // One with a node comes from a backup: the policy asks who restores it.
+    copy["spec"]["nodeName"] = json!("n");
+    assert_eq!(mutate_pod(&copy, "lab", "abcdefg", &rules()).unwrap(), copy);
+}
+
 fn mutated(pod: &Value, rules: &PodRules, want: &Expect) {
     let text = match mutate_pod(pod, "lab", "abcdefg", rules) {
         Ok(pod) => serde_json::to_string_pretty(&pod).unwrap(),

@@ -66,6 +66,21 @@ fn times_that_cannot_be_true_count_as_absent() {
 }
 
 #[test]
+fn a_pod_that_is_only_called_a_reservation_is_charged_for_its_gpus() {
+    let bound = |labels: &str| {
+        let cluster = format!(
+            "node a gpu=8
+             queue team quota=8
+             pod impostor node=a gpu=8 {labels}
+             job train queue=team gpu=1"
+        );
+        run_and_render(&cluster, &Settings::default()).starts_with("bind train-0")
+    };
+    assert!(!bound("app=kai-resource-reservation"));
+    assert!(bound("app=kai-resource-reservation device=g1"), "users of the group are charged for the GPU");
+}
+
+#[test]
 fn half_gpu_pods_share_one_device() {
     check(
         "node a gpu=2 gpu-memory=16000

@@ -165,12 +165,16 @@ pub(super) fn partition_subset<'w>(
 fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, NonJobPod<'w>)> {
     let JobPod { pod, status, node, gpu_groups, .. } = member;
     let node = node.filter(|_| status::holds_room(*status))?;
-    let app = pod.labels.get(label::APP).map(String::as_str);
-    let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
+    // Users may write `app`, but not the other label: a pod of theirs is charged for its GPUs whatever it is called.
+    let is_app = |app: &str, state: &str| {
+        pod.labels.get(label::APP).is_some_and(|found| found == app) && pod.labels.contains_key(state)
+    };
+    let reserves_gpu = is_app(&settings.reservation_app_label, label::GPU_GROUP);
+    let stands_in = is_app(name::SCALING_POD, label::SHARED_GPU_POD_NAME);
     let non_job_pod = NonJobPod {
         pod,
         leaving: *status == Status::Releasing,
-        foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(name::SCALING_POD),
+        foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && !stands_in,
         charge: match (!gpu_groups.is_empty(), reserves_gpu) {
             (true, _) => Charge::Elsewhere,
             (false, true) => Charge::AllButGpus,
