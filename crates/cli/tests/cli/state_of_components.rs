@@ -116,3 +116,21 @@ fn a_start_written_on_a_workload_is_not_copied() {
     assert!(honest.contains("EVICT") || honest.contains("evict"), "{honest}");
     assert_eq!(simulated(&json!({STARTED: "2999-01-01T00:00:00Z"})), honest);
 }
+
+#[test]
+fn a_queue_may_be_for_some_namespaces_only() {
+    let run = |annotations: Value| {
+        let objects = [
+            node(),
+            queue("top", None, 8, &json!({})),
+            queue("team", Some("top"), 8, &annotations),
+            job("stranger", "train", "team", &json!({})),
+        ];
+        stdout(&Folder::new(&test_name()).file("a.yaml", &documents(&objects)).run(&["simulate", "a.yaml"]))
+    };
+    let refused = run(json!({"kai.scheduler/namespaces": "lab"}));
+    assert!(refused.contains("Namespace stranger may not use queue team, which is for lab."), "{refused}");
+    let open = run(json!({}));
+    assert!(!open.contains("may not use") && open.to_lowercase().contains("bind"), "{open}");
+    assert_eq!(run(json!({"kai.scheduler/namespaces": "lab,stranger"})), open);
+}

@@ -420,3 +420,25 @@ fn what_was_wrong_before_a_change_does_not_stop_it() {
     assert_eq!(one.clone().tolerating_existing(&fine), one);
     assert_eq!(fine.clone().tolerating_existing(&one), fine);
 }
+
+#[test]
+fn namespaces_of_a_queue_are_checked() {
+    let queue = |selector: &str| {
+        json!({"kind": "Queue", "metadata": {"name": "q", "annotations": {"kai.scheduler/namespace-selector": selector}},
+            "spec": {"resources": {}}})
+    };
+    let mut world = World::default();
+    assert!(validate_queue(&queue("team=x"), &world, false).allowed());
+    let wrong = validate_queue(&queue("team in x"), &world, false);
+    assert_eq!(
+        wrong.message(),
+        "queue q: annotation kai.scheduler/namespace-selector: `team in x` names no values in brackets, such as (a,b); \
+         write a label selector such as team=x"
+    );
+    world.apply(Object::parse(&queue("team=x")).unwrap().unwrap());
+    let group = json!({"metadata": {"name": "g", "namespace": "lab"}, "spec": {"queue": "q"}});
+    assert!(namespace_warning(&group, &world).unwrap().starts_with("Namespace lab may not use queue q, "));
+    let namespace = json!({"kind": "Namespace", "metadata": {"name": "lab", "labels": {"team": "x"}}});
+    world.apply(Object::parse(&namespace).unwrap().unwrap());
+    assert_eq!(namespace_warning(&group, &world), None);
+}

@@ -20,9 +20,9 @@ use super::effect::{
 use super::explain::amounts::as_quantity;
 use super::explain::cache::ExplanationCache;
 use super::gpu_groups::fresh_name;
-use super::lower::Lowered;
+use super::lower::{JobFault, Lowered};
 use super::reasons::{
-    BindReason, EvictionReason, PendingReason, PipelineReason, ProblemReason, QueueHolding, ReclaimSide, SubGroupFault,
+    BindReason, EvictionReason, PendingReason, PipelineReason, ProblemReason, QueueHolding, ReclaimSide,
 };
 use crate::devices::ClaimSource;
 use crate::kinds::ObjectId;
@@ -329,7 +329,7 @@ impl OutcomeDecoder<'_, '_> {
             verdicts[verdict.job.index()] = Some(verdict);
         }
         let mut explained = vec![None; jobs];
-        let faults: BTreeMap<usize, &SubGroupFault> = self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
+        let faults: BTreeMap<usize, &JobFault> = self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
         let placed = self.placed();
         let snapshot = &self.lowered.snapshot;
         let waits = |task: &TaskId| matches!(snapshot.task(*task).status, Status::Pending | Status::Gated);
@@ -354,7 +354,7 @@ impl OutcomeDecoder<'_, '_> {
             }
             let Some(group) = self.group(job) else { continue };
             let mut reasons = match (fault, verdict) {
-                (Some(fault), _) => vec![PendingReason::InvalidPodGroup { fault: (*fault).clone() }],
+                (Some(fault), _) => vec![fault.pending_reason(group)],
                 (None, Some(verdict)) => self.collector.reasons(group, &verdict.reasons),
                 (None, None) => Vec::new(),
             };

@@ -80,6 +80,43 @@ fn a_pod_that_is_only_called_a_reservation_is_charged_for_its_gpus() {
     assert!(bound("app=kai-resource-reservation device=g1"), "users of the group are charged for the GPU");
 }
 
+/// One pod runs and one waits, in namespace `lab`; annotations are of the queue's parent.
+fn restricted(annotations: &Value, labels: &Value) -> String {
+    let mut world = world(
+        "node a gpu=8
+         queue department quota=8
+         queue team parent=department quota=8
+         job runs queue=team gpu=1 on=a
+         job waits queue=team gpu=1",
+    );
+    let unlimited = json!({"quota": -1, "limit": -1});
+    let parent = json!({"kind": "Queue", "metadata": {"name": "department", "annotations": annotations},
+        "spec": {"resources": {"gpu": {"quota": 8, "limit": -1}, "cpu": unlimited, "memory": unlimited}}});
+    let namespace = json!({"kind": "Namespace", "metadata": {"name": "lab", "labels": labels}});
+    for object in [parent, namespace] {
+        world.apply(Object::parse(&object).unwrap().unwrap());
+    }
+    render(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW))
+}
+
+#[test]
+fn a_queue_for_other_namespaces_takes_no_new_pods() {
+    let none = json!({});
+    let listed = json!({"kai.scheduler/namespaces": "prod, lab"});
+    let selected = json!({"kai.scheduler/namespace-selector": "team=x"});
+    let bound = restricted(&none, &none);
+    assert!(bound.starts_with("bind waits-0 a"), "{bound}");
+    assert_eq!(restricted(&listed, &none), bound);
+    assert_eq!(restricted(&selected, &json!({"team": "x"})), bound);
+    expect![[r"
+        waits waits: NamespaceNotAllowed: Namespace lab may not use queue department, which is for those labelled team=x. Name another queue, or have the administrator of the queue add the namespace to its annotation kai.scheduler/namespaces.
+    "]]
+    .assert_eq(&restricted(&selected, &json!({"team": "y"})));
+    let refused = restricted(&json!({"kai.scheduler/namespaces": "prod"}), &none);
+    assert!(refused.contains("queue department, which is for prod. "), "{refused}");
+    assert!(!refused.contains("evict"), "what runs goes on: {refused}");
+}
+
 #[test]
 fn half_gpu_pods_share_one_device() {
     check(
