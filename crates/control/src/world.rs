@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::ancestors::with_ancestors;
 use crate::bind_batch;
 use crate::for_each_kind;
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::{Object, ObjectId, key_of, key_type};
-use crate::objects::{self, BindRequest, Node, Pod, Request};
+use crate::objects::{self, BindRequest, Namespace, Node, Pod, PodGroup, Queue, Request};
 
 macro_rules! tables {
     ($($variant:ident $table:ident $name:literal $api_version:literal $plural:literal $scope:ident $presence:ident
@@ -148,6 +149,16 @@ impl World {
         for request in requests {
             self.put(Object::BindRequest(Box::new(request)));
         }
+    }
+
+    /// The first queue, from that of the group upwards, that is not for its namespace.
+    pub(crate) fn queue_refusing(&self, group: &PodGroup) -> Option<&Queue> {
+        let name = group.key.namespace.as_str();
+        let unknown = Namespace::named(name);
+        let namespace = self.namespaces.get(name).unwrap_or(&unknown);
+        let path = with_ancestors(&group.queue, |queue| self.queues.get(queue)?.parent.as_deref());
+        let refuses = |queue: &&Queue| queue.namespaces.as_ref().is_some_and(|rule| !rule.allows(namespace));
+        path.into_iter().filter_map(|queue| self.queues.get(queue)).find(refuses)
     }
 
     fn put(&mut self, object: Object) {

@@ -12,4 +12,5 @@ mod invocation;
 mod placed_pods;
 mod reference;
 mod replay;
+mod state_of_components;
 mod stories;

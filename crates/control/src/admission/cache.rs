@@ -1,4 +1,5 @@
-//! Pods and pod groups, of which the webhooks ask whether any of them use a queue that is to be deleted.
+//! Pods and pod groups, of which the webhooks ask whether any of them use a queue that is to be deleted; queues and namespaces,
+//! of which they ask whether one may use the other.
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ impl AdmissionCache {
 impl Controller for AdmissionCache {
     fn watches(&self) -> Vec<WatchSpec> {
         let working = FieldSelector::working(&self.scheduler_name);
-        vec![WatchSpec::with(Kind::Pod, working), WatchSpec::all(Kind::PodGroup)]
+        let all = [Kind::PodGroup, Kind::Queue, Kind::Namespace].map(WatchSpec::all);
+        [WatchSpec::with(Kind::Pod, working)].into_iter().chain(all).collect()
     }
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, _: Clock) -> Vec<Skipped> {

@@ -7,6 +7,8 @@ use serde_json::Value;
 use super::AdmissionResult;
 use crate::ancestors::with_ancestors;
 use crate::objects::{PodGroup, SubGroup};
+use crate::scheduler::namespace_not_allowed;
+use crate::world::World;
 
 /// Whether the pod group may enter; `update` when it replaces a stored one, where some rules only warn.
 pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
@@ -49,6 +51,15 @@ pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
         result.warnings.push(too_many(minimum, top));
     }
     result
+}
+
+/// What to say of a pod group whose queue is not for its namespace. It may enter all the same: queues and namespaces in the
+/// world may be older than the pod group, and the scheduler sees to it that nothing of it starts.
+pub fn namespace_warning(group: &Value, world: &World) -> Option<String> {
+    let group = PodGroup::parse(group).ok()?;
+    let queue = world.queue_refusing(&group)?;
+    let allowed = queue.namespaces.as_ref().map(ToString::to_string).unwrap_or_default();
+    Some(namespace_not_allowed(&group.key.namespace, &queue.name, &allowed))
 }
 
 /// A constraint counts only if it names a topology.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kai_api::keys::annotation;
 use kai_engine::units::Ceiling;
 use serde_json::Value;
 
@@ -22,6 +23,13 @@ pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Admiss
         Ok(queue) => queue,
         Err(malformed) => return malformed.into(),
     };
+    if let Some(Err(why)) = queue.namespaces.as_ref().and_then(|rule| rule.selector.as_ref()) {
+        return AdmissionResult::deny(format!(
+            "queue {}: annotation {}: {why}; write a label selector such as team=x",
+            queue.name,
+            annotation::QUEUE_NAMESPACE_SELECTOR
+        ));
+    }
     let Some(parent) = &queue.parent else { return quota_warnings(&queue, world, check_quota) };
     if *parent == queue.name {
         return AdmissionResult::deny(format!(

@@ -50,7 +50,7 @@ pub use pod::{Owner, Phase, Pod, PodClaim};
 pub use pod_group::{PodGroup, SubGroup, TopologyConstraint};
 pub use prerequisites::Prerequisites;
 pub use priority_class::PriorityClass;
-pub use queue::{Queue, QueueAmounts};
+pub use queue::{NamespaceRule, Queue, QueueAmounts};
 pub use request::Request;
 pub use resources::Resources;
 pub use selector::LabelSelector;

@@ -39,6 +39,7 @@ pub use effect::{
     PendingJob, Problem, QueueView, Received, ResourceType,
 };
 pub use explain::JobNames;
+pub(crate) use explain::namespace_not_allowed;
 pub use settings::{NumaSettings, SCHEDULE_PERIOD, Settings, TaskOrder};
 pub use usage::Usage;
 pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};

@@ -20,6 +20,10 @@ impl ProblemReason {
         let message = match self {
             Self::Queue { fault } => queue(fault),
             Self::PodGroup { fault } => sub_groups(fault),
+            Self::ImpossibleTime { annotation } => format!(
+                "The annotation {annotation} is a time in the future, and counts as absent. Remove it: the scheduler \
+                 writes it."
+            ),
             Self::PodGroupMissing { group } => format!(
                 "Pod group {group} does not exist in this node pool, so that the pod waits. Create it, or correct \
                  the annotation pod-group-name."

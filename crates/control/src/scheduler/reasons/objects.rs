@@ -16,6 +16,10 @@ pub enum ProblemReason {
     PodGroup {
         fault: SubGroupFault,
     },
+    /// A time noted on the pod group lies in the future.
+    ImpossibleTime {
+        annotation: String,
+    },
     /// The pod names a pod group that does not exist in the node pool.
     PodGroupMissing {
         group: GroupKey,
@@ -29,6 +33,7 @@ impl ProblemReason {
             Self::Queue { fault: QueueFault::Cycle } => "QueueCycle",
             Self::Queue { .. } => "OrphanQueue",
             Self::PodGroup { .. } => INVALID_POD_GROUP,
+            Self::ImpossibleTime { .. } => "ImpossibleTime",
             Self::PodGroupMissing { .. } => "PodGroupDoesNotExist",
         }
     }
