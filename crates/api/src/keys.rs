@@ -1,4 +1,7 @@
-//! Keys and fixed values, spelled as KAI does. All crates take them from here.
+//! Keys and fixed values, spelled as KAI does. All crates take them from here. Which labels and annotations users write,
+//! and which are state of components, is in [`origins`].
+
+pub mod origins;
 
 /// Labels on workloads, pods and custom resources.
 pub mod label {
@@ -88,6 +91,8 @@ pub mod annotation {
     pub const BIND_BATCH_PREFIX: &str = "bind-batch.kai.scheduler/";
     /// Kind of resources that a bound pod was allocated; see [`received`](super::received).
     pub const RECEIVED_RESOURCE_TYPE: &str = "received-resource-type";
+    /// Part of shared GPUs that a pod was bound with, as JSON: it counts until the pod ends. Not in NVIDIA KAI.
+    pub const BOUND_GPU_SHARE: &str = "kai.scheduler/bound-gpu-share";
     /// GPU a reservation pod found itself on.
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
     /// Owner of a group, as YAML.
@@ -122,6 +127,10 @@ pub mod annotation {
     pub const PREEMPTION_DELAY: &str = "kai.scheduler/preemption-delay";
     /// How long a workload may run below its minimum.
     pub const STALENESS_GRACE_PERIOD: &str = "kai.scheduler/staleness-grace-period";
+    /// Namespaces that may use a queue and those below it, separated by commas. Not in NVIDIA KAI.
+    pub const QUEUE_NAMESPACES: &str = "kai.scheduler/namespaces";
+    /// Labels of namespaces that may use a queue and those below it, as a label selector. Not in NVIDIA KAI.
+    pub const QUEUE_NAMESPACE_SELECTOR: &str = "kai.scheduler/namespace-selector";
     /// Keeps Karpenter from removing the node of a reservation pod.
     pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
     /// Version of the config map a scheduler was started with.
@@ -198,6 +207,8 @@ pub mod reason {
     pub const QUOTA: [&str; 2] = [NON_PREEMPTIBLE_OVER_QUOTA, OVER_LIMIT];
     /// A group names a queue that is not there.
     pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";
+    /// A group's queue, or one above it, is not for its namespace. Not in NVIDIA KAI.
+    pub const NAMESPACE_NOT_ALLOWED: &str = "NamespaceNotAllowed";
     /// A group must wait before others are evicted for it.
     pub const PREEMPTION_DELAY_NOT_ELAPSED: &str = "PreemptionDelayNotElapsed";
     /// No node fits.
@@ -212,6 +223,8 @@ pub mod reason {
     pub const PIPELINED: &str = "Pipelined";
     /// A node was chosen for a pod.
     pub const SCHEDULED: &str = "Scheduled";
+    /// A field of a pod or pod group cannot be used. Not in NVIDIA KAI.
+    pub const MALFORMED: &str = "Malformed";
     /// The bind request of a pod could not be written.
     pub const FAILED_BINDING: &str = "FailedBinding";
     /// Type of the condition that tells whether a pod was bound.
@@ -271,6 +284,8 @@ pub mod name {
     pub const RESOURCE_RESERVATION: &str = "kai-resource-reservation";
     /// Namespace and service account of scaling pods, unless configured.
     pub const SCALE_ADJUST: &str = "kai-scale-adjust";
+    /// Service account, in the namespace of the components, of all of them in one process. Not in NVIDIA KAI.
+    pub const ALL_IN_ONE: &str = "kai-all-in-one";
     /// Name and `app` label of scaling pods, unless configured.
     pub const SCALING_POD: &str = "scaling-pod";
     /// Top queue the chart installs.

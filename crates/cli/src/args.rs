@@ -57,7 +57,8 @@ pub(crate) enum Command {
     Crds,
     /// Print namespaces, service accounts and roles of all components as YAML
     ///
-    /// Each component has its own service account with no more than the permissions it needs. Pipe it to `kubectl apply -f -`.
+    /// Each component has its own service account with no more than the permissions it needs. Policies keep others
+    /// from writing what components note on pods and pod groups. Pipe it to `kubectl apply -f -`.
     Rbac(RbacArgs),
     #[command(flatten)]
     Component(ComponentCommand),

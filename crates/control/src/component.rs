@@ -1,6 +1,8 @@
 //! What a component is called, and what it may do beside watching. Each has a constant in its own folder; the
 //! [`registry`](crate::registry) lists them.
 
+use kai_api::keys::name;
+
 use crate::kinds::Kind;
 
 /// A component that runs as its own service account.
@@ -21,8 +23,10 @@ pub struct Component {
     pub reads_owners: bool,
     /// What else it may do, everywhere.
     pub rules: &'static [Rule],
-    /// What it may do in the namespace of the components, beside its Lease.
-    pub namespaced_rules: &'static [Rule],
+    /// What else it may do in one namespace, beside its Lease in that of the components.
+    pub namespaced_rules: &'static [(Place, Rule)],
+    /// Whether it writes labels and annotations that only components may write.
+    pub writes_state: bool,
 }
 
 impl Component {
@@ -37,7 +41,28 @@ impl Component {
         reads_owners: false,
         rules: &[],
         namespaced_rules: &[],
+        writes_state: false,
     };
+}
+
+/// A namespace that `kai rbac` makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    Components,
+    Reservations,
+    ScalingPods,
+}
+
+impl Place {
+    pub const ALL: [Self; 3] = [Self::Components, Self::Reservations, Self::ScalingPods];
+
+    pub fn namespace(self) -> &'static str {
+        match self {
+            Self::Components => name::NAMESPACE,
+            Self::Reservations => name::RESOURCE_RESERVATION,
+            Self::ScalingPods => name::SCALE_ADJUST,
+        }
+    }
 }
 
 /// Verbs on resources of a group.

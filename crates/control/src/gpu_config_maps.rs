@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use kai_api::keys::annotation;
 use serde_json::Value;
 
+use crate::key::Key;
+
 /// Devices that the container runtime shows to a container.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 /// The same under the key that older versions wrote.
@@ -112,10 +114,51 @@ pub fn contents(devices: &str, portion: &str, direct: bool, limit: Option<String
     [capabilities, env]
 }
 
+/// Why a stored config map must not be written in the place of `wanted`: it does not belong to the same pod. Pods name their
+/// maps themselves, and the binder may write where their authors may not.
+pub fn refusal(stored: &Value, wanted: &Value) -> Option<String> {
+    let pods = |map: &Value| {
+        let owners = map["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        owners.into_iter().filter(|owner| owner["kind"] == "Pod" && owner["apiVersion"] == "v1").collect::<Vec<_>>()
+    };
+    let own = pods(wanted);
+    if pods(stored).iter().any(|pod| own.iter().any(|owner| owner["uid"] == pod["uid"])) {
+        return None;
+    }
+    let pod = own.first().and_then(|owner| owner["name"].as_str()).unwrap_or_default();
+    Some(format!(
+        "config map {} exists and does not belong to pod {pod}, so that its GPU cannot be written there; create the pod \
+         without the annotation {}, or delete the config map",
+        Key::of(stored),
+        annotation::SHARED_GPU_CONFIG_MAP
+    ))
+}
+
 /// Whether the container reads its devices from a config map by key, as admission would have it.
 pub fn reads_devices_by_key(pod: &Value, target: GpuContainer) -> bool {
     let variables = pod["spec"][target.list()][target.index]["env"].as_array().into_iter().flatten();
     variables
         .into_iter()
         .any(|variable| variable["name"] == VISIBLE_DEVICES && !variable["valueFrom"]["configMapKeyRef"].is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_map_is_written_only_for_the_pod_that_owns_it() {
+        let map = |owners: Value| json!({"metadata": {"namespace": "lab", "name": "m-0", "ownerReferences": owners}});
+        let pod = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid});
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "p", "uid": "u"});
+        let wanted = map(json!([pod("u")]));
+        assert_eq!(refusal(&map(json!([pod("u")])), &wanted), None);
+        assert_eq!(refusal(&map(json!([job.clone(), pod("u")])), &wanted), None);
+        for others in [json!(null), json!([]), json!([pod("v")]), json!([job])] {
+            let why = refusal(&map(others), &wanted).expect("it belongs to others");
+            assert!(why.starts_with("config map lab/m-0 exists and does not belong to pod p,"), "{why}");
+        }
+    }
 }

@@ -33,6 +33,16 @@ impl ResourceSum {
         Ok(())
     }
 
+    /// The same, of what is in use all the same: a text that is no quantity counts for nothing.
+    pub(crate) fn add_readable(&mut self, list: &Value) {
+        for (name, amount) in list.as_object().into_iter().flatten() {
+            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+            if let Ok(quantity) = Quantity::parse(&text) {
+                self.add_nano(name, quantity.nanos().max(0), quantity.is_binary());
+            }
+        }
+    }
+
     pub fn add_milli(&mut self, name: &str, milli: i64) {
         self.add_nano(name, i128::from(milli) * (NANO / 1000), false);
     }

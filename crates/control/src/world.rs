@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::ancestors::with_ancestors;
 use crate::bind_batch;
 use crate::for_each_kind;
 use crate::key::{GroupKey, Key, PodKey};
 use crate::kinds::{Object, ObjectId, key_of, key_type};
-use crate::objects::{self, BindRequest};
+use crate::objects::{self, BindRequest, Namespace, Node, Pod, PodGroup, Queue, Request};
 
 macro_rules! tables {
     ($($variant:ident $table:ident $name:literal $api_version:literal $plural:literal $scope:ident $presence:ident
@@ -20,6 +21,8 @@ macro_rules! tables {
             $(pub $table: BTreeMap<key_type!($scope), objects::$variant>,)*
             /// Groups of pods without owners, by the pod.
             implicit_groups: BTreeMap<PodKey, GroupKey>,
+            /// What pods may hold whose requests cannot be read: cut to what their nodes have.
+            unclear_requests: BTreeMap<PodKey, Request>,
             changes: ChangeLog,
         }
 
@@ -28,6 +31,13 @@ macro_rules! tables {
             fn insert(&mut self, object: Object) -> Result<Option<Object>, Unchanged> {
                 match object {
                     $(Object::$variant(row) => insert(&mut self.$table, key_of!($scope row), *row, Object::$variant),)*
+                }
+            }
+
+            /// Whether there is such an object.
+            pub fn contains(&self, id: &ObjectId) -> bool {
+                match id {
+                    $(ObjectId::$variant(key) => self.$table.contains_key(key),)*
                 }
             }
 
@@ -74,6 +84,7 @@ impl World {
                 if let Some(group) = own.filter(|group| group.is_implicit_group_of(pod)) {
                     pod.set_pod_group(&group.key);
                 }
+                self.settle_request(pod);
             }
             Object::PodGroup(group) => {
                 if let Some(pod) = group.owner_key() {
@@ -91,10 +102,41 @@ impl World {
             }
             _ => {}
         }
+        let refit = match &object {
+            Object::Node(node) if !self.unclear_requests.is_empty() => self.unclear_pods_on(node),
+            _ => Vec::new(),
+        };
         self.put(object);
-        if let Some(pod) = found {
+        for pod in found.into_iter().chain(refit) {
             self.put(Object::Pod(Box::new(pod)));
         }
+    }
+
+    /// What a pod held earlier it still holds, and what cannot be read is at most what its node has.
+    fn settle_request(&mut self, pod: &mut Pod) {
+        if let Some(earlier) = self.pods.get(&pod.key) {
+            pod.keep_held(earlier);
+        }
+        if !pod.request_unclear {
+            self.unclear_requests.remove(&pod.key);
+            return;
+        }
+        self.unclear_requests.insert(pod.key.clone(), pod.request.clone());
+        if let Some(node) = pod.node.as_ref().and_then(|name| self.nodes.get(name)) {
+            pod.lower_to(&node.allocatable);
+        }
+    }
+
+    /// Pods on the node whose requests cannot be read, cut to what it has now.
+    fn unclear_pods_on(&self, node: &Node) -> Vec<Pod> {
+        let pods = self.unclear_requests.iter().filter_map(|(key, request)| Some((self.pods.get(key)?, request)));
+        let here = pods.filter(|(pod, _)| pod.node.as_ref() == Some(&node.name));
+        here.map(|(pod, request)| {
+            let mut pod = Pod { request: request.clone(), ..pod.clone() };
+            pod.lower_to(&node.allocatable);
+            pod
+        })
+        .collect()
     }
 
     /// The requests in a batch stand in the table themselves.
@@ -107,6 +149,16 @@ impl World {
         for request in requests {
             self.put(Object::BindRequest(Box::new(request)));
         }
+    }
+
+    /// The first queue, from that of the group upwards, that is not for its namespace.
+    pub(crate) fn queue_refusing(&self, group: &PodGroup) -> Option<&Queue> {
+        let name = group.key.namespace.as_str();
+        let unknown = Namespace::named(name);
+        let namespace = self.namespaces.get(name).unwrap_or(&unknown);
+        let path = with_ancestors(&group.queue, |queue| self.queues.get(queue)?.parent.as_deref());
+        let refuses = |queue: &&Queue| queue.namespaces.as_ref().is_some_and(|rule| !rule.allows(namespace));
+        path.into_iter().filter_map(|queue| self.queues.get(queue)).find(refuses)
     }
 
     fn put(&mut self, object: Object) {
@@ -122,6 +174,9 @@ impl World {
             for request in bind_batch::requests_in(&self.bind_requests, key) {
                 self.delete(&ObjectId::BindRequest(request));
             }
+        }
+        if let ObjectId::Pod(key) = which {
+            self.unclear_requests.remove(key);
         }
         let before = self.remove(which);
         if let Some(Object::PodGroup(group)) = &before
@@ -222,6 +277,62 @@ mod tests {
         assert!(!world.delete(&ObjectId::BindRequest(Key::new("n", "batc"))));
         world.delete(&ObjectId::BindRequest(Key::new("n", "batch")));
         assert_eq!(asked(&world), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_pod_held_earlier_it_still_holds() {
+        let shared = |annotations: &serde_json::Value, labels: &serde_json::Value| {
+            let metadata =
+                json!({"namespace": "n", "name": "p", "uid": "u", "annotations": annotations, "labels": labels});
+            Object::parse(&json!({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "a"}})).unwrap().unwrap()
+        };
+        let held = |changes: &[Object]| {
+            let mut world = World::default();
+            for object in changes {
+                world.apply(object.clone());
+            }
+            let pod = &world.pods[&PodKey::new("n", "p")];
+            (pod.request.sharing, pod.gpu_groups().join(" "))
+        };
+        let label = json!({"runai-gpu-group": "g"});
+        let bound = shared(&json!({"gpu-fraction": "0.9"}), &label);
+        let expected = held(std::slice::from_ref(&bound));
+        for later in [
+            shared(&json!({"gpu-fraction": "0.1"}), &label),
+            shared(&json!({"gpu-fraction": "none"}), &label),
+            shared(&json!({"gpu-memory": "1"}), &json!({})),
+            shared(&json!({}), &json!({"runai-gpu-group": "other"})),
+        ] {
+            assert_eq!(held(&[bound.clone(), later]), expected);
+        }
+        let small = shared(&json!({"gpu-fraction": "0.1"}), &label);
+        assert_ne!(held(&[pod("v"), small]), expected, "another pod of its name");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_at_most_what_the_node_has() {
+        let node = |gpus: i32| {
+            let has = json!({"cpu": 8, "memory": "1Gi", "nvidia.com/gpu": gpus});
+            Object::parse(&json!({"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": has}}))
+                .unwrap()
+                .unwrap()
+        };
+        let asked = json!({"requests": {"nvidia.com/gpu": "lots", "memory": "200Ti", "cpu": 2}});
+        let spec = json!({"nodeName": "a", "containers": [{"resources": asked}]});
+        let pod = json!({"kind": "Pod", "metadata": {"namespace": "n", "name": "p"}, "spec": spec});
+        let pod = Object::parse(&pod).unwrap().unwrap();
+        let mut world = World::default();
+        let held = |world: &World| {
+            let resources = &world.pods[&PodKey::new("n", "p")].request.resources;
+            (resources.cpu_milli, resources.memory_bytes, resources.gpus)
+        };
+        world.apply(pod.clone());
+        world.apply(node(4));
+        assert_eq!(held(&world), (2_000, 1 << 30, 4));
+        world.apply(node(8));
+        assert_eq!(held(&world), (2_000, 1 << 30, 8));
+        world.apply(pod);
+        assert_eq!(held(&world), (2_000, 1 << 30, 8));
     }
 
     #[test]

@@ -343,6 +343,8 @@ fn log_skipped(skipped: &Skipped) {
     let kind = kind.name();
     match left_out {
         LeftOut::Object => tracing::warn!(kind, %key, problem, hint, "object skipped"),
+        LeftOut::Change => tracing::warn!(kind, %key, problem, hint, "change of an object skipped"),
+        LeftOut::Fields => tracing::warn!(kind, %key, problem, hint, "field of a pod with a node skipped"),
         LeftOut::Totals => tracing::warn!(kind, %key, problem, hint, "object left out of status totals"),
         LeftOut::Setting => tracing::warn!(kind, %key, problem, hint, "ignored a setting of the workload"),
         LeftOut::Grouping => tracing::warn!(kind, %key, problem, hint, "cannot determine pod group, will retry"),

@@ -22,7 +22,7 @@ pub struct Recording {
     pub objects: Vec<Object>,
     /// Past usage of queues.
     pub usage: Usage,
-    /// Objects that were left out, and why.
+    /// Objects that were left out or count in part, and why.
     pub errors: Vec<String>,
     /// When the cycle ran, if the file says so.
     pub now: Option<Timestamp>,
@@ -209,11 +209,16 @@ impl<'de> Visitor<'de> for Items<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         // They need not name their kind.
         while let Some(object) = items.next_element::<Map<String, Value>>()? {
-            let object = Value::Object(object);
-            match Object::parse_as(self.kind, &object) {
-                Ok(object) => self.lists.objects.push(object),
+            let json = Value::Object(object);
+            match Object::parse_as(self.kind, &json) {
+                Ok(object) => {
+                    let name = || format!("{} {}", self.kind.name(), name_of(&json));
+                    let problems = object.problems().iter();
+                    self.lists.errors.extend(problems.map(|wrong| format!("{}: {wrong}", name())));
+                    self.lists.objects.push(object);
+                }
                 // One object that cannot be used is no reason to leave out the others.
-                Err(wrong) => self.lists.errors.push(format!("{} {}: {wrong}", self.kind.name(), name_of(&object))),
+                Err(wrong) => self.lists.errors.push(format!("{} {}: {wrong}", self.kind.name(), name_of(&json))),
             }
         }
         Ok(())

@@ -31,10 +31,10 @@ pub(crate) fn gpu_on(request: &Request, node: Option<&Node>) -> i64 {
     }
 }
 
-/// Slices of a MIG profile such as `nvidia.com/mig-3g.20gb`.
+/// Slices of a MIG profile such as `nvidia.com/mig-3g.20gb`. No GPU has more than a few.
 fn mig_slices(name: &str) -> i64 {
     let digits = name.trim_start_matches("nvidia.com/mig-").split('g').next().unwrap_or_default();
-    digits.parse().unwrap_or(0)
+    digits.parse().ok().filter(|slices| (0..=64).contains(slices)).unwrap_or(0)
 }
 
 /// CPU, memory and GPUs that the pod costs its queue on its node.

@@ -95,6 +95,12 @@ impl Journal {
         &self.entries
     }
 
+    /// All entries so far; the journal goes on without them.
+    pub(crate) fn take(&mut self) -> Vec<Entry> {
+        self.last_entries.clear();
+        std::mem::take(&mut self.entries)
+    }
+
     pub(crate) fn add(&mut self, now: Timestamp, event: Event, subject: &Id, node: Option<&str>, why: String) {
         if subject.kind == Kind::Pod
             && matches!(event, Event::Bind | Event::Evict | Event::Move | Event::Lost | Event::Delete)

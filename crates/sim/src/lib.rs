@@ -26,7 +26,7 @@ mod settings;
 pub mod time;
 mod usage_sampler;
 
-pub use chaos::{ChaosStats, Trace, run_with_faults};
+pub use chaos::{ChaosStats, Disturbance, Trace, run_for, run_with_faults};
 pub use checkers::Violation;
 pub use input_error::InputError;
 pub use journal::Event;

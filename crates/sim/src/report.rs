@@ -273,8 +273,8 @@ fn node_row(cluster: &Cluster, node: &Node, pods: &[&Pod]) -> NodeRow {
             devices: groups.into_iter().map(str::to_owned).collect(),
         });
     }
-    let room =
-        |total: i64, used: i64, unit: i64| Room { total: Amount(total * unit), free: Amount((total - used) * unit) };
+    let amount = |value: i64, unit: i64| Amount(value.saturating_mul(unit));
+    let room = |total: i64, used: i64, unit: i64| Room { total: amount(total, unit), free: amount(total - used, unit) };
     NodeRow {
         name: node.name.clone(),
         ready: node.is_ready(),

@@ -129,6 +129,26 @@ mod tests {
     }
 
     #[test]
+    fn state_of_components_is_never_copied() {
+        let owner = json!({"apiVersion": "x.io/v1", "kind": "X", "metadata": {
+            "name": "x", "uid": "u",
+            "labels": {"runai-gpu-group": "g", "runai-gpu-group/h": "h", "a": "1"},
+            "annotations": {
+                "kai.scheduler/last-start-timestamp": "2999-01-01T00:00:00Z",
+                "kai.scheduler/stale-podgroup-timestamp": "2999-01-01T00:00:00Z",
+                "kai.scheduler/last-eviction-timestamp": "2999-01-01T00:00:00Z",
+                "kai.scheduler/top-owner-metadata": "name: another",
+                "received-resource-type": "Regular",
+                "b": "2",
+            },
+        }});
+        let spec = check_group(&[owner], &json!({"metadata": {"name": "p", "namespace": "lab"}}));
+        assert_eq!(spec.labels, [("a".to_owned(), "1".to_owned())].into());
+        assert_eq!(spec.annotations.keys().collect::<Vec<_>>(), ["b", "kai.scheduler/top-owner-metadata"]);
+        assert!(spec.annotations["kai.scheduler/top-owner-metadata"].starts_with("name: x"));
+    }
+
+    #[test]
     fn durations_pass_over_what_they_cannot_read() {
         let owner = json!({"kind": "X", "metadata": {"annotations": {
             annotation::PREEMPTION_DELAY: "-5s", annotation::STALENESS_GRACE_PERIOD: "-1s"}}});

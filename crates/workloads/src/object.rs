@@ -3,6 +3,7 @@
 //! Metadata is read leniently: what is not a string is not there. Everything a rule counts on is read
 //! through [`FieldRef`], whose errors name the object and the path of the field.
 
+use kai_api::keys::origins::{is_state_annotation, is_state_label};
 use serde_json::Value;
 
 use crate::error::{Fault, GroupError, quoted, shown};
@@ -56,12 +57,14 @@ impl<'a> Object<'a> {
         annotation(self.value, key)
     }
 
+    /// All labels, for copies: those that are state of components stay where they are.
     pub fn labels(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        texts(&self.value["metadata"]["labels"])
+        texts(&self.value["metadata"]["labels"]).filter(|(key, _)| !is_state_label(key))
     }
 
+    /// All annotations, for copies: those that are state of components stay where they are.
     pub fn annotations(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        texts(&self.value["metadata"]["annotations"])
+        texts(&self.value["metadata"]["annotations"]).filter(|(key, _)| !is_state_annotation(key))
     }
 
     /// The object as the root of typed reading.

@@ -9,6 +9,8 @@ mod bad_scenario;
 mod examples;
 mod help;
 mod invocation;
+mod placed_pods;
 mod reference;
 mod replay;
+mod state_of_components;
 mod stories;

@@ -13,6 +13,7 @@ mod own_kinds;
 mod proxy;
 mod ray;
 mod scheduling;
+mod state;
 mod time_fairness;
 mod walkthroughs;
 mod workloads;

@@ -1,11 +1,12 @@
-//! Pods and pod groups, of which the webhooks ask whether any of them use a queue that is to be deleted.
+//! Pods and pod groups, of which the webhooks ask whether any of them use a queue that is to be deleted; queues and namespaces,
+//! of which they ask whether one may use the other.
 
 use std::sync::Arc;
 
 use kai_engine::units::Timestamp;
 use serde_json::Value;
 
-use crate::controller::{Clock, Controller, FieldSelector, Output, Skipped, WatchSpec, WorkResult};
+use crate::controller::{Clock, Controller, FieldSelector, LeftOut, Output, Skipped, WatchSpec, WorkResult};
 use crate::key::Key;
 use crate::kinds::{Kind, Object, ObjectId};
 use crate::world::World;
@@ -27,20 +28,21 @@ impl AdmissionCache {
 impl Controller for AdmissionCache {
     fn watches(&self) -> Vec<WatchSpec> {
         let working = FieldSelector::working(&self.scheduler_name);
-        vec![WatchSpec::with(Kind::Pod, working), WatchSpec::all(Kind::PodGroup)]
+        let all = [Kind::PodGroup, Kind::Queue, Kind::Namespace].map(WatchSpec::all);
+        [WatchSpec::with(Kind::Pod, working)].into_iter().chain(all).collect()
     }
 
-    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
+    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, _: Clock) -> Vec<Skipped> {
         match Object::parse_as(kind, object) {
             Ok(object) => {
                 self.world.apply(object);
                 Vec::new()
             }
-            // A malformed object counts as absent: it must not keep the others from being seen.
+            // A malformed object counts as it was before, or as absent: it must not keep the others from being seen.
             Err(malformed) => {
                 let key = Key::of(object);
-                self.on_delete(kind, &key, now);
-                vec![Skipped { hint: malformed.hint.clone(), ..Skipped::new(kind, key, malformed.to_string()) }]
+                let known = self.world.contains(&ObjectId::new(kind, key.clone()));
+                vec![Skipped::malformed(if known { LeftOut::Change } else { LeftOut::Object }, kind, key, &malformed)]
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Pods of our scheduler: GPU sharing is checked and wired to the config maps that the binder will fill.
 
+use kai_api::keys::origins::{is_state_annotation, is_state_label};
 use kai_api::keys::{annotation, name, resource};
 use serde_json::{Map, Value, json};
 
@@ -52,6 +53,7 @@ pub fn mutate_pod(pod: &Value, namespace: &str, suffix: &str, rules: &PodRules) 
         return Ok(pod.clone());
     }
     let mut pod = pod.clone();
+    remove_state(&mut pod);
     let target = if shares_gpu(&pod) && !list(&pod, "containers").is_empty() {
         Some(gpu_config_maps::target(&pod).map_err(|problem| {
             AdmissionResult::deny(format!(
@@ -92,6 +94,20 @@ pub fn validate_pod(pod: &Value, namespace: &str, rules: &PodRules) -> Admission
         return AdmissionResult::deny(why);
     }
     AdmissionResult::allow()
+}
+
+/// Takes state of components off a pod that has no node yet: it is a copy of one that ran, and holds nothing.
+fn remove_state(pod: &mut Value) {
+    if pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+        return;
+    }
+    let keys =
+        [("/metadata/labels", is_state_label as fn(&str) -> bool), ("/metadata/annotations", is_state_annotation)];
+    for (field, is_state) in keys {
+        if let Some(map) = pod.pointer_mut(field).and_then(Value::as_object_mut) {
+            map.retain(|key, _| !is_state(key));
+        }
+    }
 }
 
 enum Denial {

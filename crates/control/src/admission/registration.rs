@@ -10,10 +10,12 @@
 //! | deletion of a queue | what runs in it would belong nowhere |
 
 use k8s_openapi::ByteString;
+use kai_api::keys::origins::{ANNOTATIONS, Carrier, LABELS};
 use kai_api::keys::{annotation, webhook};
 use serde_json::{Value, json};
 
 use super::PodRules;
+use crate::rbac::state_expression;
 
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +119,15 @@ pub fn configurations(endpoint: &WebhookEndpoint, namespace: &str, rules: &PodRu
         json!({"name": name, "expression": expression})
     };
     let shares = with("shares-gpu", &[annotation::GPU_FRACTION, annotation::GPU_MEMORY]);
+    // A copy of a pod that ran loses what was noted on that one.
+    let has_state = [("labels", LABELS), ("annotations", ANNOTATIONS)].map(|(field, rows)| {
+        let field = format!("object.metadata.{field}");
+        format!("(has({field}) && {field}.exists(key, {}))", state_expression(rows, Carrier::Pods))
+    });
+    let changes = json!({
+        "name": "shares-gpu-or-has-state",
+        "expression": format!("({}) || {}", shares["expression"].as_str().unwrap_or_default(), has_state.join(" || ")),
+    });
     let has_share_annotation =
         [annotation::GPU_FRACTION, annotation::GPU_MEMORY, annotation::GPU_FRACTION_NUM_DEVICES, annotation::MPS];
     let has_share_annotation = with("speaks-of-gpu-shares", &has_share_annotation);
@@ -134,7 +145,7 @@ pub fn configurations(endpoint: &WebhookEndpoint, namespace: &str, rules: &PodRu
     let scheduler_matches_and = |unless_hidden: Value| {
         if hidden { vec![scheduler_matches.clone()] } else { vec![scheduler_matches.clone(), unless_hidden] }
     };
-    let mut mutate = about_pods(webhook_of(mutate), scheduler_matches_and(shares));
+    let mut mutate = about_pods(webhook_of(mutate), scheduler_matches_and(changes));
     mutate["reinvocationPolicy"] = json!("IfNeeded");
     let validate_pod = WebhookSpec {
         name: &pod,
@@ -230,7 +241,7 @@ mod tests {
             &PodRules::default(),
             &expect![[r#"
             mutating-kai-admission
-              admission.kai.svc ["pods"] ["CREATE"] ["scheduler-name-match", "shares-gpu"] Fail
+              admission.kai.svc ["pods"] ["CREATE"] ["scheduler-name-match", "shares-gpu-or-has-state"] Fail
             validating-kai-admission
               admission.kai.svc ["pods"] ["CREATE","UPDATE"] ["scheduler-name-match", "speaks-of-gpu-shares"] Ignore
               topology.admission.kai.svc ["topologies"] ["CREATE","UPDATE"] [] Ignore

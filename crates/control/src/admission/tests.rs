@@ -120,6 +120,20 @@ fn a_pod_that_will_be_refused_is_left_as_it_is() {
     assert!(!validate_pod(&pod, "lab", &rules()).allowed());
 }
 
+#[test]
+fn a_copy_of_a_pod_that_ran_loses_what_was_noted_on_it() {
+    let own = pod(&json!({"team": "a"}), &json!({"limits": {"nvidia.com/gpu": "1"}}));
+    let mut copy = own.clone();
+    copy["metadata"]["labels"] = json!({"color": "red", "runai-gpu-group": "g", "runai-gpu-group/h": "h"});
+    copy["metadata"]["annotations"]["received-resource-type"] = json!("Regular");
+    let stored = mutate_pod(&copy, "lab", "abcdefg", &rules()).unwrap();
+    assert_eq!(stored["metadata"]["labels"], json!({"color": "red"}));
+    assert_eq!(stored["metadata"]["annotations"], json!({"team": "a"}));
+    // One with a node comes from a backup: the policy asks who restores it.
+    copy["spec"]["nodeName"] = json!("n");
+    assert_eq!(mutate_pod(&copy, "lab", "abcdefg", &rules()).unwrap(), copy);
+}
+
 fn mutated(pod: &Value, rules: &PodRules, want: &Expect) {
     let text = match mutate_pod(pod, "lab", "abcdefg", rules) {
         Ok(pod) => serde_json::to_string_pretty(&pod).unwrap(),
@@ -336,6 +350,23 @@ fn topology_levels_without_a_topology_are_warned_about() {
 }
 
 #[test]
+fn pod_groups_beyond_a_bound_are_refused_by_its_name() {
+    let refused = |length: usize, parent: &dyn Fn(usize) -> Option<String>| {
+        let sub_groups: Value = (0..length)
+            .map(|index| match parent(index) {
+                None => json!({"name": format!("s{index}"), "minMember": 1}),
+                Some(parent) => json!({"name": format!("s{index}"), "parent": parent}),
+            })
+            .collect();
+        validate_pod_group(&json!({"metadata": {"name": "g"}, "spec": {"subGroups": sub_groups}}), true).message()
+    };
+    let chain = |index: usize| index.checked_sub(1).map(|above| format!("s{above}"));
+    assert!(refused(5_000, &chain).contains("at most 32 levels are taken"), "{}", refused(5_000, &chain));
+    assert!(refused(300_000, &chain).contains("at most 16384 are taken"));
+    assert_eq!(refused(16_384, &|_| None), "");
+}
+
+#[test]
 fn sub_groups_form_a_tree_with_minima_that_make_sense() {
     let cases = [
         json!({"minMember": 2}),
@@ -405,4 +436,26 @@ fn what_was_wrong_before_a_change_does_not_stop_it() {
     assert_eq!(both.clone().tolerating_existing(&one), both);
     assert_eq!(one.clone().tolerating_existing(&fine), one);
     assert_eq!(fine.clone().tolerating_existing(&one), fine);
+}
+
+#[test]
+fn namespaces_of_a_queue_are_checked() {
+    let queue = |selector: &str| {
+        json!({"kind": "Queue", "metadata": {"name": "q", "annotations": {"kai.scheduler/namespace-selector": selector}},
+            "spec": {"resources": {}}})
+    };
+    let mut world = World::default();
+    assert!(validate_queue(&queue("team=x"), &world, false).allowed());
+    let wrong = validate_queue(&queue("team in x"), &world, false);
+    assert_eq!(
+        wrong.message(),
+        "queue q: annotation kai.scheduler/namespace-selector: `team in x` names no values in brackets, such as (a,b); \
+         write a label selector such as team=x"
+    );
+    world.apply(Object::parse(&queue("team=x")).unwrap().unwrap());
+    let group = json!({"metadata": {"name": "g", "namespace": "lab"}, "spec": {"queue": "q"}});
+    assert!(namespace_warning(&group, &world).unwrap().starts_with("Namespace lab may not use queue q, "));
+    let namespace = json!({"kind": "Namespace", "metadata": {"name": "lab", "labels": {"team": "x"}}});
+    world.apply(Object::parse(&namespace).unwrap().unwrap());
+    assert_eq!(namespace_warning(&group, &world), None);
 }

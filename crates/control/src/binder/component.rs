@@ -2,7 +2,7 @@
 
 use kai_api::keys::lease;
 
-use crate::component::{CHANGE, Component, EVENTS, KAI, rule};
+use crate::component::{CHANGE, Component, EVENTS, KAI, Place, rule};
 use crate::kinds::Kind;
 
 pub const COMPONENT: Component = Component {
@@ -14,7 +14,9 @@ pub const COMPONENT: Component = Component {
     // The scheduler has chosen the devices; a claim is read only to be changed.
     reads: &[Kind::ResourceClaim],
     rules: &[
-        rule("", &["configmaps", "pods"], &["create", "delete", "patch", "update"]),
+        rule("", &["configmaps"], &["create", "get", "patch"]),
+        // Pods that share a GPU whose reservation is gone are deleted: it can be allocated to others.
+        rule("", &["pods"], &["delete", "patch"]),
         rule("", &["persistentvolumeclaims", "persistentvolumes"], CHANGE),
         rule("", &["pods/binding"], &["create"]),
         rule("", &["pods/finalizers", "pods/status"], CHANGE),
@@ -24,5 +26,7 @@ pub const COMPONENT: Component = Component {
         rule(KAI, &["bindrequests"], &["delete", "patch", "update"]),
         rule(KAI, &["bindrequests/finalizers", "bindrequests/status"], CHANGE),
     ],
+    namespaced_rules: &[(Place::Reservations, rule("", &["pods"], &["create"]))],
+    writes_state: true,
     ..Component::EMPTY
 };

@@ -23,6 +23,8 @@ mod rows;
 mod volumes;
 
 #[cfg(test)]
+mod held_tests;
+#[cfg(test)]
 mod tests;
 
 pub use crate::calls::BindEffect;
@@ -164,6 +166,9 @@ impl Binder {
     /// The shared GPUs whose users changed.
     pub fn apply_pod(&mut self, pod: &Value) -> Result<Vec<String>, String> {
         let mut row = PodRow::read(pod, &self.settings)?;
+        if let Some(earlier) = self.pods.get(&row.key) {
+            row.keep_held(earlier);
+        }
         let mut touched = self.forget_pod(&row.key);
         self.assumed.on_apply(&mut row);
         for group in &row.groups {

@@ -20,11 +20,18 @@ struct NodeUsage<'a> {
 }
 
 impl<'a> NodeUsage<'a> {
-    fn add(&mut self, pod: &PodRow, groups: &'a [String], memory: i64) {
+    fn add(&mut self, pod: &PodRow, groups: &'a [String], node: &Node, memory: i64) {
         let mut resources = pod.resources.clone();
-        if !groups.is_empty() {
-            // A reservation requests the GPU that its users share.
+        if pod.request_unclear {
+            resources.lower_to(&node.allocatable);
+        }
+        if pod.reserves_gpu && !groups.is_empty() {
+            // It requests the GPU that others share.
             resources.gpus = 0;
+        }
+        if let Some(sharing) = pod.sharing.filter(|_| pod.node.is_some() && groups.is_empty()) {
+            // It is unknown which ones it shares.
+            resources.gpus = resources.gpus.saturating_add(sharing.devices().into());
         }
         self.resources.add(&resources);
         let each = match pod.sharing {
@@ -33,12 +40,13 @@ impl<'a> NodeUsage<'a> {
             None => 0,
         };
         for group in groups {
-            *self.shared.entry(group).or_default() += each;
+            let used = self.shared.entry(group).or_default();
+            *used = used.saturating_add(each);
         }
     }
 
     fn gpus(&self) -> i64 {
-        self.resources.gpus + self.shared.len() as i64
+        self.resources.gpus.saturating_add(self.shared.len() as i64)
     }
 }
 
@@ -55,7 +63,7 @@ impl Binder {
         let mut before = NodeUsage::default();
         for other in self.pods_by_node.get(&node.name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
             if other.is_alive() {
-                before.add(other, &other.groups, memory);
+                before.add(other, &other.groups, node, memory);
             }
         }
         let mut coming: BTreeMap<&PodKey, &[String]> = BTreeMap::new();
@@ -72,14 +80,14 @@ impl Binder {
         coming.remove(&pod.key);
         for (other, groups) in coming {
             if let Some(other) = self.pods.get(other).filter(|other| other.node.is_none() && other.is_alive()) {
-                before.add(other, groups, memory);
+                before.add(other, groups, node, memory);
             }
         }
         for (group, _) in self.assumed_reservations.iter().filter(|(_, (_, on))| *on == node.name) {
             before.shared.entry(group).or_default();
         }
         let mut after = before;
-        after.add(pod, &request.bind_request.gpu_groups, memory);
+        after.add(pod, &request.bind_request.gpu_groups, node, memory);
         let full = |what: &str, asked: i64, sum: i64, offered: i64| {
             (asked > 0 && sum > offered).then(|| (what.to_owned(), sum - offered))
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kai_api::keys::{annotation, phase};
-use kai_engine::units::{Span, Timestamp};
+use kai_engine::units::{GPU, Span, Timestamp, compat};
 use serde_json::{Value, json};
 
 use super::rows::{BindInputs, PodRow, RequestRow};
@@ -11,8 +11,9 @@ use super::{BindEffect, Binder, Plan};
 use crate::controller::Backoff;
 use crate::gpu_config_maps;
 use crate::key::{Key, PodKey};
-use crate::objects::gpu_memory_mib;
 use crate::objects::pod::{gpu_group_labels, is_gpu_group_label};
+use crate::objects::{BoundShare, GpuSharing, Node, gpu_memory_mib};
+use crate::quantity::Quantity;
 
 /// How long the pod of a request may be unknown: watches of two kinds are not equally fast.
 const POD_LOOKUP_TIMEOUT: Span = Span::seconds(10);
@@ -20,6 +21,9 @@ const POD_LOOKUP_TIMEOUT: Span = Span::seconds(10);
 /// How long a node may seem full: the scheduler may have seen earlier who left it. And how often to look meanwhile.
 const FIT_TIMEOUT: Span = Span::seconds(10);
 const FIT_RETRY_PERIOD: Span = Span::seconds(1);
+
+/// Bind requests have shares of a GPU in hundredths.
+const HUNDREDTH: u64 = GPU.unsigned_abs() / 100;
 
 /// Between attempts of a request.
 const ATTEMPT_BACKOFF: Backoff = Backoff::new(Span::seconds(1), Span::seconds(64));
@@ -110,10 +114,14 @@ impl Binder {
             return Err(Stop::Fail(lack));
         }
         let mut effects = Vec::new();
+        let mut annotations =
+            BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), request.received.clone())]);
         if request.is_fraction() {
             if request.bind_request.gpu_groups.is_empty() {
                 return Err(Stop::Fail("the request is for a part of a GPU but names no GPU group".to_owned()));
             }
+            let share = BoundShare::new(scheduled_share(request, pod, node)?, &request.bind_request.gpu_groups);
+            annotations.insert(annotation::BOUND_GPU_SHARE.to_owned(), share.to_text());
             let devices = self.devices(request, pod, bind_inputs, now)?;
             effects.push(BindEffect::LabelPod {
                 pod: pod_key.clone(),
@@ -128,8 +136,6 @@ impl Binder {
         }
         self.volumes(request, bind_inputs, node, now)?;
         effects.extend(device_claims(request, pod, bind_inputs)?);
-        let mut annotations =
-            BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), request.received.clone())]);
         if let Some(zones) = &request.numa_zones {
             annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones.to_string());
         }
@@ -233,7 +239,7 @@ impl Binder {
     /// not rounded here, as in KAI.
     fn memory_limit(&self, request: &RequestRow) -> Option<String> {
         let memory = gpu_memory_mib(&self.nodes.get(&request.bind_request.node)?.labels)?;
-        let portion = crate::quantity::Quantity::parse(&request.portion).ok()?.milli();
+        let portion = Quantity::parse(&request.portion).ok()?.milli();
         (memory > 0 && portion > 0).then(|| format!("{}m", i128::from(memory) * i128::from(portion) / 1000))
     }
 
@@ -268,6 +274,24 @@ impl Binder {
         let pause = ATTEMPT_BACKOFF.after(request.bind_request.failed_attempts);
         Plan { effects, requeue_at: retry.then(|| now.plus(pause)), wait_reason: None }
     }
+}
+
+/// What the pod asks for of each shared GPU, which must still be what it was scheduled for: annotations can be changed while
+/// a bind request is in flight. Requests have two decimals.
+fn scheduled_share(request: &RequestRow, pod: &PodRow, node: &Node) -> Result<GpuSharing, Stop> {
+    let Some(sharing) = pod.sharing else {
+        return Err(Stop::Fail("the pod no longer asks for a part of a GPU".to_owned()));
+    };
+    let asked = match sharing {
+        GpuSharing::Fraction { portion, .. } => Some(portion),
+        GpuSharing::Memory { mib, .. } => node.device_memory().map(|memory| compat::memory_to_share(mib, memory)),
+    };
+    let scheduled = Quantity::parse(&request.portion).ok().map(|portion| portion.milli().saturating_mul(GPU / 1000));
+    let differs = asked.zip(scheduled).is_some_and(|(asked, scheduled)| asked.abs_diff(scheduled) > HUNDREDTH);
+    if differs || sharing.devices() as usize != request.bind_request.gpu_groups.len() {
+        return Err(Stop::Fail("the pod asks for another part of a GPU than it was scheduled for".to_owned()));
+    }
+    Ok(sharing)
 }
 
 /// The pod that the effect binds.

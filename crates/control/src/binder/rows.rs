@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use kai_api::keys::{annotation, received};
 use kai_engine::units::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Settings;
 use crate::gpu_config_maps::{self, ConfigMapNames};
 use crate::key::{Key, PodKey};
 use crate::objects::field_reader::{FieldReader, parse_time};
 use crate::objects::pod::gpu_groups;
-use crate::objects::{BindPhase, BindRequest, GpuSharing, Request, Resources};
+use crate::objects::{BindPhase, BindRequest, Faults, GpuSharing, Request, Resources, held_share};
 
 /// What matters of a `BindRequest`.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,10 @@ pub struct PodRow {
     /// What it asks for, on any node and of each shared GPU.
     pub resources: Resources,
     pub sharing: Option<GpuSharing>,
+    /// What it asks for cannot be read: these are the most that it can mean.
+    pub request_unclear: bool,
+    /// It reserves a GPU for those that share it.
+    pub reserves_gpu: bool,
     /// The device that a reservation pod found.
     pub device: Option<String>,
     /// It lacks the condition `PodScheduled=True`.
@@ -107,10 +111,17 @@ impl PodRow {
         let key = key_of(pod)?;
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let node = text(&spec["nodeName"]);
-        // A pod whose resources cannot be parsed counts as requesting nothing here.
         let root = FieldReader::root(pod);
-        let annotations = root.field("metadata").field("annotations");
-        let request = Request::read(&root.field("spec"), &annotations).unwrap_or_default();
+        let mut faults = Faults::Collect(Vec::new());
+        let place = root.field("metadata").field("annotations");
+        let annotations = place.string_map_with(&mut faults).unwrap_or_default();
+        let before = faults.count();
+        let request = Request::read_with(&root.field("spec"), &place.with_value(&json!(annotations)), &mut faults);
+        let mut request = request.unwrap_or_default();
+        let mut groups = groups(&metadata["labels"]);
+        if node.is_some() {
+            (request.sharing, groups) = held_share(&request, groups, &annotations);
+        }
         let reservation = key.namespace == settings.reservation_namespace;
         let bind_inputs = node.is_none().then(|| {
             Box::new(BindInputs {
@@ -130,18 +141,37 @@ impl PodRow {
             node,
             phase: text(&status["phase"]).unwrap_or_else(|| "Pending".to_owned()),
             deleting: !metadata["deletionTimestamp"].is_null(),
-            groups: groups(&metadata["labels"]),
+            groups,
             devices: text(&metadata["annotations"][annotation::GPU_FRACTION_NUM_DEVICES])
                 .and_then(|number| number.parse().ok())
                 .unwrap_or(1),
             resources: request.resources,
             sharing: request.sharing,
+            request_unclear: faults.count() > before,
+            reserves_gpu: reservation,
             device: text(&metadata["annotations"][annotation::RESERVED_GPU]).filter(|_| reservation),
             unscheduled: !items(&status["conditions"])
                 .any(|condition| condition["type"] == "PodScheduled" && condition["status"] == "True"),
             bind_inputs,
             key,
         })
+    }
+
+    /// What it held earlier it holds until it ends, whatever it says by now.
+    pub(super) fn keep_held(&mut self, earlier: &Self) {
+        if self.node.is_none() || earlier.uid != self.uid || earlier.request_unclear {
+            return;
+        }
+        if self.request_unclear {
+            self.resources = earlier.resources.clone();
+            self.request_unclear = false;
+        }
+        if earlier.node == self.node {
+            self.sharing = earlier.sharing;
+            if !earlier.groups.is_empty() {
+                self.groups.clone_from(&earlier.groups);
+            }
+        }
     }
 
     /// Whether it has a node, and stays there.

@@ -25,7 +25,7 @@ pub enum BindEffect {
         node: String,
         labels: BTreeMap<String, String>,
     },
-    /// Creates the config map, or adds to the stored one.
+    /// Creates the config map, or sets the data of the stored one. Rejected if that belongs to no pod that owns this one.
     WriteConfigMap(Box<Value>),
     /// Sets the annotation `selected-node`, so that the provisioner creates the volume there.
     SetSelectedNode {

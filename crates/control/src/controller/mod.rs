@@ -39,6 +39,7 @@ pub use wrapper::{Wrapped, Wrapper};
 use crate::calls::PlannedWrite;
 use crate::key::Key;
 use crate::kinds::Kind;
+use crate::objects::Malformed;
 
 /// A controller without I/O.
 pub trait Controller {
@@ -175,6 +176,10 @@ pub struct Skipped {
 pub enum LeftOut {
     /// All of it: it counts as absent.
     Object,
+    /// A change of it: it counts as it was before.
+    Change,
+    /// Some of its fields.
+    Fields,
     /// It does not count in the totals of a status.
     Totals,
     /// A setting of a workload.
@@ -186,6 +191,10 @@ pub enum LeftOut {
 impl Skipped {
     pub(crate) fn new(kind: Kind, key: Key, problem: impl Into<String>) -> Self {
         Self { left_out: LeftOut::Object, kind, key, problem: problem.into(), hint: String::new() }
+    }
+
+    pub(crate) fn malformed(left_out: LeftOut, kind: Kind, key: Key, malformed: &Malformed) -> Self {
+        Self { hint: malformed.hint.clone(), ..Self::of(left_out, kind, key, malformed.to_string()) }
     }
 
     pub(crate) fn of(left_out: LeftOut, kind: Kind, key: Key, problem: impl Into<String>) -> Self {

@@ -15,5 +15,6 @@ pub const COMPONENT: Component = Component {
     reads: &[Kind::Namespace],
     reads_owners: true,
     rules: &[rule("", &["pods"], CHANGE), EVENTS, rule(KAI, &["podgroups"], &["create", "patch", "update"])],
+    writes_state: true,
     ..Component::EMPTY
 };

@@ -311,6 +311,20 @@ mod tests {
     }
 
     #[test]
+    fn times_that_the_scheduler_wrote_are_kept_and_those_of_owners_are_not_copied() {
+        let started = "kai.scheduler/last-start-timestamp";
+        let mut job = job();
+        job["metadata"]["annotations"] = json!({started: "2999-01-01T00:00:00Z"});
+        let mut group = written(&ask(&pod(), &[job.clone()]).unwrap());
+        assert!(group["metadata"]["annotations"][started].is_null());
+        group["metadata"]["annotations"][started] = json!("2026-01-01T00:00:00Z");
+        group["spec"]["minMember"] = json!(7);
+        let merged = written(&ask(&pod(), &[job, group]).unwrap());
+        assert_eq!(merged["spec"]["minMember"], json!(1));
+        assert_eq!(merged["metadata"]["annotations"][started], json!("2026-01-01T00:00:00Z"));
+    }
+
+    #[test]
     fn an_owner_that_was_never_read_is_asked_for() {
         let ungrouped = ask(&pod(), &[]).unwrap_err();
         assert_eq!(ungrouped.unfetched_owner().unwrap().object.name, "sweep");

@@ -221,6 +221,14 @@ impl Kind {
 }
 
 impl Object {
+    /// Fields that cannot be used, though the object counts.
+    pub fn problems(&self) -> &[Malformed] {
+        match self {
+            Self::Pod(pod) => &pod.problems,
+            _ => &[],
+        }
+    }
+
     /// Parses an object of any kind of the table; `None` for others.
     pub fn parse(value: &Value) -> Result<Option<Self>, Malformed> {
         let (api_version, kind) = objects::type_of(value)?;

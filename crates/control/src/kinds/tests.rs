@@ -121,7 +121,36 @@ fn cycles_depend_on_kinds_with_a_list_in_snapshot_files() {
     }
 }
 
+/// A pod that holds 8 GPUs of a node, with all other fields.
+fn placed_pod() -> Value {
+    let mut pod = full(Kind::Pod);
+    pod["metadata"]["annotations"] = json!({"pod-group-name": "g", "mps": "false"});
+    pod["spec"]["containers"][0]["resources"]["limits"] = json!({"nvidia.com/gpu": 8});
+    pod
+}
+
 proptest! {
+    #[test]
+    fn a_pod_with_a_node_holds_its_gpus_whatever_odd_value_it_has(
+        place in any::<prop::sample::Index>(),
+        odd in odd_value(),
+    ) {
+        let mut pod = placed_pod();
+        let mut all = Vec::new();
+        places(&pod, "", &mut all);
+        // What says that it has a node, who it is, and what it holds.
+        let needed = |place: &String| {
+            ["/kind", "/apiVersion", "/metadata", "/metadata/name", "/spec", "/spec/nodeName"].contains(&place.as_str())
+                || "/spec/containers/0/resources/limits/nvidia.com~1gpu".starts_with(place.as_str())
+        };
+        all.retain(|place| !needed(place));
+        let place: &String = place.get(&all);
+        *pod.pointer_mut(place).expect("a place of the object") = odd;
+        let Object::Pod(read) = Object::parse(&pod).unwrap().unwrap() else { panic!("it is a pod") };
+        prop_assert!(read.request.resources.gpus == 8 && read.request.sharing.is_none(), "{}: {:?}", place, read);
+        prop_assert_eq!(read.node.as_deref(), Some("n"));
+    }
+
     #[test]
     fn an_odd_value_is_read_or_refused_with_its_place(
         kind in prop::sample::select(Kind::ALL),

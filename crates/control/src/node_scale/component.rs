@@ -3,7 +3,7 @@
 use kai_api::keys::{lease, name};
 
 use super::Settings;
-use crate::component::{Component, rule};
+use crate::component::{Component, Place, rule};
 
 pub const COMPONENT: Component = Component {
     name: "nodescaleadjuster",
@@ -11,7 +11,10 @@ pub const COMPONENT: Component = Component {
     lease: Some(lease::NODE_SCALE_ADJUSTER),
     service_account: "node-scale-adjuster",
     role: "kai-node-scale-adjuster",
-    rules: &[rule("", &["pods"], &["create", "delete"]), rule("", &["pods/status"], &["patch"])],
+    namespaced_rules: &[
+        (Place::ScalingPods, rule("", &["pods"], &["create", "delete"])),
+        (Place::ScalingPods, rule("", &["pods/status"], &["patch"])),
+    ],
     ..Component::EMPTY
 };
 

@@ -74,7 +74,7 @@ pub fn adjust<V: Borrow<Value>>(
         waiting.iter().map(|(_, _, share)| u64::from(share.hundredths) * u64::from(share.devices)).sum();
     let demand = hundredths.div_ceil(100);
     let names: BTreeSet<&str> = scaling_pods.keys().map(|key| key.name.as_str()).collect();
-    let mut asked: u64 = scaling_pods.values().map(|pod| gpus(pod)).sum();
+    let mut asked: u64 = scaling_pods.values().map(|pod| gpus(pod)).fold(0, u64::saturating_add);
     let mut largest: u64 = scaling_pods.values().map(|pod| gpus(pod)).max().unwrap_or(0);
     let mut create = Vec::new();
     for (key, pod, share) in waiting {
@@ -134,20 +134,24 @@ impl Share {
         let hundredths = match asked(annotation::GPU_FRACTION) {
             Some(text) => {
                 let nanos = Quantity::parse(text).ok()?.nanos();
-                u32::try_from((nanos * 100 + 500_000_000).div_euclid(1_000_000_000)).ok()?
+                let hundredths = nanos.saturating_mul(100).saturating_add(500_000_000).div_euclid(1_000_000_000);
+                u32::try_from(hundredths).ok().filter(|hundredths| *hundredths <= 100)?
             }
             None => asked(annotation::GPU_MEMORY).map(|_| settings.memory_hundredths)?,
         };
-        (devices > 0).then_some(Self { hundredths, devices })
+        (1..=DEVICES_MAX).contains(&devices).then_some(Self { hundredths, devices })
     }
 }
+
+/// No node has more GPUs.
+const DEVICES_MAX: u32 = 1024;
 
 /// Whole GPUs that a scaling pod requests.
 fn gpus(scaling_pod: &Value) -> u64 {
     let containers = scaling_pod["spec"]["containers"].as_array().into_iter().flatten();
     let amount =
         |container: &Value| amount(&container["resources"]["requests"][resource::NVIDIA_GPU]).map(Quantity::units);
-    containers.filter_map(amount).map(|units| u64::try_from(units).unwrap_or(0)).sum()
+    containers.filter_map(amount).map(|units| u64::try_from(units).unwrap_or(0)).fold(0, u64::saturating_add)
 }
 
 fn amount(value: &Value) -> Option<Quantity> {
@@ -166,8 +170,8 @@ fn scaling_pod(name: &str, key: &Key, pod: &Value, devices: u32, settings: &Sett
     for (name, unit) in [("cpu", 1_000_000), ("memory", 1_000_000_000)] {
         let amounts =
             containers.into_iter().flatten().filter_map(|container| amount(&container["resources"]["requests"][name]));
-        let nanos: i128 = amounts.map(Quantity::nanos).sum();
-        let whole = (nanos + unit - 1) / unit;
+        let nanos = amounts.map(Quantity::nanos).fold(0, i128::saturating_add);
+        let whole = nanos.saturating_add(unit - 1) / unit;
         if whole > 0 {
             let text = if name == "cpu" { format!("{whole}m") } else { whole.to_string() };
             requests.insert(name.to_owned(), json!(text));

@@ -286,7 +286,7 @@ impl ClaimSpec {
             sums.0 = sums.0.saturating_add(counts().min().unwrap_or(0));
             sums.1 = sums.1.saturating_add(counts().max().unwrap_or(0));
         }
-        sums
+        (sums.0.min(CLAIMED_MAX), sums.1.min(CLAIMED_MAX))
     }
 }
 
@@ -314,12 +314,23 @@ impl DeviceRequest {
     }
 }
 
+/// However many requests a claim has.
+const CLAIMED_MAX: u32 = 1_000_000;
+
+/// No node has more devices of a kind.
+const DEVICES_MAX: u32 = 4096;
+
 impl DeviceAlternative {
     fn read(place: &FieldReader<'_>) -> Result<Self, Malformed> {
         let mode = place.field("allocationMode");
         let count = match mode.text()? {
             None | Some("" | "ExactCount") => {
-                Some(place.field("count").count()?.filter(|count| *count > 0).unwrap_or(1))
+                let count = place.field("count");
+                let devices = count.count()?.filter(|count| *count > 0).unwrap_or(1);
+                if devices > DEVICES_MAX {
+                    return Err(count.invalid(format!("{devices} devices are more than any node has"), "ask for fewer"));
+                }
+                Some(devices)
             }
             Some("All") => None,
             Some(other) => {

@@ -24,8 +24,19 @@ pub struct Malformed {
 
 impl Malformed {
     pub fn new(field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into(), hint: hint.into() }
+        Self { field: shortened(field.into()), problem: shortened(problem.into()), hint: shortened(hint.into()) }
     }
+}
+
+/// Texts name keys and values of objects, which may be as long as an object.
+const TEXT_MAX: usize = 300;
+
+fn shortened(mut text: String) -> String {
+    if text.len() > TEXT_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// How a string is called in complaints.
@@ -41,6 +52,11 @@ pub(crate) struct FieldReader<'a> {
 impl<'a> FieldReader<'a> {
     pub(crate) fn root(value: &'a Value) -> Self {
         Self { path: String::new(), value: Some(value) }
+    }
+
+    /// Another value in this place.
+    pub(crate) fn with_value<'b>(&self, value: &'b Value) -> FieldReader<'b> {
+        FieldReader { path: self.path.clone(), value: Some(value) }
     }
 
     pub(crate) fn path(&self) -> &str {

@@ -1,7 +1,8 @@
 //! Annotations that ask for a part of a GPU, held to the rules of admission.
 
-use super::Malformed;
 use super::field_reader::FieldReader;
+use super::resources::amount_max;
+use super::{Faults, Malformed};
 use crate::quantity::Quantity;
 use kai_api::keys::{annotation, resource};
 use kai_engine::units::GPU;
@@ -16,10 +17,10 @@ pub enum GpuSharing {
 }
 
 /// No node has more GPUs.
-const DEVICES_MAX: u32 = 1024;
+pub(super) const DEVICES_MAX: u32 = 1024;
 
 /// No GPU has more memory: one tebibyte, in MiB.
-const DEVICE_MIB_MAX: i64 = 1 << 20;
+pub(super) const DEVICE_MIB_MAX: i64 = 1 << 20;
 
 impl GpuSharing {
     /// `whole_gpus`: the containers ask for GPUs as well.
@@ -58,6 +59,26 @@ impl GpuSharing {
             return Ok(Some(Self::Fraction { devices, portion: read_fraction(&fraction)? }));
         }
         Ok(Some(Self::Memory { devices, mib: read_memory(&memory)? }))
+    }
+
+    /// The most that annotations can mean that cannot be read: whole devices, unless containers ask for GPUs already.
+    pub(super) fn at_most(annotations: &FieldReader<'_>, whole_gpus: bool, faults: &mut Faults) -> Option<Self> {
+        let asked =
+            [annotation::GPU_FRACTION, annotation::GPU_MEMORY].iter().any(|key| annotations.field(key).exists());
+        if whole_gpus || !asked {
+            return None;
+        }
+        let devices = read_devices(&annotations.field(annotation::GPU_FRACTION_NUM_DEVICES));
+        let devices = faults.value_or(devices, 1).unwrap_or(1);
+        Some(Self::Fraction { devices, portion: GPU })
+    }
+
+    /// The same part of so many devices.
+    pub(crate) fn on_devices(self, devices: u32) -> Self {
+        match self {
+            Self::Fraction { portion, .. } => Self::Fraction { devices, portion },
+            Self::Memory { mib, .. } => Self::Memory { devices, mib },
+        }
     }
 
     pub fn devices(self) -> u32 {
@@ -107,14 +128,24 @@ fn plain_number(text: &str) -> Option<i64> {
 }
 
 /// Instances per MIG profile asked for by annotation, the retired way.
-pub(super) fn legacy_mig(annotations: &FieldReader<'_>) -> Result<Vec<(String, i64)>, Malformed> {
+pub(super) fn legacy_mig(annotations: &FieldReader<'_>, faults: &mut Faults) -> Result<Vec<(String, i64)>, Malformed> {
     let mut found = Vec::new();
-    for (key, place) in annotations.entries()? {
-        if key.starts_with(resource::MIG_PREFIX)
-            && let Some(count) = plain_number(&place.text_or_empty()?)
-        {
-            found.push((key.to_owned(), count));
+    for (key, place) in faults.value_or(annotations.entries(), Vec::new())? {
+        if !key.starts_with(resource::MIG_PREFIX) {
+            continue;
         }
+        let text = faults.value_or(place.text_or_empty(), String::new())?;
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let most = amount_max(key);
+        let mut count = plain_number(&text).unwrap_or(i64::MAX);
+        if count > most {
+            faults
+                .note(place.invalid(format!("`{text}` is more than any node has"), "remove this retired annotation"))?;
+            count = most;
+        }
+        found.push((key.to_owned(), count));
     }
     Ok(found)
 }

@@ -5,7 +5,9 @@
 
 mod affinity;
 mod bind_request;
+mod bound_share;
 mod device;
+mod faults;
 pub(crate) mod field_reader;
 mod gpu_sharing;
 mod inter_pod_rules;
@@ -27,11 +29,14 @@ mod topology;
 
 pub use affinity::{NodeTerm, Operator, Requirement};
 pub use bind_request::{BindPhase, BindRequest};
+pub use bound_share::BoundShare;
+pub(crate) use bound_share::held_share;
 pub(crate) use device::names_gpus;
 pub use device::{
     AllocatedDevice, Attribute, ClaimAllocation, ClaimSpec, Device, DeviceAlternative, DeviceClass, DeviceConstraint,
     DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice, SliceNodes,
 };
+pub(crate) use faults::Faults;
 pub use field_reader::Malformed;
 pub use gpu_sharing::GpuSharing;
 pub use inter_pod_rules::{InterPodRules, PodAffinityTerm, TopologySpreadConstraint};
@@ -45,7 +50,7 @@ pub use pod::{Owner, Phase, Pod, PodClaim};
 pub use pod_group::{PodGroup, SubGroup, TopologyConstraint};
 pub use prerequisites::Prerequisites;
 pub use priority_class::PriorityClass;
-pub use queue::{Queue, QueueAmounts};
+pub use queue::{NamespaceRule, Queue, QueueAmounts};
 pub use request::Request;
 pub use resources::Resources;
 pub use selector::LabelSelector;

@@ -29,8 +29,8 @@ const BYTES_FROM: i64 = 1 << 20;
 
 /// MiB of each GPU as the label states them, not rounded. `None` without the label, or if it is not a number.
 pub fn gpu_memory_mib(labels: &BTreeMap<String, String>) -> Option<i64> {
-    let number: i64 = labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
-    Some(if number >= BYTES_FROM { number / BYTES_FROM } else { number })
+    let number: i64 = labels.get(node_label::GPU_MEMORY)?.parse().ok().filter(|number| *number >= 0)?;
+    Some(if number >= BYTES_FROM { (number / BYTES_FROM).min(BYTES_FROM) } else { number })
 }
 
 /// Pod slots of a node that reports none: the default of kubelets.
@@ -120,7 +120,8 @@ mod tests {
         };
         assert_eq!(memory("4096"), (Some(4096), Some(4000)));
         assert_eq!(memory("4295000001"), (Some(4096), Some(4000)));
-        assert_eq!(memory("much"), (None, None));
+        assert_eq!((memory("much"), memory("-4096")), ((None, None), (None, None)));
+        assert_eq!(memory("9223372036854775807"), (Some(1 << 20), Some(1_048_500)));
     }
 
     #[test]

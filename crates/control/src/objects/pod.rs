@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use kai_api::keys::{annotation, label, reason};
 use kai_engine::builder::{HostPort, Protocol};
 use kai_engine::units::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Malformed;
 use super::affinity::NodeTerm;
 use super::field_reader::{FieldReader, canonical};
 use super::inter_pod_rules::InterPodRules;
 use super::prerequisites::Prerequisites;
 use super::request::Request;
 use super::taint::Toleration;
+use super::{Faults, GpuSharing, Malformed, Resources, held_share};
 use crate::key::{GroupKey, PodKey};
 
 /// What matters of a `Pod`.
@@ -55,6 +55,10 @@ pub struct Pod {
     pub containers: Vec<String>,
     /// Other rules that make two pods unlike each other (pod affinity, spread, volumes), in canonical text.
     pub signature_extra: String,
+    /// Fields of a pod with a node that cannot be used.
+    pub problems: Vec<Malformed>,
+    /// Some of them say what it asks for: the request is the most that they can mean.
+    pub request_unclear: bool,
 }
 
 /// A resource claim as a pod names it.
@@ -91,49 +95,131 @@ pub struct Owner {
 const SCHEDULER_DEFAULT: &str = "default-scheduler";
 
 impl Pod {
+    /// A pod with a node counts even if fields of it cannot be used, which are in [`Pod::problems`] then.
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
+        Self::read(value, &mut Faults::Refuse).or_else(|malformed| {
+            if !value["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+                return Err(malformed);
+            }
+            let mut faults = Faults::Collect(Vec::new());
+            let mut pod = Self::read(value, &mut faults)?;
+            pod.problems.splice(0..0, faults.into_found());
+            Ok(pod)
+        })
+    }
+
+    fn read(value: &Value, faults: &mut Faults) -> Result<Self, Malformed> {
         let root = FieldReader::root(value);
         let (metadata, spec, status) = (root.field("metadata"), root.field("spec"), root.field("status"));
-        let key = PodKey::new(root.object_namespace()?, root.object_name()?);
-        let annotations = metadata.field("annotations");
-        let labels = metadata.field("labels").string_map()?;
-        let request = Request::read(&spec, &annotations)?;
-        let created_at_bind = annotations.field(annotation::SHARED_GPU_CONFIG_MAP).text()?;
-        let prerequisites = Prerequisites::read(&spec, &key.name, created_at_bind)?;
-        Ok(Self {
-            uid: metadata.field("uid").non_empty_text()?.unwrap_or_else(|| key.to_string()),
+        let key =
+            PodKey::new(faults.value_or_else(root.object_namespace(), |_| namespace_of(value))?, root.object_name()?);
+        let annotations = metadata.field("annotations").string_map_with(faults)?;
+        let labels = metadata.field("labels").string_map_with(faults)?;
+        let before = faults.count();
+        // Those that are no text are left out, for all readers.
+        let readable = matches!(faults, Faults::Collect(_)).then(|| json!(annotations));
+        let place = metadata.field("annotations");
+        let place = readable.as_ref().map_or(place.clone(), |texts| place.with_value(texts));
+        let request = Request::read_with(&spec, &place, faults)?;
+        let request_unclear = faults.count() > before;
+        let created_at_bind = annotations.get(annotation::SHARED_GPU_CONFIG_MAP).map(String::as_str);
+        let prerequisites = faults.value_or(Prerequisites::read(&spec, &key.name, created_at_bind), None)?;
+        let owners = metadata.field("ownerReferences").items();
+        let owners = owners.and_then(|owners| owners.iter().map(Owner::read).collect());
+        let scheduler = faults.value_or(spec.field("schedulerName").non_empty_text(), None)?;
+        let names = if request.resources.devices().is_empty() { Ok(Vec::new()) } else { container_names(&spec) };
+        let mut pod = Self {
+            uid: faults.value_or(metadata.field("uid").non_empty_text(), None)?.unwrap_or_else(|| key.to_string()),
             key,
-            created: metadata.field("creationTimestamp").time()?.unwrap_or(Timestamp(0)),
-            inter_pod: InterPodRules::read(&spec, &labels)?,
+            created: faults.value_or(metadata.field("creationTimestamp").time(), None)?.unwrap_or(Timestamp(0)),
+            inter_pod: faults.value_or(InterPodRules::read(&spec, &labels), None)?,
             labels,
-            annotations: kept_annotations(&annotations)?,
-            owners: metadata.field("ownerReferences").items()?.iter().map(Owner::read).collect::<Result<_, _>>()?,
-            scheduler: spec.field("schedulerName").non_empty_text()?.unwrap_or_else(|| SCHEDULER_DEFAULT.to_owned()),
-            phase: match status.field("phase").text()? {
+            annotations: kept_annotations(annotations),
+            owners: faults.value_or(owners, Vec::new())?,
+            scheduler: scheduler.unwrap_or_else(|| SCHEDULER_DEFAULT.to_owned()),
+            phase: match faults.value_or(status.field("phase").text(), None)? {
                 None | Some("Pending" | "") => Phase::Pending,
                 Some("Running") => Phase::Running,
                 Some("Succeeded") => Phase::Succeeded,
                 Some("Failed") => Phase::Failed,
                 Some(_) => Phase::Unknown,
             },
-            deletion: metadata.field("deletionTimestamp").time()?,
-            gated: !spec.field("schedulingGates").items()?.is_empty(),
+            deletion: faults.value_or(metadata.field("deletionTimestamp").time(), None)?,
+            gated: !faults.value_or(spec.field("schedulingGates").items(), Vec::new())?.is_empty(),
             node: spec.field("nodeName").non_empty_text()?,
-            nominated_node: status.field("nominatedNodeName").non_empty_text()?,
-            unschedulable_message: unschedulable_message(&status)?,
-            bind_failed: bind_failed(&status)?,
-            priority_class: spec.field("priorityClassName").non_empty_text()?,
-            priority: spec.field("priority").int32()?,
-            containers: if request.resources.devices().is_empty() { Vec::new() } else { container_names(&spec)? },
+            nominated_node: faults.value_or(status.field("nominatedNodeName").non_empty_text(), None)?,
+            unschedulable_message: faults.value_or(unschedulable_message(&status), None)?,
+            bind_failed: faults.value_or(bind_failed(&status), false)?,
+            priority_class: faults.value_or(spec.field("priorityClassName").non_empty_text(), None)?,
+            priority: faults.value_or(spec.field("priority").int32(), None)?,
+            containers: faults.value_or(names, Vec::new())?,
             request,
-            node_selector: spec.field("nodeSelector").string_map()?,
-            node_affinity: NodeTerm::read_required(&spec.field("affinity"))?,
-            tolerations: spec.field("tolerations").items()?.iter().map(Toleration::read).collect::<Result<_, _>>()?,
-            host_ports: host_ports(&spec)?,
-            claims: claims(&spec, &status)?,
+            node_selector: faults.value_or(spec.field("nodeSelector").string_map(), BTreeMap::new())?,
+            node_affinity: faults.value_or(NodeTerm::read_required(&spec.field("affinity")), None)?,
+            tolerations: faults.value_or(tolerations(&spec), Vec::new())?,
+            host_ports: host_ports(&spec, faults)?,
+            claims: claims(&spec, &status, faults)?,
             prerequisites,
-            signature_extra: signature_extra(&spec)?,
-        })
+            signature_extra: faults.value_or(signature_extra(&spec), String::new())?,
+            problems: Vec::new(),
+            request_unclear,
+        };
+        if pod.node.is_some() {
+            pod.settle_share();
+        }
+        Ok(pod)
+    }
+
+    /// Replaces what it says of shared GPUs by what it holds.
+    fn settle_share(&mut self) {
+        let labelled: Vec<String> = self.gpu_groups().into_iter().map(str::to_owned).collect();
+        let (sharing, mut groups) = held_share(&self.request, labelled, &self.annotations);
+        self.request.sharing = sharing;
+        if let Some(sharing) = sharing
+            && groups.is_empty()
+        {
+            groups = unknown_gpu_groups(&self.uid, sharing.devices());
+            self.problems.push(Malformed::new(
+                format!("metadata.labels.{}", label::GPU_GROUP),
+                "nothing says which GPU the pod shares, so that it counts as one of its own",
+                "delete the pod, so that it is scheduled anew",
+            ));
+        }
+        if self.gpu_groups() != groups {
+            self.set_gpu_groups(&groups);
+        }
+    }
+
+    /// What it held earlier it holds until it ends, whatever it says by now. Only containers can be resized while it runs.
+    pub(crate) fn keep_held(&mut self, earlier: &Self) {
+        if self.node.is_none() || earlier.uid != self.uid || earlier.request_unclear {
+            return;
+        }
+        if self.request_unclear {
+            self.request = earlier.request.clone();
+            self.request_unclear = false;
+        }
+        if earlier.node == self.node {
+            self.request.sharing = earlier.request.sharing;
+            let groups: Vec<String> = earlier.gpu_groups().into_iter().map(str::to_owned).collect();
+            if earlier.knows_gpu_groups() && self.gpu_groups() != groups {
+                self.set_gpu_groups(&groups);
+            }
+        }
+    }
+
+    /// Cuts what could not be read to what its node has.
+    pub(crate) fn lower_to(&mut self, node: &Resources) {
+        self.request.lower_to(node);
+        let devices = self.request.sharing.map_or(0, GpuSharing::devices);
+        if !self.gpu_groups().is_empty() && !self.knows_gpu_groups() {
+            self.set_gpu_groups(&unknown_gpu_groups(&self.uid, devices));
+        }
+    }
+
+    /// Whether labels or the binder say which GPUs it shares.
+    pub(crate) fn knows_gpu_groups(&self) -> bool {
+        self.gpu_groups().iter().any(|group| !group.starts_with(UNKNOWN_GPU_GROUP))
     }
 
     /// The pod group it says it belongs to.
@@ -166,6 +252,14 @@ impl Pod {
         self.labels.retain(|key, _| !is_gpu_group_label(key));
         self.labels.extend(gpu_group_labels(groups, groups.len() > 1));
     }
+}
+
+/// Start of the names of shared GPUs of which nothing is known but that a pod holds a part of them.
+const UNKNOWN_GPU_GROUP: &str = "unknown/";
+
+/// As many as the pod holds parts of; no label value has a slash.
+fn unknown_gpu_groups(uid: &str, devices: u32) -> Vec<String> {
+    (0..devices).map(|number| format!("{UNKNOWN_GPU_GROUP}{uid}/{number:04}")).collect()
 }
 
 pub(crate) fn is_gpu_group_label(key: &str) -> bool {
@@ -224,33 +318,45 @@ fn bind_failed(status: &FieldReader<'_>) -> Result<bool, Malformed> {
 /// What `kubectl apply` leaves behind: the whole object once more, of no use here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-fn kept_annotations(place: &FieldReader<'_>) -> Result<BTreeMap<String, String>, Malformed> {
-    let mut annotations = place.string_map()?;
+fn kept_annotations(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
     annotations.remove(LAST_APPLIED);
-    Ok(annotations)
+    annotations
 }
 
-fn host_ports(spec: &FieldReader<'_>) -> Result<Vec<HostPort>, Malformed> {
+/// The namespace of an object whose namespace is no text.
+fn namespace_of(value: &Value) -> String {
+    PodKey::of(value).namespace
+}
+
+fn tolerations(spec: &FieldReader<'_>) -> Result<Vec<Toleration>, Malformed> {
+    spec.field("tolerations").items()?.iter().map(Toleration::read).collect()
+}
+
+fn host_ports(spec: &FieldReader<'_>, faults: &mut Faults) -> Result<Vec<HostPort>, Malformed> {
     // On the host's network every container port is one of the host, as the API server would fill in.
-    let on_host = spec.field("hostNetwork").flag()?.unwrap_or(false);
-    let sidecars = spec.field("initContainers").items()?;
+    let on_host = faults.value_or(spec.field("hostNetwork").flag(), None)?.unwrap_or(false);
+    let sidecars = faults.value_or(spec.field("initContainers").items(), Vec::new())?;
     let sidecars = sidecars.into_iter().filter(|place| place.field("restartPolicy").value() == Some(&"Always".into()));
     let mut ports = Vec::new();
-    for container in spec.field("containers").items()?.into_iter().chain(sidecars) {
-        for port in container.field("ports").items()? {
-            let mut number = port.field("hostPort");
-            if on_host && !number.exists() {
-                number = port.field("containerPort");
-            }
-            let Some(count) = number.count()?.filter(|count| *count > 0) else { continue };
-            let number =
-                u16::try_from(count).map_err(|_| number.invalid(format!("{count} is not a port"), "use 1 to 65535"))?;
-            ports.push(HostPort { number, protocol: protocol(&port)?, address: address(&port)? });
+    for container in faults.value_or(spec.field("containers").items(), Vec::new())?.into_iter().chain(sidecars) {
+        for port in faults.value_or(container.field("ports").items(), Vec::new())? {
+            ports.extend(faults.value_or(host_port(&port, on_host), None)?);
         }
     }
     ports.sort_unstable();
     ports.dedup();
     Ok(ports)
+}
+
+fn host_port(port: &FieldReader<'_>, on_host: bool) -> Result<Option<HostPort>, Malformed> {
+    let mut number = port.field("hostPort");
+    if on_host && !number.exists() {
+        number = port.field("containerPort");
+    }
+    let Some(count) = number.count()?.filter(|count| *count > 0) else { return Ok(None) };
+    let number =
+        u16::try_from(count).map_err(|_| number.invalid(format!("{count} is not a port"), "use 1 to 65535"))?;
+    Ok(Some(HostPort { number, protocol: protocol(port)?, address: address(port)? }))
 }
 
 fn container_names(spec: &FieldReader<'_>) -> Result<Vec<String>, Malformed> {
@@ -259,23 +365,27 @@ fn container_names(spec: &FieldReader<'_>) -> Result<Vec<String>, Malformed> {
     all.iter().map(|place| place.field("name").text_or_empty()).collect()
 }
 
-fn claims(spec: &FieldReader<'_>, status: &FieldReader<'_>) -> Result<Vec<PodClaim>, Malformed> {
+fn claims(spec: &FieldReader<'_>, status: &FieldReader<'_>, faults: &mut Faults) -> Result<Vec<PodClaim>, Malformed> {
     let mut claims = Vec::new();
-    for place in spec.field("resourceClaims").items()? {
-        let name = place.field("name").text_or_empty()?;
-        let named = place.field("resourceClaimName").non_empty_text()?;
-        let from_template = named.is_none();
-        let mut claim = named;
-        if from_template {
-            for made in status.field("resourceClaimStatuses").items()? {
-                if made.field("name").text()? == Some(&name) {
-                    claim = made.field("resourceClaimName").non_empty_text()?;
-                }
-            }
-        }
-        claims.push(PodClaim { name, claim, from_template });
+    for place in faults.value_or(spec.field("resourceClaims").items(), Vec::new())? {
+        claims.extend(faults.value_or(claim(&place, status).map(Some), None)?);
     }
     Ok(claims)
+}
+
+fn claim(place: &FieldReader<'_>, status: &FieldReader<'_>) -> Result<PodClaim, Malformed> {
+    let name = place.field("name").text_or_empty()?;
+    let named = place.field("resourceClaimName").non_empty_text()?;
+    let from_template = named.is_none();
+    let mut claim = named;
+    if from_template {
+        for made in status.field("resourceClaimStatuses").items()? {
+            if made.field("name").text()? == Some(&name) {
+                claim = made.field("resourceClaimName").non_empty_text()?;
+            }
+        }
+    }
+    Ok(PodClaim { name, claim, from_template })
 }
 
 fn protocol(port: &FieldReader<'_>) -> Result<Protocol, Malformed> {
@@ -320,8 +430,6 @@ fn signature_extra(spec: &FieldReader<'_>) -> Result<String, Malformed> {
 impl Pod {
     /// An object in which all fields that are read have a value.
     pub(crate) fn full() -> Value {
-        use serde_json::json;
-
         let term = json!({"topologyKey": "zone", "namespaces": ["a"], "namespaceSelector": {"matchLabels": {"a": "b"}},
         "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
         "matchLabelKeys": ["c"], "mismatchLabelKeys": ["d"]});
@@ -352,8 +460,6 @@ impl Pod {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -398,6 +504,84 @@ mod tests {
         };
         assert_eq!(rules("x", "data"), rules("y", "data"));
         assert_ne!(rules("x", "data"), rules("x", "more-data"));
+    }
+
+    /// A pod of 8 GPUs that runs on a node, with this in `path` of it.
+    fn running(path: &str, value: &Value) -> Result<Pod, Malformed> {
+        let mut pod = json!({
+            "metadata": {"name": "a", "namespace": "lab", "uid": "u", "annotations": {}, "labels": {}},
+            "spec": {"nodeName": "n", "containers": [{"resources": {
+                "limits": {"nvidia.com/gpu": "8", "memory": "1Gi"}, "requests": {"memory": "1Gi"}}}]},
+            "status": {"phase": "Running"},
+        });
+        let (parent, key) = path.rsplit_once('/').expect("a pointer");
+        pod.pointer_mut(parent).expect("is there")[key.replace("~1", "/")] = value.clone();
+        Pod::parse(&pod)
+    }
+
+    #[test]
+    fn a_pod_with_a_node_holds_what_its_containers_ask_for_whatever_its_other_fields() {
+        for (path, value) in [
+            ("/metadata/annotations/mps", json!("true")),
+            ("/metadata/annotations/gpu-fraction", json!("0.1")),
+            ("/metadata/annotations/gpu-fraction", json!(0.1)),
+            ("/metadata/annotations/gpu-fraction-num-devices", json!("2")),
+            ("/metadata/annotations/nvidia.com~1mig-1g.5gb", json!("18446744073708")),
+            ("/metadata/annotations/nvidia.com~1mig-1g.5gb", json!([])),
+            ("/metadata/annotations", json!("none")),
+            ("/metadata/labels/app", json!(7)),
+            ("/metadata/labels", json!([])),
+            ("/metadata/uid", json!(7)),
+            ("/metadata/namespace", json!(7)),
+            ("/metadata/creationTimestamp", json!("yesterday")),
+            ("/metadata/deletionTimestamp", json!("tomorrow")),
+            ("/metadata/ownerReferences", json!({})),
+            ("/spec/schedulerName", json!(1)),
+            ("/spec/priority", json!(9_999_999_999_i64)),
+            ("/spec/affinity", json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}})),
+            ("/spec/tolerations", json!([{"operator": "Maybe"}])),
+            ("/spec/nodeSelector", json!({"zone": 1})),
+            ("/spec/resourceClaims", json!([{"name": 1}])),
+            ("/spec/overhead", json!({"cpu": "lots"})),
+            ("/spec/initContainers", json!("none")),
+            ("/spec/volumes", json!([7])),
+            ("/spec/containers/0/ports", json!([{"hostPort": 70_000}])),
+            ("/spec/containers/0/resources/limits/memory", json!("200Ti")),
+            ("/spec/containers/0/resources/requests/cpu", json!(-1)),
+            ("/spec/containers/0/restartPolicy", json!(1)),
+            ("/status/phase", json!(1)),
+            ("/status/conditions", json!([{"type": 1}])),
+        ] {
+            let pod = running(path, &value).unwrap_or_else(|malformed| panic!("{path}: {malformed}"));
+            assert_eq!((pod.request.resources.gpus, pod.request.sharing), (8, None), "{path}: {value}");
+            assert_eq!(
+                (pod.node.as_deref(), pod.request.resources.memory_bytes),
+                (Some("n"), 1 << 30),
+                "{path}: {value}"
+            );
+            let sound = path.ends_with("restartPolicy");
+            assert_eq!(pod.problems.is_empty(), sound, "{path}: {value}");
+        }
+    }
+
+    #[test]
+    fn a_share_that_cannot_be_read_is_a_whole_device() {
+        for (key, text) in
+            [("gpu-fraction", "much"), ("gpu-fraction", "0"), ("gpu-fraction", "7"), ("gpu-memory", "-1")]
+        {
+            let annotations = json!({key: text, "gpu-fraction-num-devices": "2"});
+            let metadata = json!({"name": "a", "annotations": annotations});
+            let pod = Pod::parse(&json!({"metadata": metadata, "spec": {"nodeName": "n"}})).unwrap();
+            let whole = GpuSharing::Fraction { devices: 2, portion: 1_000_000 };
+            assert_eq!((pod.request.sharing, pod.request_unclear), (Some(whole), true), "{key}: {text}");
+            assert!(Pod::parse(&json!({ "metadata": metadata })).is_err(), "it waits");
+        }
+    }
+
+    #[test]
+    fn a_problem_is_described_in_few_words() {
+        let pod = running("/metadata/annotations/gpu-fraction", &json!("9".repeat(200_000))).unwrap();
+        assert!(pod.problems.iter().all(|problem| problem.to_string().len() < 700));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! A queue as its owner wrote it, in engine units.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
+use kai_api::keys::annotation;
 use kai_engine::units::compat::QUEUE_MEMORY_UNIT;
 use kai_engine::units::{Ceiling, GPU, ONE, Span, Timestamp};
 use serde_json::Value;
 
-use super::Malformed;
 use super::field_reader::FieldReader;
+use super::{LabelSelector, Malformed, Namespace};
 
 /// What matters of a `Queue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,16 @@ pub struct Queue {
     pub gpu: QueueAmounts,
     pub preempt_min_runtime: Option<Span>,
     pub reclaim_min_runtime: Option<Span>,
+    /// Which namespaces may use it and the queues below it; `None` is all.
+    pub namespaces: Option<NamespaceRule>,
+}
+
+/// Namespaces that may use a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceRule {
+    pub names: BTreeSet<String>,
+    /// Their labels, or what is wrong with the selector, which then selects none.
+    pub selector: Option<Result<LabelSelector, String>>,
 }
 
 /// Amounts of one resource: milli-cores, bytes or millionths of a GPU; the weight in millionths.
@@ -38,6 +50,9 @@ const PRIORITY_DEFAULT: i32 = kai_api::keys::priority::QUEUE_DEFAULT;
 
 /// Larger than any cluster, small enough to be added up.
 const AMOUNT_CAP: f64 = 1e17;
+
+/// A billion times the weight of others.
+const WEIGHT_CAP: f64 = 1e15;
 
 impl Queue {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
@@ -56,6 +71,7 @@ impl Queue {
             gpu: QueueAmounts::read(&resources.field("gpu"), GPU)?,
             preempt_min_runtime: spec.field("preemptMinRuntime").span()?,
             reclaim_min_runtime: spec.field("reclaimMinRuntime").span()?,
+            namespaces: NamespaceRule::read(&metadata.field("annotations"))?,
         })
     }
 
@@ -70,6 +86,37 @@ impl Queue {
     }
 }
 
+impl NamespaceRule {
+    /// An annotation without text is as good as none.
+    fn read(annotations: &FieldReader<'_>) -> Result<Option<Self>, Malformed> {
+        let names = annotations.field(annotation::QUEUE_NAMESPACES).text_or_empty()?;
+        let selector = annotations.field(annotation::QUEUE_NAMESPACE_SELECTOR).text_or_empty()?;
+        let names = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let selector = Some(selector.trim()).filter(|text| !text.is_empty()).map(LabelSelector::from_text);
+        let rule = Self { names, selector };
+        Ok((rule != Self::default()).then_some(rule))
+    }
+
+    pub fn allows(&self, namespace: &Namespace) -> bool {
+        let selected = || matches!(&self.selector, Some(Ok(selector)) if selector.selects(&namespace.labels));
+        self.names.contains(&namespace.name) || selected()
+    }
+}
+
+/// For people, such as `a, b and those with team=x`.
+impl fmt::Display for NamespaceRule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let selected = match &self.selector {
+            None => None,
+            Some(Ok(selector)) => Some(format!("those labelled {selector}")),
+            Some(Err(_)) => Some("those of a selector that cannot be read".to_owned()),
+        };
+        let parts: Vec<String> = Some(names).filter(|names| !names.is_empty()).into_iter().chain(selected).collect();
+        out.write_str(&parts.join(" and "))
+    }
+}
+
 impl QueueAmounts {
     fn read(place: &FieldReader<'_>, unit: i64) -> Result<Self, Malformed> {
         let weight = place.field("overQuotaWeight");
@@ -80,7 +127,7 @@ impl QueueAmounts {
         Ok(Self {
             quota: ceiling(&place.field("quota"), unit)?,
             limit: ceiling(&place.field("limit"), unit)?,
-            weight: (amount * ONE as f64).round().min(AMOUNT_CAP) as i64,
+            weight: (amount * ONE as f64).round().min(WEIGHT_CAP) as i64,
         })
     }
 }
@@ -101,7 +148,8 @@ impl Queue {
         use serde_json::json;
 
         let amounts = json!({"quota": 1.5, "limit": -1, "overQuotaWeight": 2});
-        json!({"metadata": {"name": "q", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        json!({"metadata": {"name": "q", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {
+            "kai.scheduler/namespaces": "a,b", "kai.scheduler/namespace-selector": "team=x"}},
         "spec": {"displayName": "Q", "parentQueue": "r", "priority": 1, "preemptMinRuntime": "1h", "reclaimMinRuntime": "1s",
             "resources": {"cpu": amounts, "memory": amounts, "gpu": amounts}}})
     }
@@ -137,6 +185,24 @@ mod tests {
         let queue = queue(&json!({})).unwrap();
         assert_eq!(queue.gpu, QueueAmounts { quota: Ceiling::At(0), limit: Ceiling::At(0), weight: 0 });
         assert_eq!((queue.priority, queue.parent, queue.preempt_min_runtime), (100, None, None));
+    }
+
+    #[test]
+    fn namespaces_are_listed_or_selected() {
+        let rule = |annotations: Value| {
+            let queue = json!({"metadata": {"name": "team", "annotations": annotations}});
+            Queue::parse(&queue).unwrap().namespaces
+        };
+        assert_eq!(rule(json!({})), None);
+        assert_eq!(rule(json!({"kai.scheduler/namespaces": " ,"})), None);
+        let labelled = Namespace { labels: [("team".to_owned(), "x".to_owned())].into(), ..Namespace::named("c") };
+        let both =
+            rule(json!({"kai.scheduler/namespaces": "a, b", "kai.scheduler/namespace-selector": "team=x"})).unwrap();
+        assert_eq!(both.to_string(), "a, b and those labelled team=x");
+        let allowed = [Namespace::named("a"), Namespace::named("b"), labelled, Namespace::named("d")];
+        assert_eq!(allowed.map(|namespace| both.allows(&namespace)), [true, true, true, false]);
+        let unreadable = rule(json!({"kai.scheduler/namespace-selector": "team in x"})).unwrap();
+        assert!(!unreadable.allows(&Namespace::named("a")), "a mistake does not open the queue");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use kai_api::keys::resource;
 
-use super::Malformed;
 use super::field_reader::FieldReader;
 use super::gpu_sharing::{GpuSharing, legacy_mig};
 use super::resources::Resources;
+use super::{Faults, Malformed};
 
 /// What a pod asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,39 +24,63 @@ pub struct Request {
 
 impl Request {
     /// Reads `spec` and the annotations of a pod.
-    pub(crate) fn read(spec: &FieldReader<'_>, annotations: &FieldReader<'_>) -> Result<Self, Malformed> {
-        let containers = each_container(spec)?;
+    pub(crate) fn read_with(
+        spec: &FieldReader<'_>,
+        annotations: &FieldReader<'_>,
+        faults: &mut Faults,
+    ) -> Result<Self, Malformed> {
+        let containers = each_container(spec, faults)?;
         let mut resources = together(&containers);
-        let pod_level = pod_level(spec, &resources)?;
+        let pod_level = pod_level(spec, &resources, faults)?;
+        // Kubernetes refuses less for the pod as a whole than its containers ask for.
         if let Some(amount) = pod_level.cpu {
-            resources.cpu_milli = amount;
+            resources.cpu_milli = amount.max(resources.cpu_milli);
         }
         if let Some(amount) = pod_level.memory {
-            resources.memory_bytes = amount;
+            resources.memory_bytes = amount.max(resources.memory_bytes);
         }
-        resources.scalars.extend(pod_level.huge_pages);
-        let mut overhead = Resources::read(&spec.field("overhead"))?;
+        for (name, amount) in pod_level.huge_pages {
+            let own = resources.scalars.entry(name).or_default();
+            *own = amount.max(*own);
+        }
+        let mut overhead = Resources::read_with(&spec.field("overhead"), faults)?;
         overhead.gpus = 0;
         resources.add(&overhead);
         resources.pods = 1;
 
-        let sharing = GpuSharing::read(annotations, resources.gpus > 0 || has_gpu_limit(spec)?)?;
-        let legacy = legacy_mig(annotations)?;
+        let whole_gpus = resources.gpus > 0 || faults.value_or(has_gpu_limit(spec), false)?;
+        let sharing = faults.value_or_else(GpuSharing::read(annotations, whole_gpus), |faults| {
+            GpuSharing::at_most(annotations, whole_gpus, faults)
+        })?;
+        let legacy = legacy_mig(annotations, faults)?;
         let legacy_mig = !legacy.is_empty();
-        if legacy_mig {
-            // The annotation replaces whatever else the pod says about GPUs.
-            resources.gpus = 0;
-            resources.scalars.retain(|name, _| !name.starts_with(resource::MIG_PREFIX));
-            resources.scalars.extend(legacy);
+        // The annotation adds to what containers ask for, and never takes away from it: it can be changed at any time.
+        for (name, count) in legacy {
+            let own = resources.scalars.entry(name).or_default();
+            *own = (*own).max(count);
+        }
+        if let Some(name) = resources.cap() {
+            let problem = format!("all containers together ask for more {name} than any machine has");
+            faults.note(spec.field("containers").invalid(problem, "ask for less"))?;
         }
         let plain = containers.len() == 1 && containers[0].0.cpu_milli == resources.cpu_milli;
         Ok(Self {
             resources,
-            sharing: sharing.filter(|_| !legacy_mig),
+            sharing,
             legacy_mig,
-            guaranteed: guaranteed(spec)?,
+            guaranteed: faults.value_or(guaranteed(spec), false)?,
             containers: if plain { Vec::new() } else { containers },
         })
+    }
+
+    /// Cuts what could not be read to what a node has.
+    pub(crate) fn lower_to(&mut self, node: &Resources) {
+        self.resources.lower_to(node);
+        self.containers.iter_mut().for_each(|(own, _)| own.lower_to(node));
+        if let Some(sharing) = &mut self.sharing {
+            let most = u32::try_from(node.gpus).unwrap_or(0).max(1);
+            *sharing = sharing.on_devices(sharing.devices().min(most));
+        }
     }
 
     pub fn is_mig(&self) -> bool {
@@ -69,14 +93,14 @@ impl Request {
 }
 
 /// Requests of init containers, then of the others, with whether each runs on beside those that follow.
-fn each_container(spec: &FieldReader<'_>) -> Result<Vec<(Resources, bool)>, Malformed> {
+fn each_container(spec: &FieldReader<'_>, faults: &mut Faults) -> Result<Vec<(Resources, bool)>, Malformed> {
     let mut containers = Vec::new();
-    for place in spec.field("initContainers").items()? {
-        let sidecar = place.field("restartPolicy").text()? == Some("Always");
-        containers.push((container(&place.field("resources"))?, sidecar));
+    for place in faults.value_or(spec.field("initContainers").items(), Vec::new())? {
+        let policy = faults.value_or(place.field("restartPolicy").text(), None)?;
+        containers.push((container(&place.field("resources"), faults)?, policy == Some("Always")));
     }
-    for place in spec.field("containers").items()? {
-        containers.push((container(&place.field("resources"))?, true));
+    for place in faults.value_or(spec.field("containers").items(), Vec::new())? {
+        containers.push((container(&place.field("resources"), faults)?, true));
     }
     Ok(containers)
 }
@@ -102,7 +126,7 @@ fn together(containers: &[(Resources, bool)]) -> Resources {
 fn guaranteed(spec: &FieldReader<'_>) -> Result<bool, Malformed> {
     let limited = |resources: &FieldReader<'_>| -> Result<bool, Malformed> {
         let limits = Resources::read(&resources.field("limits"))?;
-        let requests = container(resources)?;
+        let requests = container(resources, &mut Faults::Refuse)?;
         Ok(limits.cpu_milli > 0
             && limits.memory_bytes > 0
             && (limits.cpu_milli, limits.memory_bytes) == (requests.cpu_milli, requests.memory_bytes))
@@ -121,9 +145,9 @@ fn guaranteed(spec: &FieldReader<'_>) -> Result<bool, Malformed> {
 }
 
 /// Requests of one container; a limit without a request is one too, as the API server would fill in.
-fn container(resources: &FieldReader<'_>) -> Result<Resources, Malformed> {
-    let mut requests = Resources::read(&resources.field("requests"))?;
-    let limits = Resources::read(&resources.field("limits"))?;
+fn container(resources: &FieldReader<'_>, faults: &mut Faults) -> Result<Resources, Malformed> {
+    let mut requests = Resources::read_with(&resources.field("requests"), faults)?;
+    let limits = Resources::read_with(&resources.field("limits"), faults)?;
     let asked = |name: &str| resources.field("requests").field(name).exists();
     if !asked("cpu") {
         requests.cpu_milli = limits.cpu_milli;
@@ -148,10 +172,10 @@ struct PodLevel {
     huge_pages: Vec<(String, i64)>,
 }
 
-fn pod_level(spec: &FieldReader<'_>, containers: &Resources) -> Result<PodLevel, Malformed> {
+fn pod_level(spec: &FieldReader<'_>, containers: &Resources, faults: &mut Faults) -> Result<PodLevel, Malformed> {
     let resources = spec.field("resources");
     let (requests, limits) = (resources.field("requests"), resources.field("limits"));
-    let (asked, limited) = (Resources::read(&requests)?, Resources::read(&limits)?);
+    let (asked, limited) = (Resources::read_with(&requests, faults)?, Resources::read_with(&limits, faults)?);
     // As the API server has it: a limit stands in for a request only if no container requests anything.
     let pick = |name: &str, asked: i64, limited: i64, summed: i64| {
         if requests.field(name).exists() {
@@ -190,7 +214,8 @@ mod tests {
     fn request(spec: &Value, annotations: &Value) -> Result<Request, Malformed> {
         let pod = json!({"spec": spec, "metadata": {"annotations": annotations}});
         let root = FieldReader::root(&pod);
-        Request::read(&root.field("spec"), &root.field("metadata").field("annotations"))
+        let annotations = root.field("metadata").field("annotations");
+        Request::read_with(&root.field("spec"), &annotations, &mut Faults::Refuse)
     }
 
     fn resources(spec: &Value) -> Resources {
@@ -254,10 +279,34 @@ mod tests {
     }
 
     #[test]
-    fn mig_by_annotation_replaces_gpus() {
-        let spec = json!({"containers": [{"resources": {"requests": {"nvidia.com/gpu": 1}}}]});
-        let request = request(&spec, &json!({"nvidia.com/mig-1g.5gb": "2"})).unwrap();
-        assert!(request.legacy_mig && request.is_mig());
-        assert_eq!((request.resources.gpus, request.resources.scalars["nvidia.com/mig-1g.5gb"]), (0, 2));
+    fn mig_by_annotation_takes_nothing_away_from_containers() {
+        let spec = json!({"containers": [{"resources": {"requests": {
+            "nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 3, "nvidia.com/mig-2g.10gb": 1}}}]});
+        for (count, expected) in [("0", 3), ("2", 3), ("4", 4)] {
+            let request = request(&spec, &json!({"nvidia.com/mig-1g.5gb": count})).unwrap();
+            assert!(request.legacy_mig && request.is_mig());
+            let migs: Vec<_> = request.resources.migs().collect();
+            assert_eq!(migs, [("nvidia.com/mig-1g.5gb", expected), ("nvidia.com/mig-2g.10gb", 1)], "{count}");
+            assert_eq!(request.resources.gpus, 1, "{count}");
+        }
+        let shared = json!({"gpu-fraction": "0.5", "nvidia.com/mig-1g.5gb": "0"});
+        assert!(request(&json!({}), &shared).unwrap().sharing.is_some());
+    }
+
+    #[test]
+    fn counts_of_mig_instances_are_bounded() {
+        for count in ["18446744073708", "288230376151711738", "9223372036855"] {
+            let annotations = json!({"nvidia.com/mig-1g.5gb": count});
+            let wrong = request(&json!({}), &annotations).unwrap_err();
+            assert_eq!(wrong.problem, format!("`{count}` is more than any node has"));
+        }
+    }
+
+    #[test]
+    fn so_many_containers_are_refused_rather_than_wrapped_around() {
+        let container = json!({"resources": {"requests": {"memory": "50T", "example.com/nic": "1T"}}});
+        let spec = json!({"containers": vec![container; 10_000]});
+        let wrong = request(&spec, &json!({})).unwrap_err();
+        assert_eq!(wrong.problem, "all containers together ask for more memory than any machine has");
     }
 }

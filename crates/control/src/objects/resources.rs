@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use kai_api::keys::resource;
 use serde_json::Value;
 
-use super::Malformed;
 use super::field_reader::FieldReader;
+use super::{Faults, Malformed};
 use crate::quantity::Quantity;
 
 /// Amounts of resources.
@@ -29,14 +29,24 @@ impl Resources {
 
     /// Reads a resource list such as `status.allocatable` or `resources.requests`.
     pub(crate) fn read(list: &FieldReader<'_>) -> Result<Self, Malformed> {
+        Self::read_with(list, &mut Faults::Refuse)
+    }
+
+    /// What cannot be read, or is too much, counts as the most that there may be.
+    pub(super) fn read_with(list: &FieldReader<'_>, faults: &mut Faults) -> Result<Self, Malformed> {
         let mut all = Self::default();
-        for (name, place) in list.entries()? {
-            let quantity = read_quantity(&place)?;
-            let (amount, unit) = all.amount_mut(name, quantity);
+        for (name, place) in faults.value_or(list.entries(), Vec::new())? {
+            let quantity = faults.value_or(read_quantity(&place).map(Some), None)?;
+            let (amount, read) = all.amount_mut(name, quantity.unwrap_or(Quantity::ZERO));
             let Some(amount) = amount else { continue };
-            *amount += unit;
-            if *amount > amount_max(name) {
-                return Err(place.invalid("is more than any machine has", "check the suffix: m, k, M, G, Ki, Mi, Gi"));
+            let most = amount_max(name);
+            *amount = amount.saturating_add(if quantity.is_some() { read } else { most });
+            if *amount > most {
+                *amount = most;
+                if quantity.is_some() {
+                    let hint = "check the suffix: m, k, M, G, Ki, Mi, Gi";
+                    faults.note(place.invalid("is more than any machine has", hint))?;
+                }
             }
         }
         Ok(all)
@@ -77,13 +87,45 @@ impl Resources {
         devices
     }
 
+    /// Cut to what an `i64` holds: however many containers a pod has, their sum does not wrap around.
     pub fn add(&mut self, other: &Self) {
-        self.cpu_milli += other.cpu_milli;
-        self.memory_bytes += other.memory_bytes;
-        self.gpus += other.gpus;
-        self.pods += other.pods;
+        self.cpu_milli = self.cpu_milli.saturating_add(other.cpu_milli);
+        self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
+        self.gpus = self.gpus.saturating_add(other.gpus);
+        self.pods = self.pods.saturating_add(other.pods);
         for (name, amount) in &other.scalars {
-            *self.scalars.entry(name.clone()).or_default() += amount;
+            let own = self.scalars.entry(name.clone()).or_default();
+            *own = own.saturating_add(*amount);
+        }
+    }
+
+    /// Cuts amounts to what a machine may have, and returns the name of one that was larger.
+    pub(super) fn cap(&mut self) -> Option<String> {
+        let fixed = [
+            ("cpu", &mut self.cpu_milli),
+            ("memory", &mut self.memory_bytes),
+            (resource::NVIDIA_GPU, &mut self.gpus),
+            ("pods", &mut self.pods),
+        ];
+        let scalars = self.scalars.iter_mut().map(|(name, amount)| (name.as_str(), amount));
+        let mut larger = None;
+        for (name, amount) in fixed.into_iter().chain(scalars) {
+            let most = amount_max(name);
+            if *amount > most {
+                *amount = most;
+                larger.get_or_insert_with(|| name.to_owned());
+            }
+        }
+        larger
+    }
+
+    /// Cuts each amount but that of pods to the one of `other`.
+    pub(crate) fn lower_to(&mut self, other: &Self) {
+        self.cpu_milli = self.cpu_milli.min(other.cpu_milli);
+        self.memory_bytes = self.memory_bytes.min(other.memory_bytes);
+        self.gpus = self.gpus.min(other.gpus);
+        for (name, amount) in &mut self.scalars {
+            *amount = (*amount).min(other.scalars.get(name).copied().unwrap_or(0));
         }
     }
 
@@ -100,16 +142,25 @@ impl Resources {
     }
 }
 
-/// Amounts above this are refused, so that sums over a hundred thousand pods and nodes stay within an `i64`:
-/// a hundred terabytes of memory, a million GPUs (counted in millionths later), a petabyte of anything else.
-fn amount_max(name: &str) -> i64 {
+/// Amounts above this are refused, so that sums over 180,000 pods and nodes stay within an `i64`: a billion cores, fifty
+/// terabytes of memory, a million GPUs (counted in millionths later). A petabyte of storage and as much of anything else,
+/// which are summed up for one node only.
+pub(super) fn amount_max(name: &str) -> i64 {
     match name {
-        "cpu" | "memory" => 100_000_000_000_000,
+        "cpu" => 1_000_000_000_000,
+        "memory" => 50_000_000_000_000,
         resource::NVIDIA_GPU | resource::AMD_GPU | "pods" => 1_000_000,
-        _ if name.starts_with(resource::MIG_PREFIX) => 1_000_000,
+        _ if name.starts_with(resource::MIG_PREFIX) => MIG_COUNT_MAX,
         _ => 1_000_000_000_000_000,
     }
 }
+
+/// No node has more instances of a MIG profile.
+const MIG_COUNT_MAX: i64 = 10_000;
+
+/// No GPU is split into more slices, nor has more memory in a profile: a product with [`MIG_COUNT_MAX`] is small.
+const MIG_SLICES_MAX: u32 = 64;
+const MIG_MEMORY_MAX: u32 = 4096;
 
 /// How a resource other than the four fixed ones is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +182,8 @@ pub(crate) fn scalar_unit(name: &str) -> Option<ScalarUnit> {
     }
 }
 
-/// Slices and memory units of a MIG profile, from a name such as `nvidia.com/mig-3g.20gb`; zeros for other names.
+/// Slices and memory units of a MIG profile, from a name such as `nvidia.com/mig-3g.20gb`; zeros for other names, and for
+/// those of profiles that no GPU has.
 pub(crate) fn mig_profile(name: &str) -> (u32, u32) {
     let parse = || {
         let (slices, memory) = name.strip_prefix(resource::MIG_PREFIX)?.split_once("g.")?;
@@ -141,7 +193,7 @@ pub(crate) fn mig_profile(name: &str) -> (u32, u32) {
         };
         Some((number(slices)?, number(memory.strip_suffix("gb")?)?))
     };
-    parse().unwrap_or((0, 0))
+    parse().filter(|(slices, memory)| *slices <= MIG_SLICES_MAX && *memory <= MIG_MEMORY_MAX).unwrap_or((0, 0))
 }
 
 pub(crate) fn read_quantity(place: &FieldReader<'_>) -> Result<Quantity, Malformed> {
@@ -204,9 +256,34 @@ mod tests {
     }
 
     #[test]
+    fn sums_do_not_wrap_around() {
+        let list = json!({"cpu": "1G", "memory": "50T", "nvidia.com/gpu": 1_000_000, "example.com/nic": "1T"});
+        let most = Resources::read(&FieldReader::root(&list)).unwrap();
+        let mut sum = Resources::default();
+        for _ in 0..4 {
+            let before = sum.clone();
+            (0..1_000_000).for_each(|_| sum.add(&most));
+            assert!(sum.memory_bytes >= before.memory_bytes && sum.scalars["example.com/nic"] > 0);
+        }
+        assert_eq!(sum.cap().as_deref(), Some("cpu"));
+        assert_eq!(sum, most);
+        assert_eq!(sum.cap(), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_may_be_as_much_as_there_is() {
+        let mut faults = Faults::Collect(Vec::new());
+        let list = json!({"memory": "200Ti", "nvidia.com/gpu": "lots", "cpu": 2});
+        let read = Resources::read_with(&FieldReader::root(&list), &mut faults).unwrap();
+        assert_eq!((read.cpu_milli, read.memory_bytes, read.gpus), (2_000, 50_000_000_000_000, 1_000_000));
+        assert_eq!(faults.count(), 2);
+    }
+
+    #[test]
     fn mig_profiles_are_worth_their_slices() {
         assert_eq!(mig_profile("nvidia.com/mig-3g.20gb"), (3, 20));
         assert_eq!(mig_profile("nvidia.com/mig-1g.5gb.me"), (0, 0));
         assert_eq!(mig_profile("nvidia.com/mig-+1g.5gb"), (0, 0));
+        assert_eq!(mig_profile("nvidia.com/mig-4294967295g.5gb"), (0, 0), "no GPU has so many slices");
     }
 }

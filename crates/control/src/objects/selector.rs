@@ -38,6 +38,26 @@ impl LabelSelector {
         Ok(Some(selector))
     }
 
+    /// Reads a selector as `kubectl` writes it, such as `team=x,tier in (a,b),!old`.
+    pub(crate) fn from_text(text: &str) -> Result<Self, String> {
+        let mut selector = Self::default();
+        // Commas within brackets separate values.
+        let (mut depth, mut start) = (0, 0);
+        for (at, letter) in text.char_indices().chain([(text.len(), ',')]) {
+            match letter {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                ',' if depth <= 0 || at == text.len() => {
+                    selector.requirements.push(requirement(text[start..at].trim())?);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        selector.tidy();
+        Ok(selector)
+    }
+
     /// Adds a requirement about one value.
     pub(crate) fn require(&mut self, key: String, operator: Operator, value: String) {
         self.requirements.push(Requirement { key, operator, values: vec![value] });
@@ -60,6 +80,36 @@ impl LabelSelector {
             _ => None,
         })
     }
+}
+
+fn requirement(term: &str) -> Result<Requirement, String> {
+    let equality = [("!=", Operator::NotIn), ("==", Operator::In), ("=", Operator::In)];
+    let set = [(" notin ", Operator::NotIn), (" in ", Operator::In)];
+    let (key, operator, values) = if let Some(key) = term.strip_prefix('!') {
+        (key, Operator::DoesNotExist, Vec::new())
+    } else if let Some((key, operator, value)) = split(term, &equality) {
+        (key, operator, vec![value])
+    } else if let Some((key, operator, list)) = split(term, &set) {
+        let list = list.strip_prefix('(').and_then(|list| list.strip_suffix(')'));
+        let list = list.ok_or_else(|| format!("`{term}` names no values in brackets, such as (a,b)"))?;
+        (key, operator, list.split(',').map(str::trim).collect())
+    } else {
+        (term, Operator::Exists, Vec::new())
+    };
+    let key = key.trim();
+    let part = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte));
+    if key.is_empty() || !part(key) || !values.iter().all(|value| part(value)) {
+        return Err(format!("`{term}` is no requirement about a label, such as team=x"));
+    }
+    Ok(Requirement { key: key.to_owned(), operator, values: values.into_iter().map(str::to_owned).collect() })
+}
+
+/// Around the first of these words that is in the term.
+fn split<'t>(term: &'t str, words: &[(&str, Operator)]) -> Option<(&'t str, Operator, &'t str)> {
+    words.iter().find_map(|(word, operator)| {
+        let (key, value) = term.split_once(word)?;
+        Some((key, *operator, value.trim()))
+    })
 }
 
 /// As `kubectl` writes selectors.
@@ -112,6 +162,17 @@ mod tests {
         assert!(!selector.selects(&labels(&[("app", "db")])));
         assert_eq!(selector.to_string(), "app=web,!canary,tier notin (test,old)");
         assert_eq!(selector.pivot(), Some(("app", "web")));
+    }
+
+    #[test]
+    fn selectors_are_read_as_kubectl_writes_them() {
+        for text in ["app=web", "app=web,!canary,tier notin (old,test)", "gpu,tier in (a,b)", "example.com/team!=x"] {
+            assert_eq!(LabelSelector::from_text(text).unwrap().to_string(), text);
+        }
+        assert_eq!(LabelSelector::from_text(" a == b , c ").unwrap().to_string(), "a=b,c");
+        for wrong in ["", "a=b,", "a in b", "a b", "=x", "a=(b", "!", "a in (b", "a>3"] {
+            assert!(LabelSelector::from_text(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

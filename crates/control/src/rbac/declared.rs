@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::keys::name;
 use serde_json::{Value, json};
 
-use super::accounts;
+use super::{accounts, binding_to, cluster_role};
 
 const ROLE: &str = "kai-podgrouper-declared";
 const GROUPER: &str = "kai-podgrouper";
@@ -23,14 +23,8 @@ pub fn manifests(kinds: &[(String, String)]) -> Vec<Value> {
         .into_iter()
         .map(|(group, plurals)| json!({"apiGroups": [group], "resources": plurals, "verbs": ["get", "list", "watch"]}))
         .collect();
-    let api = "rbac.authorization.k8s.io";
-    let account = accounts()[GROUPER];
-    vec![
-        json!({"apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules}),
-        json!({"apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": ROLE},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": ROLE},
-            "subjects": [{"kind": "ServiceAccount", "namespace": name::NAMESPACE, "name": account}]}),
-    ]
+    let accounts = [(name::NAMESPACE, accounts()[GROUPER]), (name::NAMESPACE, name::ALL_IN_ONE)];
+    vec![cluster_role(ROLE, &rules), binding_to("ClusterRole", None, ROLE, &accounts)]
 }
 
 #[cfg(test)]

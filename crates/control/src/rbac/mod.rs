@@ -1,6 +1,7 @@
 //! What each component may do in a cluster, and no more: namespaces, service accounts, roles.
 
 pub mod declared;
+mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,10 @@ use kai_api::keys::name;
 use kai_workloads::kinds;
 use serde_json::{Value, json};
 
-use crate::component::{CHANGE, KAI, Rule, rule};
+pub(crate) use policies::state_expression;
+
+use crate::admission;
+use crate::component::{CHANGE, Component, KAI, Place, Rule, rule};
 use crate::kinds::Kind;
 use crate::registry;
 
@@ -20,32 +24,44 @@ pub fn accounts() -> BTreeMap<&'static str, &'static str> {
     registry::components().iter().map(|(component, _)| (component.role, component.service_account)).collect()
 }
 
+/// Components of `kai all-in-one`, whose account may do what each of them may.
+fn runs_in_all_in_one(component: &Component) -> bool {
+    component.role != registry::NODE_SCALE_ADJUSTER.component.role
+}
+
 /// Everything there must be before a component can run as itself.
 pub fn manifests() -> Vec<Value> {
-    let (home, reservations) = (name::NAMESPACE, name::RESOURCE_RESERVATION);
-    let scaling_pods = name::SCALE_ADJUST;
-    let mut all = vec![namespace(home), namespace(reservations), namespace(scaling_pods)];
+    let (home, reservations, scaling_pods) = (name::NAMESPACE, name::RESOURCE_RESERVATION, name::SCALE_ADJUST);
+    let mut all: Vec<Value> = Place::ALL.iter().map(|place| namespace(place.namespace())).collect();
+    all.push(account(home, name::ALL_IN_ONE));
     for (component, kinds) in registry::components() {
         let mut rules = reads(&kinds);
         rules.extend(component.rules.iter().map(Rule::manifest));
         if component.reads_owners {
             rules.extend(owners());
         }
-        let lease = rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]);
-        let namespaced_rules = component.namespaced_rules.iter().chain([&lease]).map(Rule::manifest);
+        let all_in_one = runs_in_all_in_one(component).then_some((home, name::ALL_IN_ONE));
+        let accounts: Vec<(&str, &str)> = [(home, component.service_account)].into_iter().chain(all_in_one).collect();
         all.push(account(home, component.service_account));
-        all.push(json!({
-            "apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": component.role}, "rules": rules,
-        }));
-        all.push(binding("ClusterRole", None, component.role, home, component.service_account));
-        all.push(role(home, component.role, &namespaced_rules.collect::<Vec<_>>()));
-        all.push(binding("Role", Some(home), component.role, home, component.service_account));
+        all.push(cluster_role(component.role, &rules));
+        all.push(binding_to("ClusterRole", None, component.role, &accounts));
+        for place in Place::ALL {
+            let lease = (Place::Components, rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]));
+            let here = component.namespaced_rules.iter().chain([&lease]).filter(|(at, _)| *at == place);
+            let rules: Vec<Value> = here.map(|(_, rule)| rule.manifest()).collect();
+            if !rules.is_empty() {
+                all.push(role(place.namespace(), component.role, &rules));
+                all.push(binding_to("Role", Some(place.namespace()), component.role, &accounts));
+            }
+        }
     }
     let own_pod = rule("", &["pods"], READ_PATCH);
     all.push(account(reservations, reservations));
     all.push(role(reservations, reservations, &[own_pod.manifest()]));
-    all.push(binding("Role", Some(reservations), reservations, reservations, reservations));
+    all.push(binding_to("Role", Some(reservations), reservations, &[(reservations, reservations)]));
     all.push(account(scaling_pods, scaling_pods));
+    all.extend(admission::stubs(home));
+    all.extend(policies::manifests());
     all
 }
 
@@ -90,8 +106,10 @@ impl Rule {
     }
 }
 
+/// Its pods need no rights on their nodes; those that reserve GPUs get theirs from the device plugin.
 fn namespace(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    let labels = json!({"pod-security.kubernetes.io/enforce": "baseline"});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }
 
 fn account(namespace: &str, name: &str) -> Value {
@@ -103,17 +121,24 @@ fn role(namespace: &str, name: &str, rules: &[Value]) -> Value {
     json!({"apiVersion": RBAC, "kind": "Role", "metadata": metadata, "rules": rules})
 }
 
-fn binding(kind: &str, within: Option<&str>, role: &str, namespace: &str, account: &str) -> Value {
+fn cluster_role(name: &str, rules: &[Value]) -> Value {
+    json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+}
+
+/// Gives the role to service accounts, by namespace and name.
+fn binding_to(kind: &str, within: Option<&str>, role: &str, accounts: &[(&str, &str)]) -> Value {
     let mut metadata = json!({"name": role});
     if let Some(within) = within {
         metadata["namespace"] = json!(within);
     }
+    let subject =
+        |(namespace, name): &(&str, &str)| json!({"kind": "ServiceAccount", "namespace": namespace, "name": name});
     json!({
         "apiVersion": RBAC,
-        "kind": format!("{kind}Binding"),
+        "kind": if within.is_some() { "RoleBinding" } else { "ClusterRoleBinding" },
         "metadata": metadata,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
+        "subjects": accounts.iter().map(subject).collect::<Vec<_>>(),
     })
 }
 
@@ -205,6 +230,65 @@ mod tests {
         }
     }
 
+    /// Rules of all roles of these, with the namespace in which they hold.
+    fn rules_about<'m>(all: &'m [Value], resource: &str, verb: &str) -> Vec<(&'m Value, &'m Value, &'m Value)> {
+        let mut found = Vec::new();
+        for role in all.iter().filter(|one| one["kind"].as_str().is_some_and(|kind| kind.ends_with("Role"))) {
+            for rule in role["rules"].as_array().unwrap() {
+                let has = |field: &str, word: &str| rule[field].as_array().unwrap().contains(&json!(word));
+                if has("resources", resource) && has("verbs", verb) {
+                    found.push((&role["metadata"]["name"], &role["metadata"]["namespace"], &rule["resourceNames"]));
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn pods_are_created_only_where_components_keep_theirs() {
+        let all = manifests();
+        let expected = [("kai-binder", "kai-resource-reservation"), ("kai-node-scale-adjuster", "kai-scale-adjust")];
+        let found = rules_about(&all, "pods", "create");
+        let found: Vec<(&str, &str)> =
+            found.iter().map(|(role, within, _)| (role.as_str().unwrap(), within.as_str().unwrap_or("*"))).collect();
+        assert_eq!(found, expected);
+        let deletes: Vec<&str> = rules_about(&all, "pods", "delete")
+            .iter()
+            .map(|(role, within, _)| within.as_str().unwrap_or(role.as_str().unwrap()))
+            .collect();
+        assert_eq!(deletes, ["kai-scheduler", "kai-binder", "kai-scale-adjust"]);
+    }
+
+    #[test]
+    fn admission_writes_only_its_own_secret_and_webhooks() {
+        let all = manifests();
+        for resource in ["secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            assert!(rules_about(&all, resource, "create").is_empty(), "{resource}");
+            for verb in ["get", "list", "watch", "update", "patch"] {
+                for (role, _, names) in rules_about(&all, resource, verb) {
+                    assert_eq!(role, "kai-admission");
+                    for name in names.as_array().expect("named objects only") {
+                        assert!(all.iter().any(|one| one["metadata"]["name"] == *name), "{name} is printed");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_process_may_do_what_its_components_may() {
+        let all = manifests();
+        let has = |one: &Value, account: &str| {
+            one["subjects"].as_array().is_some_and(|subjects| subjects.iter().any(|one| one["name"] == account))
+        };
+        for (component, _) in registry::components().into_iter().filter(|(one, _)| runs_in_all_in_one(one)) {
+            for binding in all.iter().filter(|one| has(one, component.service_account)) {
+                assert!(has(binding, name::ALL_IN_ONE), "{binding}");
+            }
+        }
+        assert!(!all.iter().any(|one| has(one, name::ALL_IN_ONE) && has(one, "node-scale-adjuster")));
+    }
+
     #[test]
     fn every_role_is_bound_to_an_account_that_exists() {
         let all = manifests();
@@ -214,12 +298,17 @@ mod tests {
                 && object["metadata"]["name"] == *name
         };
         let bindings =
-            all.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding")));
+            all.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding")));
         for binding in bindings {
-            let (role, subject) = (&binding["roleRef"], &binding["subjects"][0]);
+            let role = &binding["roleRef"];
             let kind = role["kind"].as_str().unwrap();
-            assert!(all.iter().any(|object| is(object, kind, &binding["metadata"]["namespace"], &role["name"])));
-            assert!(all.iter().any(|object| is(object, "ServiceAccount", &subject["namespace"], &subject["name"])));
+            let within = if kind == "ClusterRole" { &Value::Null } else { &binding["metadata"]["namespace"] };
+            assert!(all.iter().any(|object| is(object, kind, within, &role["name"])));
+            let subjects = binding["subjects"].as_array().unwrap();
+            assert!(!subjects.is_empty());
+            for subject in subjects {
+                assert!(all.iter().any(|object| is(object, "ServiceAccount", &subject["namespace"], &subject["name"])));
+            }
         }
     }
 }

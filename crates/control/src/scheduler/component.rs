@@ -18,5 +18,6 @@ pub const COMPONENT: Component = Component {
         rule(KAI, &["bindrequests"], &["create", "delete", "patch", "update"]),
         rule(KAI, &["podgroups", "podgroups/status"], CHANGE),
     ],
+    writes_state: true,
     ..Component::EMPTY
 };

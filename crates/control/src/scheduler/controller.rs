@@ -7,6 +7,7 @@ use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use super::eviction_backoff::EvictionBackoff;
+use super::malformed::MalformedObjects;
 use super::record::{ActionRecord, CycleHistory, CycleRecord};
 use super::{
     CycleProgress, CycleResult, Event, EvictionPacing, EvictionStats, InvolvedObject, Scheduler, Settings, Usage,
@@ -14,8 +15,8 @@ use super::{
 };
 use crate::calls::PlannedWrite;
 use crate::controller::{
-    ApiCall, CallError, Clock, Controller, FieldSelector, NewEvent, Output, Regarding, Skipped, WatchSpec, WorkItem,
-    WorkKey, WorkResult, WritePriority,
+    ApiCall, CallError, Clock, Controller, FieldSelector, LeftOut, NewEvent, Output, Regarding, Skipped, WatchSpec,
+    WorkItem, WorkKey, WorkResult, WritePriority,
 };
 use crate::key::Key;
 use crate::kinds::{Kind, Object, ObjectId};
@@ -53,6 +54,7 @@ pub struct SchedulerController {
     eviction_backoff: EvictionBackoff,
     eviction_pacing: EvictionPacing,
     eviction_stats: EvictionStats,
+    malformed: MalformedObjects,
     /// Evictions of the last cycle were withheld: a later one may make them.
     withheld: bool,
 }
@@ -75,6 +77,7 @@ impl SchedulerController {
             eviction_backoff: EvictionBackoff::default(),
             eviction_pacing: EvictionPacing::default(),
             eviction_stats: EvictionStats::default(),
+            malformed: MalformedObjects::default(),
             withheld: false,
         }
     }
@@ -136,6 +139,13 @@ impl SchedulerController {
         period.into_iter().chain(change).chain(evictions).min()
     }
 
+    fn remove(&mut self, kind: Kind, key: &Key) {
+        if kind == Kind::Pod {
+            self.eviction_backoff.reset(key);
+        }
+        self.cache.on_delete(&ObjectId::new(kind, key.clone()));
+    }
+
     /// Whether another cycle may decide something else than the last one, if only because time has passed.
     fn needs_cycle(&self) -> bool {
         self.dirty
@@ -182,7 +192,9 @@ impl SchedulerController {
         }
         let writes = self.cache.defer_until_created(writes, now.wall);
         self.last = cycle;
-        to_output(writes)
+        let mut output = to_output(writes);
+        output.events.extend(self.malformed.take_events());
+        output
     }
 }
 
@@ -196,36 +208,39 @@ impl Controller for SchedulerController {
         Kind::CYCLE_INPUTS.iter().map(spec).collect()
     }
 
-    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
+    fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, _: Clock) -> Vec<Skipped> {
         self.dirty = true;
-        let problem = match Object::parse(object) {
-            Ok(Some(object)) => {
-                if let Object::Pod(pod) = &object
-                    && pod.scheduler == self.settings().scheduler_name
+        let scheduler = &self.scheduler.settings().scheduler_name;
+        let malformed = match Object::parse(object) {
+            Ok(Some(parsed)) => {
+                if let Object::Pod(pod) = &parsed
+                    && pod.scheduler == *scheduler
                 {
                     self.eviction_stats.on_pod(self.cache.world().pods.get(&pod.key), pod);
                 }
-                self.cache.on_apply(object);
-                return Vec::new();
+                let problems = self.malformed.report(kind, object, LeftOut::Fields, parsed.problems(), scheduler);
+                self.cache.on_apply(parsed);
+                return problems;
             }
             Ok(None) => None,
             Err(malformed) => Some(malformed),
         };
-        // A malformed object counts as absent: it must not keep the others from being seen.
+        // A malformed object counts as it was before, or as absent: it must not keep the others from being seen.
         let key = kind.key_of(object);
-        self.on_delete(kind, &key, now);
-        problem
-            .map(|malformed| Skipped { hint: malformed.hint.clone(), ..Skipped::new(kind, key, malformed.to_string()) })
-            .into_iter()
-            .collect()
+        let keeps = malformed.is_some() && self.cache.keeps_last(&ObjectId::new(kind, key.clone()), object);
+        if !keeps {
+            self.remove(kind, &key);
+        }
+        let left_out = if keeps { LeftOut::Change } else { LeftOut::Object };
+        let scheduler = &self.scheduler.settings().scheduler_name;
+        malformed
+            .map_or_else(Vec::new, |malformed| self.malformed.report(kind, object, left_out, &[malformed], scheduler))
     }
 
     fn on_delete(&mut self, kind: Kind, key: &Key, _: Clock) {
         self.dirty = true;
-        if kind == Kind::Pod {
-            self.eviction_backoff.reset(key);
-        }
-        self.cache.on_delete(&ObjectId::new(kind, key.clone()));
+        self.malformed.forget(kind, key);
+        self.remove(kind, key);
     }
 
     fn poll(&mut self, now: Clock) -> Output {

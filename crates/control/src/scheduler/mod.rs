@@ -12,6 +12,7 @@ mod eviction_stats;
 mod explain;
 mod gpu_groups;
 mod lower;
+mod malformed;
 mod outcome;
 mod pod_volumes;
 pub mod reasons;
@@ -21,6 +22,8 @@ mod settings;
 pub mod usage;
 mod writes;
 
+#[cfg(test)]
+mod bounds_tests;
 #[cfg(test)]
 mod device_tests;
 #[cfg(test)]
@@ -40,6 +43,7 @@ pub use effect::{
 pub use eviction_pacing::{EvictionPacing, EvictionsAllowed};
 pub use eviction_stats::EvictionStats;
 pub use explain::JobNames;
+pub(crate) use explain::namespace_not_allowed;
 pub use settings::{EvictionSettings, MoveBudget, NumaSettings, SCHEDULE_PERIOD, Settings, TaskOrder};
 pub use usage::Usage;
 pub use writes::{Assumption, Event, InvolvedObject, Write, WritePlanner};

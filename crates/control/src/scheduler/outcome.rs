@@ -4,26 +4,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kai_api::keys::annotation;
 use kai_engine::ids::{JobId, QueueId, TaskId};
 use kai_engine::outcome::{self, Assignment, Decision, DeviceRef, EvictionCause, Outcome, Reason, Verdict};
 use kai_engine::policy::Action;
-use kai_engine::snapshot::{GpuAsk, Status};
+use kai_engine::snapshot::{GpuAsk, Status, possible_time};
 use kai_engine::units::compat::memory_to_share;
 use kai_engine::units::{GPU, QueueResource, ResourceQuantities, Timestamp};
 
 use super::collect::{Collector, queue_ref};
 use super::effect::{
-    BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, GpuGroup, NumaZone, PendingJob, QueueView, Received,
-    ResourceType,
+    BindExtras, Blocked, ClaimedDevices, CycleResult, Effect, GpuGroup, NumaZone, PendingJob, Problem, QueueView,
+    Received, ResourceType,
 };
 use super::explain::amounts::as_quantity;
 use super::explain::cache::ExplanationCache;
 use super::gpu_groups::fresh_name;
-use super::lower::Lowered;
+use super::lower::{JobFault, Lowered};
 use super::reasons::{
-    BindReason, EvictionReason, PendingReason, PipelineReason, QueueHolding, ReclaimSide, SubGroupFault,
+    BindReason, EvictionReason, PendingReason, PipelineReason, ProblemReason, QueueHolding, ReclaimSide,
 };
 use crate::devices::ClaimSource;
+use crate::kinds::ObjectId;
 use crate::objects::PodGroup;
 use crate::world::World;
 
@@ -60,7 +62,34 @@ pub(super) fn decode<'w>(
     let effects = lowered.effects.iter().cloned().chain(decided).chain(noted).chain(nominated).collect();
     let ((pending, explained), queues) = (decoder.pending(last), decoder.queues());
     let next_change_at = outcome.next_change_at.into_iter().chain(lowered.next_change_at).min();
-    (CycleResult { effects, pending, queues, problems: lowered.problems.clone(), next_change_at }, explained)
+    let problems = problems(lowered, now);
+    (CycleResult { effects, pending, queues, problems, next_change_at }, explained)
+}
+
+/// What is wrong with objects, and with the times that are noted on them.
+fn problems(lowered: &Lowered<'_>, now: Timestamp) -> Vec<Problem> {
+    let mut problems = lowered.problems.clone();
+    for (index, job) in lowered.snapshot.jobs.iter().enumerate() {
+        let noted = [
+            (annotation::LAST_EVICTION_TIMESTAMP, job.last_eviction),
+            (annotation::LAST_START_TIMESTAMP, job.last_start),
+            (annotation::STALE_POD_GROUP_TIMESTAMP, job.stale_since),
+        ];
+        for (annotation, time) in noted {
+            let Some(key) = lowered.names.job(index) else { continue };
+            if time.is_some() && possible_time(time, now).is_none() {
+                let annotation = annotation.to_owned();
+                problems.push(Problem {
+                    object: ObjectId::PodGroup(key.clone()),
+                    reason: ProblemReason::ImpossibleTime { annotation },
+                });
+            }
+        }
+    }
+    if problems.len() > lowered.problems.len() {
+        problems.sort_by_cached_key(|problem| problem.object.to_string());
+    }
+    problems
 }
 
 struct OutcomeDecoder<'a, 'w> {
@@ -300,8 +329,7 @@ impl OutcomeDecoder<'_, '_> {
             verdicts[verdict.job.index()] = Some(verdict);
         }
         let mut explained = vec![None; jobs];
-        let faults: BTreeMap<usize, &SubGroupFault> =
-            self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
+        let faults: BTreeMap<usize, &JobFault> = self.lowered.faults.iter().map(|(job, fault)| (*job, fault)).collect();
         let placed = self.placed();
         let snapshot = &self.lowered.snapshot;
         let waits = |task: &TaskId| matches!(snapshot.task(*task).status, Status::Pending | Status::Gated);
@@ -326,7 +354,7 @@ impl OutcomeDecoder<'_, '_> {
             }
             let Some(group) = self.group(job) else { continue };
             let mut reasons = match (fault, verdict) {
-                (Some(fault), _) => vec![PendingReason::InvalidPodGroup { fault: (*fault).clone() }],
+                (Some(fault), _) => vec![fault.pending_reason(group)],
                 (None, Some(verdict)) => self.collector.reasons(group, &verdict.reasons),
                 (None, None) => Vec::new(),
             };

@@ -1,9 +1,11 @@
 //! Whole cycles: a cluster in, effects and words out.
 
 use expect_test::{Expect, expect};
+use kai_engine::units::{Span, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::effect::Effect;
 use super::settings::Settings;
 use super::test_cluster::{NOW, objects, render, run_and_render, world};
 use super::usage::Usage;
@@ -28,6 +30,91 @@ fn a_gang_is_bound_together() {
             timestamps train: started yes, stale no
         "]],
     );
+}
+
+#[test]
+fn times_that_cannot_be_true_count_as_absent() {
+    let decide = |started: i64| {
+        let mut world = world(
+            "node a gpu=8
+             queue top quota=8
+             queue team parent=top quota=0
+             queue other parent=top quota=8
+             job squatter queue=team gpu=8 on=a
+             job owner queue=other gpu=8",
+        );
+        for queue in world.queues.values_mut() {
+            queue.reclaim_min_runtime = Some(Span::seconds(30));
+        }
+        let group = world.pod_groups.values_mut().find(|group| group.key.name == "squatter").unwrap();
+        group.last_start = Some(Timestamp(NOW.0 + started * 1_000_000));
+        let cycle = super::cycle(&world, &Settings::default(), &Usage::default(), NOW);
+        let evicted = cycle.effects.iter().any(|effect| matches!(effect, Effect::Evict { .. }));
+        (evicted, cycle.problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(decide(-3600), (true, vec![]), "as after a restore from a backup");
+    assert_eq!(decide(-900), (true, vec![]));
+    assert_eq!(decide(-10), (false, vec![]));
+    assert_eq!(decide(10), (false, vec![]), "clocks differ");
+    assert_eq!(decide(3600), (true, vec![said()]));
+
+    fn said() -> String {
+        "pod group lab/squatter: The annotation kai.scheduler/last-start-timestamp is a time in the future, and counts as \
+         absent. Remove it: the scheduler writes it."
+            .to_owned()
+    }
+}
+
+#[test]
+fn a_pod_that_is_only_called_a_reservation_is_charged_for_its_gpus() {
+    let bound = |labels: &str| {
+        let cluster = format!(
+            "node a gpu=8
+             queue team quota=8
+             pod impostor node=a gpu=8 {labels}
+             job train queue=team gpu=1"
+        );
+        run_and_render(&cluster, &Settings::default()).starts_with("bind train-0")
+    };
+    assert!(!bound("app=kai-resource-reservation"));
+    assert!(bound("app=kai-resource-reservation device=g1"), "users of the group are charged for the GPU");
+}
+
+/// One pod runs and one waits, in namespace `lab`; annotations are of the queue's parent.
+fn restricted(annotations: &Value, labels: &Value) -> String {
+    let mut world = world(
+        "node a gpu=8
+         queue department quota=8
+         queue team parent=department quota=8
+         job runs queue=team gpu=1 on=a
+         job waits queue=team gpu=1",
+    );
+    let unlimited = json!({"quota": -1, "limit": -1});
+    let parent = json!({"kind": "Queue", "metadata": {"name": "department", "annotations": annotations},
+        "spec": {"resources": {"gpu": {"quota": 8, "limit": -1}, "cpu": unlimited, "memory": unlimited}}});
+    let namespace = json!({"kind": "Namespace", "metadata": {"name": "lab", "labels": labels}});
+    for object in [parent, namespace] {
+        world.apply(Object::parse(&object).unwrap().unwrap());
+    }
+    render(&super::cycle(&world, &Settings::default(), &Usage::default(), NOW))
+}
+
+#[test]
+fn a_queue_for_other_namespaces_takes_no_new_pods() {
+    let none = json!({});
+    let listed = json!({"kai.scheduler/namespaces": "prod, lab"});
+    let selected = json!({"kai.scheduler/namespace-selector": "team=x"});
+    let bound = restricted(&none, &none);
+    assert!(bound.starts_with("bind waits-0 a"), "{bound}");
+    assert_eq!(restricted(&listed, &none), bound);
+    assert_eq!(restricted(&selected, &json!({"team": "x"})), bound);
+    expect![[r"
+        waits waits: NamespaceNotAllowed: Namespace lab may not use queue department, which is for those labelled team=x. Name another queue, or have the administrator of the queue add the namespace to its annotation kai.scheduler/namespaces.
+    "]]
+    .assert_eq(&restricted(&selected, &json!({"team": "y"})));
+    let refused = restricted(&json!({"kai.scheduler/namespaces": "prod"}), &none);
+    assert!(refused.contains("queue department, which is for prod. "), "{refused}");
+    assert!(!refused.contains("evict"), "what runs goes on: {refused}");
 }
 
 #[test]

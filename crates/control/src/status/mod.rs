@@ -81,32 +81,42 @@ impl PodGroupAggregator {
     }
 
     fn apply_pod(&mut self, key: PodKey, pod: &Value) -> Result<(), String> {
-        self.forget_pod(&key);
-        match PodUsage::read(pod, &self.inputs) {
+        let earlier = self.forget_pod(&key);
+        match PodUsage::read_after(earlier.as_ref(), pod, &self.inputs) {
             Ok(Some(used)) => {
-                self.members.entry(used.group.clone()).or_default().insert(key.clone());
-                self.dirty.insert(used.group.clone());
-                self.pods.insert(key, used);
+                self.add_pod(key, used);
                 Ok(())
             }
             Ok(None) => Ok(()),
             Err(why) => {
+                // What it held counts on until it is known what it holds.
+                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+                if let Some(earlier) = earlier.filter(|earlier| earlier.uid == uid) {
+                    self.add_pod(key.clone(), earlier);
+                }
                 self.unresolved.insert(key, pod.clone());
                 Err(why)
             }
         }
     }
 
-    fn forget_pod(&mut self, key: &PodKey) {
+    fn add_pod(&mut self, key: PodKey, used: PodUsage) {
+        self.members.entry(used.group.clone()).or_default().insert(key.clone());
+        self.dirty.insert(used.group.clone());
+        self.pods.insert(key, used);
+    }
+
+    fn forget_pod(&mut self, key: &PodKey) -> Option<PodUsage> {
         self.unresolved.remove(key);
-        let Some(used) = self.pods.remove(key) else { return };
+        let used = self.pods.remove(key)?;
         if let Some(members) = self.members.get_mut(&used.group) {
             members.remove(key);
             if members.is_empty() {
                 self.members.remove(&used.group);
             }
         }
-        self.dirty.insert(used.group);
+        self.dirty.insert(used.group.clone());
+        Some(used)
     }
 
     fn retry_unresolved(&mut self) {
@@ -172,7 +182,7 @@ impl StatusAggregator for PodGroupAggregator {
 
     fn delete(&mut self, kind: Kind, key: &Key) {
         match kind {
-            Kind::Pod => self.forget_pod(key),
+            Kind::Pod => drop(self.forget_pod(key)),
             Kind::PodGroup => {
                 self.groups.remove(key);
             }

@@ -4,10 +4,16 @@ use std::collections::BTreeMap;
 
 use kai_api::PodGroupResources;
 use kai_api::keys::{annotation, node_label, received, resource};
-use serde_json::Value;
+use kai_engine::units::GPU;
+use serde_json::{Value, json};
 
 use crate::key::{GroupKey, Key};
-use crate::objects::{DeviceRequest, Malformed, PodGroup, PriorityClass, ResourceClaim, gpu_memory_mib};
+use crate::objects::field_reader::FieldReader;
+use crate::objects::pod::gpu_groups;
+use crate::objects::{
+    DeviceRequest, Faults, GpuSharing, Malformed, PodGroup, PriorityClass, Request, ResourceClaim, gpu_memory_mib,
+    held_share,
+};
 use crate::quantity::Quantity;
 use crate::resource_sum::ResourceSum;
 
@@ -15,6 +21,9 @@ use crate::resource_sum::ResourceSum;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodUsage {
     pub group: GroupKey,
+    pub uid: String,
+    /// What it holds of shared GPUs once it has a node; it stays the same until the pod ends.
+    held: Option<HeldShare>,
     /// Empty once the pod has ended.
     pub requested: ResourceSum,
     /// Empty until the pod has a node.
@@ -53,6 +62,15 @@ pub struct PodUsageInputs {
 impl PodUsage {
     /// `None` for pods without a group.
     pub fn read(pod: &Value, inputs: &PodUsageInputs) -> Result<Option<Self>, String> {
+        Self::read_after(None, pod, inputs)
+    }
+
+    /// The same; `earlier` is what was read of the pod of this name before.
+    pub(super) fn read_after(
+        earlier: Option<&Self>,
+        pod: &Value,
+        inputs: &PodUsageInputs,
+    ) -> Result<Option<Self>, String> {
         let annotations = &pod["metadata"]["annotations"];
         let Some(group) = annotations[annotation::POD_GROUP_NAME].as_str().filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -60,6 +78,8 @@ impl PodUsage {
         let namespace = Key::of(pod).namespace;
         let mut found = Self {
             group: GroupKey::new(&namespace, group),
+            uid: pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+            held: None,
             requested: ResourceSum::default(),
             allocated: ResourceSum::default(),
         };
@@ -67,8 +87,16 @@ impl PodUsage {
         if !matches!(phase, "Pending" | "Running") {
             return Ok(Some(found));
         }
+        if pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+            let earlier = earlier.filter(|earlier| earlier.uid == found.uid).and_then(|earlier| earlier.held);
+            found.held = Some(earlier.unwrap_or_else(|| HeldShare::read(pod)));
+        }
         for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
-            found.requested.add_list(&container["resources"]["requests"])?;
+            let requests = &container["resources"]["requests"];
+            match found.held {
+                Some(_) => found.requested.add_readable(requests),
+                None => found.requested.add_list(requests)?,
+            }
         }
         for claim in claims(pod, &namespace)? {
             let gpus = inputs.claims.get(&claim).ok_or_else(|| format!("resource claim {claim} is not known"))?;
@@ -80,7 +108,11 @@ impl PodUsage {
         if scheduled {
             found.allocated = found.requested.clone();
         }
-        let Some(share) = Share::read(annotations)? else { return Ok(Some(found)) };
+        let share = match found.held {
+            Some(held) => held.share,
+            None => Share::read(annotations)?,
+        };
+        let Some(share) = share else { return Ok(Some(found)) };
         match share {
             Share::Fraction { milli, devices } => {
                 found.requested.add_milli(resource::NVIDIA_GPU, milli.saturating_mul(devices));
@@ -89,14 +121,14 @@ impl PodUsage {
                 found.requested.add_milli(resource::GPU_MEMORY, mib.saturating_mul(devices).saturating_mul(1000));
             }
         }
-        if scheduled && annotations[annotation::RECEIVED_RESOURCE_TYPE].as_str() == Some(received::FRACTION) {
+        if scheduled && found.held.map_or_else(|| received_fraction(annotations), |held| held.received) {
             let milli = match share {
                 Share::Fraction { milli, devices } => milli.saturating_mul(devices),
                 Share::Memory { mib, devices } => {
                     let name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
                     let labels = inputs.labels.get(name).ok_or_else(|| format!("node {name} is not known"))?;
                     let memory = device_memory(labels).map_err(|problem| format!("node {name}: {problem}"))?;
-                    (mib.saturating_mul(devices).saturating_mul(1000) + memory / 2) / memory
+                    mib.saturating_mul(devices).saturating_mul(1000).saturating_add(memory / 2) / memory
                 }
             };
             found.allocated.add_milli(resource::NVIDIA_GPU, milli);
@@ -125,11 +157,54 @@ fn claims(pod: &Value, namespace: &str) -> Result<Vec<Key>, String> {
     Ok(claims)
 }
 
+fn received_fraction(annotations: &Value) -> bool {
+    annotations[annotation::RECEIVED_RESOURCE_TYPE].as_str() == Some(received::FRACTION)
+}
+
 /// The part of each GPU that a pod shares: thousandths or MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     Fraction { milli: i64, devices: i64 },
     Memory { mib: i64, devices: i64 },
 }
+
+/// What a pod with a node holds of shared GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HeldShare {
+    share: Option<Share>,
+    /// A binder has given it that.
+    received: bool,
+}
+
+impl HeldShare {
+    fn read(pod: &Value) -> Self {
+        let root = FieldReader::root(pod);
+        let mut faults = Faults::Collect(Vec::new());
+        let metadata = root.field("metadata");
+        let mut texts = |field: &str| metadata.field(field).string_map_with(&mut faults).unwrap_or_default();
+        let (annotations, labels) = (texts("annotations"), texts("labels"));
+        let written = json!(annotations);
+        let place = metadata.field("annotations").with_value(&written);
+        let request = Request::read_with(&root.field("spec"), &place, &mut faults).unwrap_or_default();
+        let labelled = gpu_groups(labels.iter().map(|(key, group)| (key.as_str(), group.as_str())));
+        let labelled = labelled.into_iter().map(str::to_owned).collect();
+        let (sharing, groups) = held_share(&request, labelled, &annotations);
+        let share = sharing.map(|sharing| match sharing {
+            GpuSharing::Fraction { devices, portion } => {
+                Share::Fraction { milli: (portion + PER_MILLE - 1) / PER_MILLE, devices: devices.into() }
+            }
+            GpuSharing::Memory { devices, mib } => Share::Memory { mib, devices: devices.into() },
+        });
+        Self { share, received: !groups.is_empty() || received_fraction(&written) }
+    }
+}
+
+/// Millionths in a thousandth.
+const PER_MILLE: i64 = GPU / 1000;
+
+/// More than any pod is given of one node, so that what it asks for stays a number that can be shown.
+const DEVICES_MAX: i64 = 1024;
+const DEVICE_MIB_MAX: i64 = 1 << 20;
 
 impl Share {
     fn read(annotations: &Value) -> Result<Option<Self>, String> {
@@ -137,11 +212,12 @@ impl Share {
             let Some(text) = annotations[key].as_str() else { return Ok(None) };
             Quantity::parse(text).map(Some).map_err(|_| format!("annotation {key}: `{text}` is not a number"))
         };
-        let devices = number(annotation::GPU_FRACTION_NUM_DEVICES)?.map_or(1, Quantity::units);
+        let devices = number(annotation::GPU_FRACTION_NUM_DEVICES)?.map_or(1, Quantity::units).clamp(0, DEVICES_MAX);
         if let Some(fraction) = number(annotation::GPU_FRACTION)? {
-            return Ok(Some(Self::Fraction { milli: fraction.milli(), devices }));
+            return Ok(Some(Self::Fraction { milli: fraction.milli().clamp(0, 1000), devices }));
         }
-        Ok(number(annotation::GPU_MEMORY)?.map(|memory| Self::Memory { mib: memory.units(), devices }))
+        let memory = number(annotation::GPU_MEMORY)?.map(|memory| memory.units().clamp(0, DEVICE_MIB_MAX));
+        Ok(memory.map(|mib| Self::Memory { mib, devices }))
     }
 }
 
@@ -191,7 +267,6 @@ pub fn is_preemptible(group: &PodGroup, classes: &BTreeMap<String, PriorityClass
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
-    use serde_json::json;
 
     use super::*;
 
@@ -239,7 +314,7 @@ mod tests {
             "metadata": {"name": "p", "namespace": "lab", "annotations": annotations},
             "spec": {"nodeName": node, "containers": [
                 {"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}},
-                {"resources": {"requests": {"cpu": 1}, "limits": {"nvidia.com/gpu": 8}}},
+                {"resources": {"requests": {"cpu": 1}, "limits": {"example.com/nic": 8}}},
             ], "initContainers": [{"resources": {"requests": {"cpu": 64}}}]},
             "status": {"phase": phase},
         })
@@ -254,6 +329,28 @@ mod tests {
             &expect!["lab/g asks [cpu=1500m memory=1Gi] holds [cpu=1500m memory=1Gi]"],
         );
         check(&pod(&json!({}), "Succeeded", Some("n1")), &expect!["lab/g asks [] holds []"]);
+    }
+
+    #[test]
+    fn a_pod_that_runs_holds_what_it_was_bound_with() {
+        let inputs = PodUsageInputs::default();
+        let bound = |annotations: &Value, earlier: Option<&PodUsage>| {
+            let mut pod = pod(annotations, "Running", Some("n1"));
+            pod["metadata"]["labels"] = json!({"runai-gpu-group": "g1"});
+            PodUsage::read_after(earlier, &pod, &inputs).unwrap().unwrap()
+        };
+        let first = bound(&json!({"gpu-fraction": "0.9", "received-resource-type": "Fraction"}), None);
+        let gpus = |used: &PodUsage| used.allocated.to_list()["nvidia.com/gpu"].0.clone();
+        assert_eq!(gpus(&first), "900m");
+        for later in [json!({"gpu-fraction": "0.1"}), json!({}), json!({"gpu-fraction": "lots"})] {
+            assert_eq!(bound(&later, Some(&first)), first, "{later}");
+        }
+        let noted =
+            json!({"gpu-fraction": "0.1", "kai.scheduler/bound-gpu-share": r#"{"groups":["g1"],"millionths":900000}"#});
+        assert_eq!(gpus(&bound(&noted, None)), "900m");
+        let mut odd = pod(&json!({}), "Running", Some("n1"));
+        odd["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("lots");
+        check(&odd, &expect!["lab/g asks [cpu=1500m] holds [cpu=1500m]"]);
     }
 
     #[test]

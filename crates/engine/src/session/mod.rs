@@ -16,7 +16,7 @@ use crate::outcome::{Assignment, Decision, DeviceRef, EvictionCause, Reason};
 use crate::policy::Policy;
 use crate::queues::fair_share;
 use crate::queues::job_index::Scratch;
-use crate::snapshot::{Member, Snapshot, Status};
+use crate::snapshot::{Job, Member, Snapshot, Status, possible_time};
 use crate::units::{ResourceQuantities, Span, Timestamp};
 use obstacle_cache::ObstacleCache;
 
@@ -105,6 +105,11 @@ pub struct Topologies {
     pub(crate) domain_scores: Vec<(Member, Arc<DomainScores>)>,
 }
 
+/// By job, without those in the future.
+fn times(snapshot: &Snapshot, now: Timestamp, noted: fn(&Job) -> Option<Timestamp>) -> Vec<Option<Timestamp>> {
+    snapshot.jobs.iter().map(|job| possible_time(noted(job), now)).collect()
+}
+
 /// What was decided, and why jobs wait.
 struct Log {
     decisions: Vec<Decision>,
@@ -127,9 +132,9 @@ impl<'s> Session<'s> {
             ledger,
             finder: Finder::default(),
             times: JobTimes {
-                last_start: snapshot.jobs.iter().map(|job| job.last_start).collect(),
-                last_eviction: snapshot.jobs.iter().map(|job| job.last_eviction).collect(),
-                stale_since: snapshot.jobs.iter().map(|job| job.stale_since).collect(),
+                last_start: times(snapshot, now, |job| job.last_start),
+                last_eviction: times(snapshot, now, |job| job.last_eviction),
+                stale_since: times(snapshot, now, |job| job.stale_since),
             },
             victim_search: VictimSearch::default(),
             device_memory: snapshot.device_memory_range(),

@@ -206,6 +206,15 @@ pub struct Job {
     pub signature: u32,
 }
 
+/// More than the clocks of schedulers and of the API server may differ.
+const CLOCK_DIFFERENCE_MAX: Span = Span::seconds(60);
+
+/// A time noted on a job, unless it lies in the future. It then counts as absent: it would protect its job for ever. One
+/// before the job was created, as after a restore from a backup, protects nobody.
+pub fn possible_time(noted: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+    noted.filter(|noted| *noted <= now.plus(CLOCK_DIFFERENCE_MAX))
+}
+
 /// An inner group of a sub-group tree.
 #[derive(Clone, Debug)]
 pub struct Group {

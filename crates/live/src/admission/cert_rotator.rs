@@ -106,6 +106,9 @@ impl CertRotator {
                 Err(error) if status_code(&error) == Some(404) => {
                     return Err(format!("{error}; create the namespace {}, or pass --namespace", self.namespace));
                 }
+                Err(error) if status_code(&error) == Some(403) => {
+                    return Err(format!("{error}; `kai rbac | kubectl apply -f -` creates the Secret"));
+                }
                 written => written.map_err(|error| error.to_string())?,
             }
         }

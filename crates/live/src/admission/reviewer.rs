@@ -15,8 +15,8 @@ use axum::routing::post;
 use kai_api::Queue;
 use kai_api::keys::webhook;
 use kai_control::admission::{
-    AdmissionCache, AdmissionResult, PodRules, delete_queue, mutate_pod, validate_pod, validate_pod_group,
-    validate_queue, validate_topology,
+    AdmissionCache, AdmissionResult, PodRules, delete_queue, mutate_pod, namespace_warning, validate_pod,
+    validate_pod_group, validate_queue, validate_topology,
 };
 use kai_control::controller::{Clock, Controller, Output, Skipped, WatchSpec, WorkResult};
 use kai_control::{Key, Kind, World};
@@ -187,7 +187,11 @@ impl Reviewer {
         let validate = |object: &Value| match webhook_kind {
             Webhook::MutatePod | Webhook::Pod => validate_pod(object, namespace, &self.rules),
             Webhook::Queue => validate_queue(object, &world, self.check_quota),
-            Webhook::PodGroup => validate_pod_group(object, update),
+            Webhook::PodGroup => {
+                let mut result = validate_pod_group(object, update);
+                result.warnings.extend(namespace_warning(object, &self.cache().world));
+                result
+            }
             Webhook::Topology => validate_topology(object),
         };
         let answer = validate(&object);

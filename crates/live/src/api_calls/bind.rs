@@ -10,14 +10,15 @@ use kai_control::Key;
 use kai_control::bind_batch;
 use kai_control::binder::{BindEffect, gpu_group_label_changes};
 use kai_control::controller::CallError;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kai_control::gpu_config_maps::refusal;
+use kube::api::{Api, DeleteParams, Patch, Preconditions};
 use kube::core::{NamespaceResourceScope, Status};
 use kube::{Error, Resource};
 use serde_json::{Value, json};
 
 use super::{Calls, call_error, pod_event};
 use crate::api_error::{ignore_not_found, is_already_exists, not_found_as_none, status_code};
-use crate::api_writer::{DELETE, FIELD_MANAGER, PATCH, POST};
+use crate::api_writer::{DELETE, PATCH, POST};
 use crate::retry::{Attempt, retry_on_conflict};
 
 /// Shows a provisioner for which node a volume is needed.
@@ -46,15 +47,7 @@ impl Calls<'_> {
             }
             BindEffect::DeletePod { pod, uid, version } => self.delete(pod, uid, version.as_deref()).await,
             BindEffect::LabelPod { pod, uid, node, labels } => self.label_gpu_groups(pod, uid, node, labels).await,
-            BindEffect::WriteConfigMap(map) => {
-                let text = |field: &str| map["metadata"][field].as_str().unwrap_or_default();
-                let mut map = map.clone();
-                map["apiVersion"] = json!("v1");
-                map["kind"] = json!("ConfigMap");
-                let api: Api<ConfigMap> = self.within(text("namespace"));
-                let (params, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&map));
-                self.writer.call(|| api.patch(text("name"), &params, &patch)).await.map(|_| ())
-            }
+            BindEffect::WriteConfigMap(map) => self.write_config_map(map).await,
             BindEffect::SetSelectedNode { claim, node } => {
                 let annotations = BTreeMap::from([(SELECTED_NODE, node)]);
                 self.merge::<PersistentVolumeClaim>(claim, &json!({"metadata": {"annotations": annotations}})).await
@@ -135,6 +128,29 @@ impl Calls<'_> {
         .await?;
         tracing::info!(%pod, node, "bound");
         Ok(())
+    }
+
+    /// Never writes a map of others, whatever the pod says.
+    async fn write_config_map(&self, map: &Value) -> Result<(), Error> {
+        let key = Key::of(map);
+        let api: Api<ConfigMap> = self.within(&key.namespace);
+        let typed: ConfigMap = serde_json::from_value(map.clone()).map_err(Error::SerdeError)?;
+        retry_on_conflict(|| async {
+            let Some(stored) = self.writer.call(|| api.get_opt(&key.name)).await? else {
+                return Attempt::of(self.writer.call(|| api.create(&POST, &typed)).await.map(|_| ()));
+            };
+            if let Some(why) = refusal(&serde_json::to_value(&stored).map_err(Error::SerdeError)?, map) {
+                return Err(Error::Api(Box::new(Status::failure(&why, "Invalid").with_code(422))));
+            }
+            // As after a failed attempt.
+            if stored.data.unwrap_or_default() == typed.data.clone().unwrap_or_default() {
+                return Ok(Attempt::Done(()));
+            }
+            let changed =
+                json!({"metadata": {"resourceVersion": stored.metadata.resource_version}, "data": map["data"]});
+            Attempt::of(self.merge::<ConfigMap>(&key, &changed).await)
+        })
+        .await
     }
 
     async fn label_gpu_groups(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use kai_control::Key;
+use kai_control::binder::BindEffect;
 use kai_control::controller::{ApiCall, CallError};
 use kai_control::scheduler::Write;
 use serde_json::json;
@@ -112,4 +113,56 @@ fn log_lines_name_step_object_and_node() {
     let call = bind_request();
     let fields = CallFields::of(&call);
     assert_eq!((fields.step, fields.object.as_str(), fields.node), ("create bind request", "lab/p", Some("n")));
+}
+
+/// An API server with one config map in namespace `lab`, owned by the pod of this uid, and what was requested of it.
+fn with_config_map(owner: &str) -> (Router, Requested) {
+    let requested: Requested = Arc::default();
+    let record = Arc::clone(&requested);
+    let metadata = json!({"namespace": "lab", "name": "settings-0", "resourceVersion": "7", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner}]});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}});
+    let answer = move |method: Method, uri: Uri, body: String| {
+        let (record, map) = (Arc::clone(&record), map.clone());
+        async move {
+            record.lock().unwrap().push(format!("{method} {} {body}", uri.path()).trim_end().to_owned());
+            if method == Method::GET && uri.path().ends_with("/new-0") {
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+                return (StatusCode::NOT_FOUND, status.to_string());
+            }
+            (StatusCode::OK, map.to_string())
+        }
+    };
+    (Router::new().fallback(answer), requested)
+}
+
+fn config_map(name: &str) -> ApiCall {
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": "2"},
+        "metadata": {"namespace": "lab", "name": name, "ownerReferences": [owner]}});
+    ApiCall::Bind(BindEffect::WriteConfigMap(Box::new(map)))
+}
+
+#[tokio::test]
+async fn a_config_map_of_others_is_not_written() {
+    let (routes, requested) = with_config_map("another");
+    let (writer, executor, _) = start(routes, 1).await;
+    let done = executor.call(&writer, &config_map("settings-0")).await;
+    let Err(CallError::Rejected(why)) = done else { panic!("{done:?}") };
+    assert!(why.starts_with("config map lab/settings-0 exists and does not belong to pod p"), "{why}");
+    assert_eq!(*requested.lock().unwrap(), ["GET /api/v1/namespaces/lab/configmaps/settings-0"]);
+}
+
+#[tokio::test]
+async fn a_config_map_of_the_pod_is_created_once_and_then_changed() {
+    let (routes, requested) = with_config_map("u");
+    let (writer, executor, _) = start(routes, 1).await;
+    for name in ["new-0", "settings-0"] {
+        executor.call(&writer, &config_map(name)).await.unwrap();
+    }
+    let requested = requested.lock().unwrap().clone();
+    assert!(requested[1].starts_with("POST /api/v1/namespaces/lab/configmaps {"), "{requested:?}");
+    let changed =
+        r#"PATCH /api/v1/namespaces/lab/configmaps/settings-0 {"data":{"b":"2"},"metadata":{"resourceVersion":"7"}}"#;
+    assert_eq!(requested[3], changed);
 }

@@ -1,4 +1,5 @@
-//! Convergence: what must hold once there are no more faults and nothing changes any more.
+//! Convergence: what must hold once there are no more faults and nothing changes any more. What a hostile tenant has made of
+//! its own objects is its own affair; for all other objects it must hold beside that tenant as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +16,7 @@ use kai_control::status::queue;
 use kai_engine::units::Span;
 use serde_json::Value;
 
+use super::hostile;
 use crate::amounts::{holds_node, is_allocated};
 use crate::checkers::{self, CycleObservation, Violation};
 use crate::cluster::{Cluster, Performed, Store, pod_id};
@@ -31,7 +33,8 @@ struct ConvergedState<'a> {
 
 type Checker = fn(&ConvergedState<'_>) -> Vec<String>;
 
-const CONVERGENCE_CHECKS: [(&str, Checker); 13] = [
+const CONVERGENCE_CHECKS: [(&str, Checker); 14] = [
+    ("pods of other tenants run", probes),
     ("scaling pods stand for pending pods that share a GPU", scaling_pods),
     ("every pod is linked to its group", links),
     ("no bind request is left undone", requests),
@@ -62,6 +65,17 @@ pub(super) fn check_converged(cluster: &Cluster, settings: &Settings, at: Span) 
     Ok(())
 }
 
+/// Whether an object is not the hostile tenant's.
+fn is_honest(namespace: &str) -> bool {
+    namespace != hostile::NAMESPACE
+}
+
+/// Pods that have room of their own run, or have run.
+fn probes(rest: &ConvergedState<'_>) -> Vec<String> {
+    let pods = rest.cluster.store.of_kind(Kind::Pod).filter(|(id, _)| id.namespace == hostile::PROBES);
+    pods.filter(|(_, pod)| pod["spec"]["nodeName"].is_null()).map(|(id, _)| format!("{id} does not run")).collect()
+}
+
 /// A scaling pod that has not run goes when the pod that it was created for has a node or is deleted.
 fn scaling_pods(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
@@ -69,7 +83,7 @@ fn scaling_pods(rest: &ConvergedState<'_>) -> Vec<String> {
     let pending = |pod: &Value| {
         let label = |key: &str| pod["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
         let of = Id::namespaced(Kind::Pod, label(label::SHARED_GPU_POD_NAMESPACE), label(label::SHARED_GPU_POD_NAME));
-        store.get(&of).is_some_and(|pod| pod["spec"]["nodeName"].is_null())
+        !is_honest(&of.namespace) || store.get(&of).is_some_and(|pod| pod["spec"]["nodeName"].is_null())
     };
     pods.filter(|(_, pod)| pod["status"]["phase"] != "Succeeded" && !pending(pod))
         .map(|(id, _)| format!("{} stands for no pending pod", id.name))
@@ -81,7 +95,10 @@ fn links(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
     let lives = |pod: &Pod| {
         let over = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
-        pod.scheduler == rest.settings.scheduler_name && !over && pod.deletion.is_none()
+        pod.scheduler == rest.settings.scheduler_name
+            && !over
+            && pod.deletion.is_none()
+            && is_honest(&pod.key.namespace)
     };
     let mut wrong = Vec::new();
     // As stored: the `World` links some pods by itself.
@@ -99,31 +116,34 @@ fn links(rest: &ConvergedState<'_>) -> Vec<String> {
 
 /// Every request has been carried out, for the pod it was made for.
 fn requests(rest: &ConvergedState<'_>) -> Vec<String> {
-    let undone = rest.world.bind_requests.values().filter(|request| {
-        let pod = rest.world.pods.get(&request.pod);
-        let there = pod.is_some_and(|pod| request.is_for(pod) && pod.node.as_ref() == Some(&request.node));
-        !there || request.phase != BindPhase::Succeeded
-    });
+    let undone =
+        rest.world.bind_requests.values().filter(|request| is_honest(&request.key.namespace)).filter(|request| {
+            let pod = rest.world.pods.get(&request.pod);
+            let there = pod.is_some_and(|pod| request.is_for(pod) && pod.node.as_ref() == Some(&request.node));
+            !there || request.phase != BindPhase::Succeeded
+        });
     undone.map(|request| format!("{} to {} is {:?}", request.key, request.node, request.phase)).collect()
 }
 
 /// Every shared GPU has one reservation on its node, and every reservation has users.
 fn reservations(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
+    // Whatever its labels name now.
+    let hostile = rest.cluster.store.of_kind(Kind::Pod).any(|(id, _)| !is_honest(&id.namespace));
     let mut reserved: BTreeMap<(&str, &str), Vec<&PodKey>> = BTreeMap::new();
     for pod in rest.world.pods.values().filter(|pod| holds_node(pod)) {
         let Some(node) = pod.node.as_deref() else { continue };
         for group in pod.gpu_groups() {
             if pod.key.namespace == name::RESOURCE_RESERVATION {
                 reserved.entry((node, group)).or_default().push(&pod.key);
-            } else {
+            } else if is_honest(&pod.key.namespace) {
                 used.insert((node, group));
             }
         }
     }
     let mut wrong = Vec::new();
     for (device, pods) in &reserved {
-        if !used.contains(device) {
+        if !used.contains(device) && !hostile {
             wrong.push(format!("{} reserves GPU {} of {} without users", pods[0], device.1, device.0));
         }
         if pods.len() > 1 {
@@ -140,7 +160,7 @@ fn wiring(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
     let mut wrong = Vec::new();
     let users = rest.world.pods.values().filter(|pod| pod.scheduler == rest.settings.scheduler_name && holds_node(pod));
-    for pod in users.filter(|pod| !pod.gpu_groups().is_empty()) {
+    for pod in users.filter(|pod| !pod.gpu_groups().is_empty() && is_honest(&pod.key.namespace)) {
         let Some(value) = store.get(&pod_id(&pod.key)) else { continue };
         let Some(maps) = gpu_config_maps::target(value).ok().and_then(|target| gpu_config_maps::maps(value, target))
         else {
@@ -172,7 +192,7 @@ fn reserved_device<'s>(store: &'s Store, group: &str) -> Option<&'s str> {
 
 /// None is stored that would be refused.
 fn admitted(rest: &ConvergedState<'_>) -> Vec<String> {
-    let groups = rest.cluster.store.of_kind(Kind::PodGroup);
+    let groups = rest.cluster.store.of_kind(Kind::PodGroup).filter(|(id, _)| is_honest(&id.namespace));
     let judged = groups.map(|(id, group)| (id, validate_pod_group(group, true)));
     judged.filter(|(_, answer)| !answer.allowed()).map(|(id, answer)| format!("{id}: {}", answer.message())).collect()
 }
@@ -187,7 +207,8 @@ fn gangs(rest: &ConvergedState<'_>) -> Vec<String> {
         *all += u32::from(is_allocated(pod) || pod.phase == Phase::Succeeded);
     }
     let minimum = |group: &PodGroup| group.min_member.unwrap_or(1);
-    let torn = rest.world.pod_groups.values().filter(|group| group.sub_groups.is_empty()).filter_map(|group| {
+    let plain = |group: &&PodGroup| group.sub_groups.is_empty() && is_honest(&group.key.namespace);
+    let torn = rest.world.pod_groups.values().filter(plain).filter_map(|group| {
         let (running, all) = strength.get(&group.key).copied()?;
         (running > 0 && all < minimum(group)).then_some((group, running))
     });
@@ -238,10 +259,18 @@ fn idle(rest: &ConvergedState<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for effect in &rest.cycle.effects {
         match effect {
-            Effect::Bind { pod, node, .. } => wrong.push(format!("{pod} could run on {node}")),
-            Effect::Evict { pod, why, .. } => wrong.push(format!("{pod} should go: {why}")),
+            Effect::Bind { pod, node, .. } if is_honest(&pod.namespace) => {
+                wrong.push(format!("{pod} could run on {node}"));
+            }
+            Effect::Evict { pod, why, .. } if is_honest(&pod.namespace) => {
+                wrong.push(format!("{pod} should go: {why}"))
+            }
             _ => {}
         }
+    }
+    if rest.cluster.store.of_kind(Kind::Pod).any(|(id, _)| !is_honest(&id.namespace)) {
+        // What is free beside pods whose annotations do not hold is not to be read from them.
+        return wrong;
     }
     let performed = Performed::default();
     let (world, settings, cycle) = (rest.world, rest.settings, &rest.cycle);
@@ -272,13 +301,15 @@ fn explanations(rest: &ConvergedState<'_>) -> Vec<String> {
         let group = pod.group().and_then(|group| rest.world.pod_groups.get(&group));
         pod.unschedulable_message.is_some() || group.is_some_and(|group| !group.conditions.is_empty())
     };
-    let unexplained = rest.world.pods.values().filter(waits).filter(|pod| !has_reason(pod));
+    let unexplained =
+        rest.world.pods.values().filter(waits).filter(|pod| !has_reason(pod) && is_honest(&pod.key.namespace));
     let mut wrong: Vec<String> = unexplained.map(|pod| format!("{} is pending without a reason", pod.key)).collect();
     let runs = |group: &PodGroup| {
         let mut own = rest.world.pods.values().filter(|pod| pod.group().as_ref() == Some(&group.key));
         own.all(|pod| pod.node.is_some())
     };
-    let stale = rest.world.pod_groups.values().filter(|group| !group.conditions.is_empty() && runs(group));
+    let honest = rest.world.pod_groups.values().filter(|group| is_honest(&group.key.namespace));
+    let stale = honest.filter(|group| !group.conditions.is_empty() && runs(group));
     wrong.extend(stale.map(|group| format!("{} runs, but still has a pending condition", group.key)));
     wrong
 }

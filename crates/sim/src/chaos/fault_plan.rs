@@ -7,6 +7,8 @@ use kai_engine::units::{Span, Timestamp};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
+use super::api_faults::ApiFaults;
+use super::hostile::Tenant;
 use crate::manifest::Kind;
 
 /// A fault that is planned ahead.
@@ -51,6 +53,12 @@ pub(super) struct FaultPlan {
     webhook_outage: Range<Timestamp>,
     /// For the kinds that are not served.
     rng_of_kinds: Option<Pcg32>,
+    /// Processes are neither killed nor doubled, and their clocks are right: what they accumulate stays.
+    processes_stay: bool,
+    pub(super) api: ApiFaults,
+    pub(super) tenant: Option<Tenant>,
+    /// Two schedulers compete for a lease, instead of a second one that assumes that it leads.
+    pub(super) has_lease: bool,
 }
 
 impl FaultPlan {
@@ -67,16 +75,32 @@ impl FaultPlan {
             scales: Pcg32::new(seed, 10).next_u32().is_multiple_of(3),
             webhook_outage: start..start,
             rng_of_kinds: Some(Pcg32::new(seed, 9)),
+            processes_stay: false,
+            api: ApiFaults::none(),
+            tenant: Tenant::new(seed),
+            has_lease: Pcg32::new(seed, 13).next_u32().is_multiple_of(4),
         };
         plan.fault_window = Span::seconds(i64::from(plan.between(20, 120)));
         plan.until = start.plus(plan.fault_window);
         plan.failed_calls_percent = [0, 5, 20, 40][plan.between(0, 3) as usize];
         plan.webhook_outage = webhook_outage(seed, start, plan.fault_window);
+        plan.api = ApiFaults::new(seed, start, plan.fault_window);
         plan
     }
 
+    /// A run in which calls fail and watches lag for so long, and processes stay.
+    pub(super) fn lasting(seed: u64, start: Timestamp, fault_window: Span) -> Self {
+        Self {
+            rng: Pcg32::new(seed, 5),
+            until: start.plus(fault_window),
+            fault_window,
+            failed_calls_percent: 2,
+            processes_stay: true,
+            ..Self::none(start, true)
+        }
+    }
+
     /// A run in which nothing goes wrong.
-    #[cfg(test)]
     pub(super) fn none(start: Timestamp, paired: bool) -> Self {
         Self {
             rng: Pcg32::new(0, 5),
@@ -87,6 +111,10 @@ impl FaultPlan {
             scales: false,
             webhook_outage: start..start,
             rng_of_kinds: None,
+            processes_stay: true,
+            api: ApiFaults::none(),
+            tenant: None,
+            has_lease: false,
         }
     }
 
@@ -98,7 +126,7 @@ impl FaultPlan {
     /// Faults of processes; the scheduler may be doubled.
     pub(super) fn plan(&mut self, processes: usize, scheduler: usize) -> Vec<(Span, Fault)> {
         let mut faults = Vec::new();
-        if self.fault_window == Span(0) {
+        if self.processes_stay {
             return faults;
         }
         let last = processes as u32 - 1;
@@ -114,7 +142,10 @@ impl FaultPlan {
         }
         if self.between(0, 1) == 0 {
             let fault = Fault::SecondLeader { process: scheduler, lifetime: self.span(1_000, 40_000) };
-            faults.push((self.moment(), fault));
+            let at = self.moment();
+            if !self.has_lease {
+                faults.push((at, fault));
+            }
         }
         faults
     }

@@ -6,14 +6,24 @@
 //!     └── calls: late, rejected, lost, or made and the reply lost ◀─┘
 //! ```
 //!
+//! In some runs there is a hostile tenant as well (`hostile.rs`), the API server has faults of its own (`api_faults.rs`), or
+//! two schedulers compete for a lease (`lease.rs`); the others are as they would be without these.
+//!
 //! Each controller runs in the same [`Driver`](kai_control::controller::Driver) as on a cluster. Faults are drawn from a
-//! seed and stop after a while; then the cluster must converge. What must hold after every change is in `safety.rs`, what
-//! must hold in the end in `convergence.rs`.
+//! seed and stop after a while; then the cluster must converge. What must hold after every change is in `safety.rs` and
+//! `holdings.rs`, what must hold in the end in `convergence.rs`.
 
+mod api_faults;
+mod calls;
 mod controllers;
 mod convergence;
 mod fault_plan;
+mod holdings;
+mod hostile;
+mod leadership;
+mod lease;
 mod process;
+mod raw;
 mod safety;
 #[cfg(test)]
 mod tests;
@@ -22,20 +32,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kai_control::controller::{
     Admitted, CallError, Clock, Controller as _, NewEvent, OutputHandler, Skipped, WorkItem, WorkKey, WorkResult,
-    retry_delay,
 };
 use kai_control::grouper::PlannedWrite;
 use kai_control::kinds::Presence;
+use kai_control::registry::SCHEDULER;
 use kai_control::scheduler::Settings;
 use kai_engine::units::{Span, Timestamp};
 use serde_json::Value;
 
 use crate::checkers::Violation;
 use crate::cluster::{Cluster, Due};
+use crate::journal::Event as JournalEvent;
 use crate::manifest::{Kind, Plan};
 use crate::run::{SimulationError, start_time, with_built_ins};
 use crate::settings;
+use api_faults::WatchFault;
 use fault_plan::FaultPlan;
+use hostile::{Act, Tenant};
+use leadership::LeaseEvent;
+use lease::Election;
 use process::SimProcess;
 use safety::SafetyMonitor;
 
@@ -52,6 +67,9 @@ const QUIET_PERIOD: Span = Span::seconds(100);
 /// A cluster that has not converged so long after the last fault never will.
 const CONVERGENCE_DEADLINE: Span = Span::seconds(1_800);
 
+/// How often etcd is compacted, as API servers do.
+const COMPACTION_PERIOD: Span = Span::seconds(300);
+
 /// How often Kubernetes collects garbage.
 const GARBAGE_COLLECTION_PERIOD: Span = Span::seconds(10);
 
@@ -63,13 +81,49 @@ pub fn run_with_faults(plan: &Plan, seed: u64, trace: Option<Trace<'_>>) -> Resu
     let mut run = ChaosRun::new(plan, FaultPlan::new(seed, start_time(plan)), seed, trace)?;
     run.run(plan)?;
     convergence::check_converged(&run.cluster, &run.settings, run.since_start())?;
-    for row in run.cluster.journal.entries() {
-        *run.stats.seen.entry(row.event.as_str()).or_default() += 1;
+    Ok(run.into_stats())
+}
+
+/// What disturbs a run of fixed length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// Calls and watches have the delays that they always have.
+    None,
+    /// Calls fail and watches lag; etcd is compacted every five minutes. Processes stay.
+    Lasting,
+}
+
+/// Runs a plan for so long, and reports each time that a period has passed. What has happened until then is counted, and
+/// the simulator forgets it.
+pub fn run_for(
+    plan: &Plan,
+    seed: u64,
+    disturbance: Disturbance,
+    (length, period): (Span, Span),
+    on_period: &mut dyn FnMut(Span),
+) -> Result<ChaosStats, SimulationError> {
+    let start = start_time(plan);
+    let faults = match disturbance {
+        Disturbance::None => FaultPlan::none(start, true),
+        Disturbance::Lasting => FaultPlan::lasting(seed, start, length),
+    };
+    let mut run = ChaosRun::new(plan, faults, seed, None)?;
+    run.plan_steps(plan);
+    if disturbance == Disturbance::Lasting {
+        run.add(start.plus(COMPACTION_PERIOD), Event::Compaction);
     }
-    if run.cluster.scaling_pod_changes > 0 {
-        run.stats.seen.insert("scaling pod", run.cluster.scaling_pod_changes);
+    let mut passed = Span(0);
+    while passed.0 + period.0 <= length.0 {
+        passed = Span(passed.0 + period.0);
+        let end = start.plus(passed);
+        while let Some(at) = run.next_time().filter(|at| *at <= end) {
+            run.advance_to(at, plan)?;
+        }
+        run.cluster.now = end;
+        run.count_journal();
+        on_period(passed);
     }
-    Ok(run.stats)
+    Ok(run.into_stats())
 }
 
 /// What is due.
@@ -105,6 +159,13 @@ enum Event {
         clock_skew: Span,
     },
     GarbageCollection,
+    /// etcd forgets old versions, again and again.
+    Compaction,
+    /// Connections of all watches are cut.
+    CutWatches(WatchFault),
+    /// A tenant does something.
+    Tenant(Act),
+    Lease(LeaseEvent),
     /// From now on everything works.
     FaultsEnd,
 }
@@ -136,6 +197,8 @@ struct ChaosRun<'t> {
     entries: u64,
     in_flight: BTreeMap<u64, InFlightWork>,
     safety: SafetyMonitor,
+    tenant: Option<Tenant>,
+    election: Option<Election>,
     /// Version of the cluster that watches are to show.
     seen_version: u64,
     /// When the cluster last changed, and its version then; scaling pods do not count.
@@ -154,7 +217,7 @@ fn unused_kinds(cluster: &Cluster) -> Vec<Kind> {
 }
 
 impl<'t> ChaosRun<'t> {
-    fn new(plan: &Plan, faults: FaultPlan, seed: u64, trace: Option<Trace<'t>>) -> Result<Self, SimulationError> {
+    fn new(plan: &Plan, mut faults: FaultPlan, seed: u64, trace: Option<Trace<'t>>) -> Result<Self, SimulationError> {
         let mut settings = settings::read(plan)?;
         // Stories are small: half of them ask for binds in batches all the same.
         settings.scheduler.batch_binds = if seed.is_multiple_of(2) { 2 } else { 0 };
@@ -163,6 +226,11 @@ impl<'t> ChaosRun<'t> {
         cluster.external_grouper = true;
         cluster.store.keep_log();
         cluster.bootstrap(&with_built_ins(plan))?;
+        let tenant = faults.tenant.take();
+        if tenant.is_some() {
+            cluster.store.accept_malformed();
+            Tenant::prepare(&mut cluster);
+        }
         let mut run = Self {
             cluster,
             settings: settings.scheduler,
@@ -174,7 +242,9 @@ impl<'t> ChaosRun<'t> {
             queue: BTreeMap::new(),
             entries: 0,
             in_flight: BTreeMap::new(),
-            safety: SafetyMonitor::default(),
+            safety: SafetyMonitor::new(tenant.is_some()),
+            tenant,
+            election: None,
             seen_version: 0,
             changed: (start, 0),
             stats: ChaosStats::default(),
@@ -184,12 +254,12 @@ impl<'t> ChaosRun<'t> {
         for _ in run.not_served.clone() {
             run.count("kind not served");
         }
-        run.prepare();
+        run.prepare(seed);
         Ok(run)
     }
 
     /// Starts all processes and plans all faults.
-    fn prepare(&mut self) {
+    fn prepare(&mut self, seed: u64) {
         for kind in controllers::all(self.faults.scales) {
             self.processes.push(SimProcess::new(kind));
             self.add(self.start, Event::Start { process: self.processes.len() - 1 });
@@ -207,12 +277,7 @@ impl<'t> ChaosRun<'t> {
                     self.add(at, Event::SetClock { process, clock_skew });
                 }
                 fault_plan::Fault::SecondLeader { process, lifetime } => {
-                    self.processes.push(SimProcess::new(self.processes[process].kind));
-                    let second = self.processes.len() - 1;
-                    if let Some(colocated_with) = self.processes[process].colocated_with {
-                        self.processes.push(SimProcess::new(self.processes[colocated_with].kind));
-                        self.pair(second, second + 1);
-                    }
+                    let second = self.double(process);
                     self.add(at, Event::Start { process: second });
                     // It does not come back.
                     self.add(at.plus(lifetime).min(faults_end), Event::Crash { process: second, down: Span(i64::MAX) });
@@ -221,6 +286,30 @@ impl<'t> ChaosRun<'t> {
         }
         self.add(faults_end, Event::FaultsEnd);
         self.add(self.start.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
+        for (at, fault) in self.faults.api.watch_faults().to_vec() {
+            self.add(at, Event::CutWatches(fault));
+        }
+        let window = self.faults.fault_window();
+        for (at, act) in self.tenant.as_mut().map(|tenant| tenant.plan(window)).unwrap_or_default() {
+            self.add(self.start.plus(at), Event::Tenant(act));
+        }
+        if self.faults.has_lease {
+            const SCHEDULER: usize = 0;
+            let second = self.double(SCHEDULER);
+            self.add(self.start, Event::Start { process: second });
+            self.election = Some(Election::new(seed, self.start, window, [SCHEDULER, second]));
+        }
+    }
+
+    /// Another process of the same controllers.
+    fn double(&mut self, process: usize) -> usize {
+        self.processes.push(SimProcess::new(self.processes[process].kind));
+        let second = self.processes.len() - 1;
+        if let Some(colocated_with) = self.processes[process].colocated_with {
+            self.processes.push(SimProcess::new(self.processes[colocated_with].kind));
+            self.pair(second, second + 1);
+        }
+        second
     }
 
     /// Two controllers in one process.
@@ -230,15 +319,10 @@ impl<'t> ChaosRun<'t> {
     }
 
     fn run(&mut self, plan: &Plan) -> Result<(), Violation> {
-        for (index, step) in plan.steps.iter().enumerate() {
-            self.cluster.events.add(self.start.plus(step.at), Due::Step(index));
-        }
+        self.plan_steps(plan);
         let last_step = plan.steps.iter().map(|step| step.at).max().unwrap_or(Span(0));
         let settled = self.start.plus(self.faults.fault_window().max(last_step));
-        loop {
-            let own = self.queue.keys().next().map(|(at, _)| *at);
-            let cluster = self.cluster.events.next_time();
-            let Some(at) = own.into_iter().chain(cluster).min() else { return Ok(()) };
+        while let Some(at) = self.next_time() {
             let quiet = self.changed.0.max(settled);
             if at > quiet.plus(QUIET_PERIOD) {
                 self.cluster.now = quiet.plus(QUIET_PERIOD);
@@ -249,25 +333,44 @@ impl<'t> ChaosRun<'t> {
                     format!("something still changes {} s after the last fault", CONVERGENCE_DEADLINE.0 / 1_000_000);
                 return Err(Violation { invariant: "the cluster converges", what, at: self.since_start() });
             }
-            self.cluster.now = at;
-            self.cluster.webhooks.available = !self.faults.webhooks_are_down(at);
-            if cluster.is_some_and(|cluster| own.is_none_or(|own| cluster <= own)) {
-                self.due(plan);
-            } else if let Some((_, event)) = self.queue.pop_first() {
-                self.handle(event);
-            }
-            self.cluster.run_controllers();
-            let version = self.cluster.store.version();
-            if self.seen_version != version {
-                self.seen_version = version;
-                self.safety.check(&self.cluster, &self.settings, self.since_start())?;
-                self.schedule_deliveries();
-            }
-            let settling = version - self.cluster.scaling_pod_changes;
-            if self.changed.1 != settling {
-                self.changed = (at, settling);
-            }
+            self.advance_to(at, plan)?;
         }
+        Ok(())
+    }
+
+    fn plan_steps(&mut self, plan: &Plan) {
+        for (index, step) in plan.steps.iter().enumerate() {
+            self.cluster.events.add(self.start.plus(step.at), Due::Step(index));
+        }
+    }
+
+    /// When something is due next.
+    fn next_time(&self) -> Option<Timestamp> {
+        let own = self.queue.keys().next().map(|(at, _)| *at);
+        own.into_iter().chain(self.cluster.events.next_time()).min()
+    }
+
+    /// Lets the next thing happen, which is due at this time.
+    fn advance_to(&mut self, at: Timestamp, plan: &Plan) -> Result<(), Violation> {
+        self.cluster.now = at;
+        self.cluster.webhooks.available = !self.faults.webhooks_are_down(at);
+        if self.cluster.events.next_time() == Some(at) {
+            self.due(plan);
+        } else if let Some((_, event)) = self.queue.pop_first() {
+            self.handle(event);
+        }
+        self.cluster.run_controllers();
+        let version = self.cluster.store.version();
+        if self.seen_version != version {
+            self.seen_version = version;
+            self.safety.check(&self.cluster, &self.settings, self.since_start())?;
+            self.schedule_deliveries();
+        }
+        let settling = version - self.cluster.scaling_pod_changes;
+        if self.changed.1 != settling {
+            self.changed = (at, settling);
+        }
+        Ok(())
     }
 
     /// Something that happens in the cluster without our controllers.
@@ -289,7 +392,8 @@ impl<'t> ChaosRun<'t> {
         let now = self.cluster.now;
         match event {
             Event::Deliver { process, incarnation, watch, log_position } if self.runs(process, incarnation) => {
-                let relist = !self.processes[process].listed(watch) || self.faults.watch_restarts(now);
+                let resumes = self.processes[process].can_resume(watch, &self.cluster.store);
+                let relist = !resumes || self.faults.watch_restarts(now);
                 let (clock, kind) = (self.clock(process), self.processes[process].kind_of(watch).name());
                 self.note(|| format!("{process} sees {kind} {log_position}{}", if relist { " (all)" } else { "" }));
                 self.processes[process].deliver(watch, log_position, relist, &self.cluster.store, clock);
@@ -303,22 +407,14 @@ impl<'t> ChaosRun<'t> {
             Event::Call(id) => self.call(id),
             Event::Answer(id, answer) => self.answer(id, answer),
             Event::Crash { process, down } => {
-                self.note(|| format!("{process} crashes"));
                 self.count("crash");
-                self.processes[process].crash();
-                if let Some(colocated_with) = self.processes[process].colocated_with {
-                    self.processes[colocated_with].crash();
-                }
+                self.crash(process);
                 if down.0 != i64::MAX {
                     self.add(now.plus(down), Event::Start { process });
                 }
             }
-            Event::Start { process } => {
-                self.start_process(process);
-                if let Some(colocated_with) = self.processes[process].colocated_with {
-                    self.start_process(colocated_with);
-                }
-            }
+            Event::Start { process } if self.awaits_lease(process) => self.enter_election(process),
+            Event::Start { process } => self.start_with_colocated(process),
             Event::SetClock { process, clock_skew } => {
                 self.note(|| format!("{process} has a clock {} µs ahead", clock_skew.0));
                 self.count("clock");
@@ -331,6 +427,23 @@ impl<'t> ChaosRun<'t> {
                 self.cluster.collect_garbage();
                 self.add(now.plus(GARBAGE_COLLECTION_PERIOD), Event::GarbageCollection);
             }
+            Event::Compaction => {
+                self.cluster.store.compact();
+                self.add(now.plus(COMPACTION_PERIOD), Event::Compaction);
+            }
+            Event::CutWatches(fault) => {
+                self.note(|| format!("watches are cut: {fault:?}"));
+                self.count(if fault == WatchFault::Expired { "watch storm" } else { "compaction" });
+                if fault == WatchFault::Compaction {
+                    self.cluster.store.compact();
+                }
+                for process in &mut self.processes {
+                    process.cut_watches(fault == WatchFault::Expired);
+                }
+                self.schedule_deliveries();
+            }
+            Event::Tenant(act) => self.act(act),
+            Event::Lease(event) => self.on_lease(event),
             Event::FaultsEnd => {
                 self.note(|| "faults end".to_owned());
                 for process in 0..self.processes.len() {
@@ -342,12 +455,44 @@ impl<'t> ChaosRun<'t> {
         }
     }
 
+    /// A tenant does something.
+    fn act(&mut self, act: Act) {
+        let Some(tenant) = &mut self.tenant else { return };
+        let done = tenant.perform(act, &mut self.cluster);
+        self.note(|| format!("{act:?}: {done:?}"));
+        if let Some(done) = done {
+            self.count(done);
+        }
+    }
+
+    fn crash(&mut self, process: usize) {
+        self.note(|| format!("{process} crashes"));
+        for one in self.processes[process].colocated_with.into_iter().chain([process]) {
+            self.processes[one].crash();
+            if let Some(election) = &mut self.election {
+                election.stop(one);
+            }
+            if self.processes[one].kind.component.name == SCHEDULER.component.name {
+                self.safety.holdings.limits_may_break = true;
+            }
+        }
+    }
+
+    fn start_with_colocated(&mut self, process: usize) {
+        for one in [process].into_iter().chain(self.processes[process].colocated_with) {
+            self.start_process(one);
+        }
+    }
+
     fn start_process(&mut self, process: usize) {
         if self.processes[process].driver.is_some() {
             return;
         }
         let kind = self.processes[process].kind;
         self.note(|| format!("{process} starts as {kind:?}"));
+        if kind.component.name == SCHEDULER.component.name && self.cluster.now > self.start {
+            self.safety.holdings.limits_may_break = true;
+        }
         let controller = controllers::start(kind, &self.settings, &self.grouper);
         self.processes[process].begin(controller, &self.not_served);
         self.schedule_deliveries();
@@ -406,90 +551,17 @@ impl<'t> ChaosRun<'t> {
         self.poll(colocated_with);
     }
 
-    /// The next call of a work item reaches the API server, if it does.
-    fn call(&mut self, id: u64) {
-        let now = self.cluster.now;
-        let Some(in_flight) = self.in_flight.get_mut(&id) else { return };
-        let (process, incarnation) = (in_flight.process, in_flight.incarnation);
-        if let Work::Queued(key) = &in_flight.work {
-            let own = self.processes[process].incarnation == incarnation;
-            let item = if own { self.processes[process].queued.begin(key) } else { None };
-            let Some(item) = item else {
-                self.in_flight.remove(&id);
-                return;
-            };
-            in_flight.work = Work::Begun(WorkResult::new(item));
-        }
-        let (Work::Begun(result), attempt) = (&in_flight.work, in_flight.attempt) else { return };
-        let Some(call) = result.next_call().cloned() else { return };
-        if !self.runs(process, incarnation) {
-            // Its sender has crashed. It may have been on its way already.
-            self.in_flight.remove(&id);
-            if self.faults.late_delivery() {
-                let _ = self.cluster.call(&call);
-            }
-            return;
-        }
-        let outcome = self.faults.call_outcome(now);
-        let mut reply = Err(CallError::Unknown("no reply".to_owned()));
-        if outcome.delivered {
-            let done = self.cluster.call(&call);
-            self.note(|| format!("{process} calls {call}: {:?}", done.as_ref().map(Option::is_some)));
-            if outcome.acknowledged {
-                reply = done;
-            }
-        }
-        let lost = !outcome.delivered || !outcome.acknowledged;
-        if lost {
-            self.count("unanswered");
-        }
-        if let Some(delay) = retry_delay(attempt).filter(|_| lost) {
-            if let Some(in_flight) = self.in_flight.get_mut(&id) {
-                in_flight.attempt += 1;
-            }
-            self.add(now.plus(delay), Event::Call(id));
-        } else {
-            let delay = self.faults.call_delay(now);
-            self.add(now.plus(delay), Event::Answer(id, reply));
-        }
-    }
-
-    fn answer(&mut self, id: u64, reply: Result<Option<Value>, CallError>) {
-        let Some(InFlightWork { process, incarnation, work: Work::Begun(mut result), .. }) = self.in_flight.remove(&id)
-        else {
-            return;
-        };
-        if !self.runs(process, incarnation) {
-            return;
-        }
-        if let (Err(error), Some(call)) = (&reply, result.next_call()) {
-            let line = format!("{process} fails to call {call}: {error:?}");
-            self.note(|| line);
-        }
-        let before = result.next_priority();
-        result.record(reply);
-        let now = self.cluster.now;
-        if result.next_call().is_some() {
-            let deferral = if result.next_priority() == before { Span(0) } else { self.faults.deferral() };
-            self.in_flight.insert(id, InFlightWork { process, incarnation, work: Work::Begun(result), attempt: 0 });
-            let delay = self.faults.call_delay(now);
-            self.add(now.plus(deferral).plus(delay), Event::Call(id));
-            return;
-        }
-        let clock = self.clock(process);
-        if let Some(driver) = &mut self.processes[process].driver {
-            driver.controller.on_result(result, clock);
-        }
-        self.poll(process);
-    }
-
     /// Plans the delivery of what watches have not shown yet.
     fn schedule_deliveries(&mut self) {
-        let now = self.cluster.now;
-        for process in 0..self.processes.len() {
+        let (now, processes) = (self.cluster.now, self.processes.len());
+        for process in 0..processes {
             let incarnation = self.processes[process].incarnation;
             for (watch, log_position) in self.processes[process].undelivered(&self.cluster.store) {
-                let delay = self.faults.watch_delay(now);
+                let lag = self.faults.api.watch_lag(now, process, processes);
+                if lag.is_some() {
+                    self.count("slow watcher");
+                }
+                let delay = lag.unwrap_or_else(|| self.faults.watch_delay(now));
                 self.add(now.plus(delay), Event::Deliver { process, incarnation, watch, log_position });
             }
         }
@@ -511,6 +583,24 @@ impl<'t> ChaosRun<'t> {
     fn add(&mut self, at: Timestamp, event: Event) {
         self.queue.insert((at, self.entries), event);
         self.entries += 1;
+    }
+
+    /// Counts what the journal has, and empties it.
+    fn count_journal(&mut self) {
+        for entry in self.cluster.journal.take() {
+            *self.stats.seen.entry(entry.event.as_str()).or_default() += 1;
+            if (entry.event, entry.subject.kind) == (JournalEvent::Finish, Kind::Job) {
+                self.count("job finished");
+            }
+        }
+    }
+
+    fn into_stats(mut self) -> ChaosStats {
+        self.count_journal();
+        if self.cluster.scaling_pod_changes > 0 {
+            self.stats.seen.insert("scaling pod", self.cluster.scaling_pod_changes);
+        }
+        self.stats
     }
 
     fn count(&mut self, what: &'static str) {

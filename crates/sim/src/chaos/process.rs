@@ -86,15 +86,11 @@ impl SimProcess {
         self.watches[watch].kind
     }
 
-    pub(super) fn listed(&self, watch: usize) -> bool {
-        self.watches.get(watch).is_some_and(|watch| watch.listed)
-    }
-
     /// Watches with updates that are not on their way yet, and up to which place in the log they go.
     pub(super) fn undelivered(&mut self, store: &Store) -> Vec<(usize, usize)> {
         let mut undelivered = Vec::new();
         for (position, watch) in self.watches.iter_mut().enumerate().filter(|(_, watch)| watch.served) {
-            let log_position = store.log(watch.kind).len();
+            let log_position = store.log_end(watch.kind);
             if !watch.delivery_scheduled && (!watch.listed || watch.shown < log_position) {
                 watch.delivery_scheduled = true;
                 undelivered.push((position, log_position));
@@ -103,21 +99,34 @@ impl SimProcess {
         undelivered
     }
 
+    /// The connection of every watch is cut. Those that are `expired` have lost their place, too, and list again.
+    pub(super) fn cut_watches(&mut self, expired: bool) {
+        for watch in &mut self.watches {
+            watch.listed &= !expired;
+            watch.delivery_scheduled = false;
+        }
+    }
+
+    /// Whether the watch has come so far that it need not list again.
+    pub(super) fn can_resume(&self, watch: usize, store: &Store) -> bool {
+        let Some(watch) = self.watches.get(watch) else { return false };
+        watch.listed && store.changes(watch.kind, watch.shown, watch.shown).is_some()
+    }
+
     /// Shows changes up to a place in the log, or all there is.
     pub(super) fn deliver(&mut self, watch: usize, log_position: usize, relist: bool, store: &Store, clock: Clock) {
         let (Some(driver), Some(state)) = (&mut self.driver, self.watches.get_mut(watch)) else { return };
         state.delivery_scheduled = false;
-        let log = store.log(state.kind);
         if relist {
             let all: Vec<(Arc<Key>, Arc<Value>)> =
                 store.of_kind(state.kind).map(|(id, value)| (key_of(id), Arc::new(value.clone()))).collect();
             let update = state.view.relist(all.iter().map(|(key, value)| (key, value)));
             driver.on_update(watch, &update, clock);
             state.listed = true;
-            state.shown = log.len();
+            state.shown = store.log_end(state.kind);
             return;
         }
-        for Change { id, value } in log.get(state.shown..log_position).unwrap_or_default() {
+        for Change { id, value } in store.changes(state.kind, state.shown, log_position).unwrap_or_default() {
             let update = match value {
                 Some(value) => state.view.apply(&key_of(id), value),
                 None => state.view.delete(&key_of(id)),

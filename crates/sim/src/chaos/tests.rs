@@ -101,8 +101,8 @@ fn pods_start_before_anything_is_written_about_them() {
     let (cluster, settings, _) = at_rest_after(true);
     check_converged(&cluster, &settings, Span(0)).expect("all is written in the end");
     let when = |kind: Kind, wanted: &dyn Fn(&Id, &Value) -> bool| {
-        let mut log = cluster.store.log(kind).iter();
-        log.position(|change| change.value.as_ref().is_some_and(|value| wanted(&change.id, value)))
+        let all = cluster.store.changes(kind, 0, usize::MAX).expect("nothing is compacted");
+        all.iter().position(|change| change.value.as_ref().is_some_and(|value| wanted(&change.id, value)))
     };
     let bound = when(Kind::Pod, &|id, pod| id.name == "whole-0" && pod["spec"]["nodeName"] == "a");
     let linked =
@@ -241,6 +241,72 @@ fn wrong_statuses_are_found() {
 fn a_pod_that_moves_is_found_at_once() {
     let moved = broken_at_once_by(|cluster| set(cluster, &pod("whole-0"), "/spec/nodeName", json!("b")));
     assert_eq!(moved, "no pod is bound twice");
+}
+
+/// The raw check that fails after the damage, which no reading of annotations and labels shows.
+fn broken_in_raw_objects_by(damage: impl FnOnce(&mut Cluster)) -> String {
+    let (mut cluster, settings, mut safety) = at_rest();
+    safety.hostile = true;
+    damage(&mut cluster);
+    let found = safety.check(&cluster, &settings, Span(0));
+    found.map_or_else(|violation| violation.invariant.to_owned(), |()| "none".to_owned())
+}
+
+#[test]
+fn what_containers_have_counts_whatever_their_annotations_become() {
+    let node = "containers of a node never have more than it has";
+    let bind = |cluster: &mut Cluster, pod: &Id| {
+        cluster.store.change(pod, |value| value["spec"]["nodeName"] = json!("a"));
+    };
+    let copy = |cluster: &mut Cluster, of: &str, name: &str| {
+        let mut copy = cluster.store.get(&pod(of)).expect("it exists").clone();
+        copy["metadata"]["uid"] = json!("another");
+        let now = cluster.now;
+        cluster.store.create(pod(name), copy, now);
+    };
+    assert_eq!(broken_in_raw_objects_by(|cluster| bind(cluster, &pod("large-0"))), node);
+    assert_eq!(broken_in_raw_objects_by(|cluster| copy(cluster, "half-0", "half-2")), node);
+    let cheaper = broken_in_raw_objects_by(|cluster| {
+        for name in ["half-0", "half-1"] {
+            set(cluster, &pod(name), "/metadata/annotations/gpu-fraction", json!("0.1"));
+        }
+        copy(cluster, "half-0", "half-2");
+    });
+    assert_eq!(cheaper, node);
+    let mig = broken_in_raw_objects_by(|cluster| {
+        cluster.store.change(&pod("whole-0"), |pod| {
+            pod["metadata"]["annotations"]["nvidia.com/mig-1g.5gb"] = json!("0");
+        });
+        cluster.store.change(&pod("large-0"), |pod| {
+            pod["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+        });
+        bind(cluster, &pod("large-0"));
+    });
+    assert_eq!(mig, node);
+    let unreserved = broken_in_raw_objects_by(|cluster| {
+        let reservation = find(cluster, Kind::Pod, "gpu-reservation-");
+        drop(cluster.store.remove(&reservation));
+        cluster.store.change(&pod("large-0"), |pod| {
+            pod["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+        });
+        bind(cluster, &pod("large-0"));
+    });
+    assert_eq!(unreserved, node);
+    let over = broken_in_raw_objects_by(|cluster| {
+        set(cluster, &Id::cluster(Kind::Queue, "default-queue"), "/spec/resources/gpu/limit", json!(2));
+        set(cluster, &Id::cluster(Kind::Node, "a"), "/status/allocatable/nvidia.com~1gpu", json!("8"));
+        bind(cluster, &pod("large-0"));
+    });
+    assert_eq!(over, "no queue is bound above its limit");
+    let ended = broken_in_raw_objects_by(|cluster| {
+        for name in ["half-0", "half-1", "whole-0"] {
+            cluster.store.change(&pod(name), |pod| pod["status"]["phase"] = json!("Succeeded"));
+        }
+        let reservation = find(cluster, Kind::Pod, "gpu-reservation-");
+        drop(cluster.store.remove(&reservation));
+        bind(cluster, &pod("large-0"));
+    });
+    assert_eq!(ended, "none");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use kai_control::objects::{PodGroup, Queue};
 use kai_engine::policy::{Action, MinRuntime, ReclaimMethod};
+use kai_engine::snapshot::possible_time;
 use kai_engine::units::Span;
 
 use super::{CycleObservation, Eviction, gangs};
@@ -12,7 +13,8 @@ pub(super) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
     for eviction in observation.evictions() {
         let Some(group) = observation.world.pod_groups.get(eviction.job) else { continue };
         let Some(span) = protection(observation, rules, &eviction, group) else { continue };
-        let young = group.last_start.is_some_and(|start| observation.now < start.plus(span));
+        let started = possible_time(group.last_start, observation.now);
+        let young = started.is_some_and(|start| observation.now < start.plus(span));
         if young && gangs::lost_its_minimum(observation, eviction.job) {
             wrong.push(format!("pod {} was evicted, though its job has run for too short a time", eviction.pod));
         }

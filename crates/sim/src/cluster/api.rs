@@ -9,6 +9,7 @@ use kai_api::keys::{annotation, name, phase, reason};
 use kai_control::bind_batch;
 use kai_control::binder::{BindEffect, gpu_group_label_changes};
 use kai_control::controller::{ApiCall, CallError};
+use kai_control::gpu_config_maps::refusal;
 use kai_control::grouper::GroupEffect;
 use kai_control::key::{Key, PodKey};
 use kai_control::scheduler::Write;
@@ -185,10 +186,10 @@ impl Cluster {
             BindEffect::LabelPod { pod, uid, node, labels } => self.label(pod, uid, node, labels)?,
             BindEffect::WriteConfigMap(map) => {
                 let id = id_of(Kind::ConfigMap, map);
-                if self.store.get(&id).is_none() {
-                    self.create(id, (**map).clone());
-                } else {
-                    self.edit(&id, |stored| set(stored, &[], "data", map["data"].clone()));
+                match self.store.get(&id).map(|stored| refusal(stored, map)) {
+                    None => self.create(id, (**map).clone()),
+                    Some(Some(why)) => return Err(CallError::Rejected(why)),
+                    Some(None) => self.edit(&id, |stored| set(stored, &[], "data", map["data"].clone())),
                 }
             }
             BindEffect::AllocateClaim { claim, pod, uid, allocation } => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kai_api::keys::annotation;
 use kai_control::ObjectId;
 use kai_control::key::{Key, PodKey};
+use kai_control::objects::BoundShare;
 use kai_control::scheduler::reasons::PendingReason;
 use kai_control::scheduler::{BindExtras, CycleResult, Effect, Explanation, GpuGroup, JobNames, ResourceType};
 use kai_engine::units::Timestamp;
@@ -140,12 +141,17 @@ impl Cluster {
             ResourceType::Fraction => "Fraction",
             ResourceType::MigInstance => "MigInstance",
         };
+        let share = self.store.world().pods.get(pod).and_then(|pod| pod.request.sharing);
         self.store.change(&id, |value| {
             if let Some(spec) = object_at(value, &["spec"]) {
                 spec.insert("nodeName".to_owned(), json!(node));
             }
             if let Some(annotations) = object_at(value, &["metadata", "annotations"]) {
                 annotations.insert(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), json!(received));
+                if let Some(share) = share {
+                    let share = BoundShare::new(share, &groups).to_text();
+                    annotations.insert(annotation::BOUND_GPU_SHARE.to_owned(), json!(share));
+                }
                 if !extras.numa_zones.is_empty() {
                     let zones = extras.numa_zones.iter().map(|zone| json!({"zone": zone.zone, "amount": zone.amount}));
                     let zones = Value::Array(zones.collect()).to_string();

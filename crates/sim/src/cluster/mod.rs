@@ -19,6 +19,7 @@ mod operators;
 mod steps;
 mod storage;
 mod store;
+mod users;
 mod webhooks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ use serde_json::Value;
 pub(crate) use effects::{Performed, pod_id};
 pub(crate) use event_queue::{Due, EventQueue, next_tick};
 pub(crate) use store::{Change, Store, uid};
+pub(crate) use users::Review;
 use webhooks::Webhooks;
 
 use crate::journal::{Event, Journal};
@@ -185,6 +187,8 @@ impl Cluster {
         self.leave_claims(id, &value);
         self.release(id, &value);
         self.ungrouped.remove(id);
+        self.next_ordinal.remove(uid(&value));
+        self.replacements_due.remove(uid(&value));
         self.to_reconcile.extend(controllers);
         self.to_reconcile.extend(self.waiting_for_name.remove(id));
         let owned: Vec<Id> = self.store.owned_by(uid(&value)).cloned().collect();

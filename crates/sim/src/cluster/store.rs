@@ -26,7 +26,17 @@ pub(crate) struct Store {
     /// Counts writes; also the source of uids.
     version: u64,
     /// Everything that changed, for watches; not kept without watches.
-    log: Option<BTreeMap<Kind, Vec<Change>>>,
+    log: Option<BTreeMap<Kind, Log>>,
+    /// What controllers cannot read is stored all the same, as on a cluster.
+    accepts_malformed: bool,
+}
+
+/// Changes of a kind.
+#[derive(Debug, Default)]
+struct Log {
+    /// How many changes were compacted, as etcd does with old versions.
+    compacted: usize,
+    changes: Vec<Change>,
 }
 
 /// An object was written, or is gone.
@@ -52,9 +62,31 @@ impl Store {
         self.log.get_or_insert_default();
     }
 
-    /// All changes of a kind since there are watches.
-    pub(crate) fn log(&self, kind: Kind) -> &[Change] {
-        self.log.as_ref().and_then(|log| log.get(&kind)).map_or(&[], Vec::as_slice)
+    /// How many changes of a kind there have been since there are watches.
+    pub(crate) fn log_end(&self, kind: Kind) -> usize {
+        self.log.as_ref().and_then(|log| log.get(&kind)).map_or(0, |log| log.compacted + log.changes.len())
+    }
+
+    /// Changes of a kind from a place in the log to another. `None` if the first of them is compacted: a watch that has
+    /// come no further has to list again.
+    pub(crate) fn changes(&self, kind: Kind, from: usize, to: usize) -> Option<&[Change]> {
+        let Some(log) = self.log.as_ref().and_then(|log| log.get(&kind)) else { return Some(&[]) };
+        let from = from.checked_sub(log.compacted)?;
+        let to = to.saturating_sub(log.compacted).min(log.changes.len());
+        Some(log.changes.get(from..to).unwrap_or_default())
+    }
+
+    /// Forgets all changes, and keeps the objects.
+    pub(crate) fn compact(&mut self) {
+        for log in self.log.iter_mut().flat_map(BTreeMap::values_mut) {
+            log.compacted += log.changes.len();
+            log.changes = Vec::new();
+        }
+    }
+
+    /// From now on an object that controllers cannot read counts as absent in [`Store::world`], as it does for them.
+    pub(crate) fn accept_malformed(&mut self) {
+        self.accepts_malformed = true;
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Id, &Value)> {
@@ -126,7 +158,7 @@ impl Store {
             self.world.delete(&which);
         }
         if let Some(log) = &mut self.log {
-            log.entry(id.kind).or_default().push(Change { id: id.clone(), value: None });
+            log.entry(id.kind).or_default().changes.push(Change { id: id.clone(), value: None });
         }
         Some(value)
     }
@@ -135,15 +167,17 @@ impl Store {
         if let Some(metadata) = object_at(&mut value, &["metadata"]) {
             metadata.insert("resourceVersion".to_owned(), json!(self.version.to_string()));
         }
-        let object = Object::parse(&value).unwrap_or_else(|malformed| {
-            panic!("{id} was checked when read and only changed in known ways: {malformed}")
-        });
-        if let Some(object) = object {
-            self.world.apply(object);
+        match (Object::parse(&value), reference(&id)) {
+            (Ok(Some(object)), _) => self.world.apply(object),
+            (Err(_), Some(which)) if self.accepts_malformed => drop(self.world.delete(&which)),
+            (Err(malformed), _) if !self.accepts_malformed => {
+                panic!("{id} was checked when read and only changed in known ways: {malformed}")
+            }
+            _ => {}
         }
         if let Some(log) = &mut self.log {
             let change = Change { id: id.clone(), value: Some(Arc::new(value.clone())) };
-            log.entry(id.kind).or_default().push(change);
+            log.entry(id.kind).or_default().changes.push(change);
         }
         self.objects.insert(id, value);
     }

@@ -54,6 +54,15 @@ impl Cluster {
         allowed(&validate_pod_group(new, true).tolerating_existing(&validate_pod_group(old, true)))
     }
 
+    /// Whether a user may change an object so.
+    pub(super) fn admit_user_change(&self, id: &Id, old: &Value, new: &Value) -> Result<(), String> {
+        match id.kind {
+            Kind::Pod if self.webhooks.available => allowed(&validate_pod(new, &id.namespace, &self.webhooks.rules)),
+            Kind::PodGroup => self.admit_change(old, new),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a queue may go.
     pub(super) fn admit_deletion(&self, queue: &str) -> Result<(), String> {
         if !self.webhooks.available {

@@ -41,6 +41,9 @@ pub(crate) fn admit(item: &mut Item, declared: &DeclaredKinds) -> Result<(), Inp
         _ => {}
     }
     let object = Object::parse(&item.value).map_err(|malformed| input_error(malformed, &item.location, ""))?;
+    if let Some(malformed) = object.iter().flat_map(Object::problems).next() {
+        return Err(input_error(malformed.clone(), &item.location, ""));
+    }
     if let Some(Object::PodGroup(group)) = object {
         check_tree(&group, &item.location)?;
     }

@@ -16,7 +16,7 @@ mod planned;
 mod status_updates;
 
 use kai_engine::units::{Span, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::controller::Assumed;
 use crate::key::{GroupKey, Key, PodKey};
@@ -122,6 +122,19 @@ impl SchedulerCache {
             _ => {}
         }
         self.world.apply(object);
+    }
+
+    /// Whether the last version of an object counts on while a watch shows one that cannot be read. Not of a pod that waits,
+    /// unless it is about to be bound.
+    pub fn keeps_last(&self, which: &ObjectId, object: &Value) -> bool {
+        let ObjectId::Pod(key) = which else { return self.world.contains(which) };
+        let uid = object["metadata"]["uid"].as_str();
+        let known = self.world.pods.get(key).filter(|pod| uid == Some(pod.uid.as_str()));
+        known.is_some_and(|pod| {
+            let mut requests = self.world.bind_requests.values();
+            pod.node.is_some()
+                || requests.any(|request| request.pod == *key && !request.given_up() && request.is_for(pod))
+        })
     }
 
     /// A watch shows that an object is gone.
@@ -342,7 +355,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use kai_engine::policy::Action;
-    use serde_json::Value;
 
     use super::*;
     use crate::scheduler::reasons::{BindReason, EvictionReason, StaleBindRequest};

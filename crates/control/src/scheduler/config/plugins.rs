@@ -147,8 +147,12 @@ fn numa(settings: &mut Settings, arguments: &mut Arguments<'_>) {
     });
 }
 
+/// Far beyond any factor, and small enough to be multiplied.
+const MILLIONTHS_MAX: i64 = ONE * ONE;
+
 fn millionths(text: &str) -> Option<i64> {
-    text.parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| (number * ONE as f64).round() as i64)
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite())?;
+    Some(((number * ONE as f64).round() as i64).clamp(-MILLIONTHS_MAX, MILLIONTHS_MAX))
 }
 
 /// Keys of the saturation multiplier: as KAI reads it, as it was meant, and as its documentation has it.

@@ -87,6 +87,7 @@ impl PendingReason {
             Self::NotAttempted => "Not attempted in this cycle.".to_owned(),
             Self::InvalidPodGroup { fault } => problems::sub_groups(fault),
             Self::QueueMissing { queue, cause } => queue_missing(queue, cause),
+            Self::NamespaceNotAllowed { namespace, queue, allowed } => namespace_not_allowed(namespace, queue, allowed),
             Self::QueueNotLeaf { queue, children } => queue_not_leaf(queue, children),
             Self::NotReady { short } => not_ready(short),
             Self::OverLimit { limit } => over_limit(limit),
@@ -141,6 +142,14 @@ fn queue_missing(name: &str, cause: &MissingQueue) -> String {
         }
         MissingQueue::Unknown { similar: None } => format!("Queue {name} does not exist. Create it, or {hint}."),
     }
+}
+
+/// For admission as well.
+pub(crate) fn namespace_not_allowed(namespace: &str, queue: &str, allowed: &str) -> String {
+    format!(
+        "Namespace {namespace} may not use queue {queue}, which is for {allowed}. Name another queue, or have the \
+         administrator of the queue add the namespace to its annotation kai.scheduler/namespaces."
+    )
 }
 
 fn queue_not_leaf(queue: &QueueRef, children: &[String]) -> String {

@@ -20,6 +20,10 @@ impl ProblemReason {
         let message = match self {
             Self::Queue { fault } => queue(fault),
             Self::PodGroup { fault } => sub_groups(fault),
+            Self::ImpossibleTime { annotation } => format!(
+                "The annotation {annotation} is a time in the future, and counts as absent. Remove it: the scheduler \
+                 writes it."
+            ),
             Self::PodGroupMissing { group } => format!(
                 "Pod group {group} does not exist in this node pool, so that the pod waits. Create it, or correct \
                  the annotation pod-group-name."
@@ -32,8 +36,11 @@ impl ProblemReason {
 impl IgnoredPod {
     /// The reason in sentences.
     pub fn explain(&self) -> Explanation {
-        let Self { group, sub_group, leaves } = self;
-        let known = if leaves.is_empty() { "none".to_owned() } else { leaves.join(", ") };
+        let Self { group, sub_group, leaves, more_leaves } = self;
+        let mut known = if leaves.is_empty() { "none".to_owned() } else { leaves.join(", ") };
+        if *more_leaves > 0 {
+            known += &format!(" and {more_leaves} more");
+        }
         let message = match sub_group {
             Some(name) => format!(
                 "Sub-group \"{name}\" does not exist in PodGroup {group}, so that the pod is ignored. \
@@ -61,6 +68,10 @@ pub(super) fn queue(fault: &QueueFault) -> String {
         QueueFault::AncestorFaulty { queue } => {
             format!("Queue {queue} above it cannot be used, so that jobs of this queue wait. Repair {queue} first.")
         }
+        QueueFault::TooDeep { levels, most } => format!(
+            "It is on level {levels} of its tree, and at most {most} levels are taken, so that jobs of this queue wait. \
+             Name a spec.parentQueue that is nearer to the top."
+        ),
     }
 }
 
@@ -76,6 +87,14 @@ pub(super) fn sub_groups(fault: &SubGroupFault) -> String {
         SubGroupFault::Cycle { name } => format!(
             "Sub-group {name} is below itself, so that nothing of the job is scheduled. Remove one parent of the \
              circle."
+        ),
+        SubGroupFault::TooMany { count, most } => format!(
+            "It has {count} sub-groups, and at most {most} are taken, so that nothing of the job is scheduled. Divide it \
+             among several pod groups."
+        ),
+        SubGroupFault::TooDeep { name, levels, most } => format!(
+            "Sub-group {name} is on level {levels}, and at most {most} levels are taken, so that nothing of the job is \
+             scheduled. Nest sub-groups less deep."
         ),
     }
 }

@@ -16,7 +16,7 @@ use super::columns::ExtraColumn;
 use super::inter_pod::InterPodIndex;
 use super::node_filters::{ClaimRule, NodeFilterTable, NodeFilters};
 use super::numa::Zones;
-use super::pod_partition::{Charge, JobPod, JobPods, PodPartition};
+use super::pod_partition::{Charge, JobFault, JobPod, JobPods, PodPartition};
 use super::shapes::Shapes;
 use super::signatures::{LastPodMemo, Signatures};
 use super::status::is_placed;
@@ -25,7 +25,6 @@ use super::topologies::Topologies;
 use super::volumes::{RuleTable, Volumes};
 use super::{Names, nodes};
 use crate::objects::{Pod, PriorityClass, TopologyConstraint};
-use crate::scheduler::reasons::SubGroupFault;
 use crate::scheduler::settings::{Settings, TaskOrder};
 use crate::world::World;
 
@@ -59,8 +58,8 @@ pub(super) struct Tables {
 
 /// What is known of the jobs added.
 pub(super) struct Added {
-    /// Jobs whose trees are broken.
-    pub(super) faults: Vec<(usize, SubGroupFault)>,
+    /// Jobs that cannot be scheduled as written.
+    pub(super) faults: Vec<(usize, JobFault)>,
     /// The numbers in the table by id.
     pub(super) node_filters: Vec<u32>,
 }
@@ -110,9 +109,7 @@ pub(super) fn add<'w>(
     let mut faults = Vec::new();
     let standard = PriorityClass::global_default_value(&world.priority_classes);
     for job in &partition.jobs {
-        if let Some(fault) = &job.tree.fault {
-            faults.push((maker.names.jobs.len(), fault.clone()));
-        }
+        faults.extend(job.fault().map(|fault| (maker.names.jobs.len(), fault)));
         let queue = queues.get(job.group.queue.as_str()).copied();
         let value = job.group.priority_class.as_ref().and_then(|name| world.priority_classes.get(name));
         maker.job(job, queue, value.map_or(standard, |class| class.value));
@@ -270,7 +267,7 @@ impl<'w> Maker<'_, 'w> {
         let mut tasks: Vec<TaskRow> = Vec::with_capacity(members.len());
         let mut numbers: Vec<u32> = Vec::new();
         for member in &members {
-            let (task, rules) = self.task(member, job.tree.fault.is_some());
+            let (task, rules) = self.task(member, job.is_held_back());
             if !is_placed(member.status) {
                 numbers.push(self.signatures.pod(member.pod, &task, rules, self.world, &mut self.last_pod));
             }

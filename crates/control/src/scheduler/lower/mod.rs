@@ -30,6 +30,7 @@ mod volumes;
 pub(crate) use claims::Devices;
 pub(crate) use incremental::IncrementalSnapshot;
 pub(crate) use inter_pod::MatcherName;
+pub(crate) use pod_partition::JobFault;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -42,11 +43,9 @@ use kai_engine::units::Timestamp;
 use self::jobs::Tables;
 use self::topologies::Topologies;
 use super::effect::{Effect, Problem};
-use super::reasons::{ProblemReason, SubGroupFault};
 use super::settings::Settings;
 use super::usage::Usage;
 use crate::key::{GroupKey, PodKey};
-use crate::kinds::ObjectId;
 use crate::objects::{Queue, TopologyConstraint};
 use crate::world::World;
 
@@ -56,7 +55,7 @@ pub(crate) struct Lowered<'w> {
     pub(crate) snapshot: Cow<'w, Snapshot>,
     pub(crate) names: Names<'w>,
     /// Jobs that cannot be scheduled as written, by id.
-    pub(crate) faults: Vec<(usize, SubGroupFault)>,
+    pub(crate) faults: Vec<(usize, JobFault)>,
     /// Things to do that follow from the objects alone.
     pub(crate) effects: Vec<Effect>,
     pub(crate) problems: Vec<Problem>,
@@ -189,10 +188,7 @@ fn lower_into<'w>(
     );
     for (job, fault) in &added.faults {
         let key = names.jobs[*job].expect("only real groups have trees");
-        problems.push(Problem {
-            object: ObjectId::PodGroup(key.clone()),
-            reason: ProblemReason::PodGroup { fault: fault.clone() },
-        });
+        problems.extend(fault.problem(key));
     }
     problems.sort_by_cached_key(|problem| problem.object.to_string());
     let snapshot = Cow::Owned(builder.finish());

@@ -54,7 +54,7 @@ fn hold(row: &mut NodeRow, non_job_pod: &NonJobPod<'_>, columns: &[ExtraColumn<'
         return;
     }
     let mut amounts = vector(&request.resources, columns);
-    if non_job_pod.charge == Charge::AllButGpus || request.is_mig() {
+    if non_job_pod.charge == Charge::AllButGpus {
         amounts[GPUS] = 0;
     }
     for (index, amount) in amounts.into_iter().enumerate().filter(|(index, _)| row.allocatable[*index] != 0) {

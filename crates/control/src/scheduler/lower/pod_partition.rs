@@ -11,9 +11,9 @@ use super::sub_group_tree::SubGroupTree;
 use super::{in_shard, nodes, status};
 use crate::key::{GroupKey, PodKey};
 use crate::kinds::ObjectId;
-use crate::objects::{BindRequest, Pod, PodGroup, Request};
+use crate::objects::{BindRequest, Pod, PodGroup, Queue, Request};
 use crate::scheduler::effect::{Effect, Problem};
-use crate::scheduler::reasons::{ProblemReason, StaleBindRequest};
+use crate::scheduler::reasons::{PendingReason, ProblemReason, StaleBindRequest, SubGroupFault};
 use crate::scheduler::settings::Settings;
 use crate::world::World;
 
@@ -55,6 +55,55 @@ pub(super) struct JobPods<'w> {
     pub(super) group: &'w PodGroup,
     pub(super) tree: SubGroupTree<'w>,
     pub(super) leaves: Vec<Vec<JobPod<'w>>>,
+    /// The queue, its own or one above, that its namespace may not use.
+    pub(super) refused_by: Option<&'w Queue>,
+}
+
+/// Why nothing of a job is scheduled; what runs goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum JobFault {
+    SubGroups(SubGroupFault),
+    /// A queue is not for its namespace.
+    Namespace {
+        queue: String,
+        allowed: String,
+    },
+}
+
+impl JobPods<'_> {
+    pub(super) fn is_held_back(&self) -> bool {
+        self.tree.fault.is_some() || self.refused_by.is_some()
+    }
+
+    pub(super) fn fault(&self) -> Option<JobFault> {
+        let of_namespace = |queue: &Queue| JobFault::Namespace {
+            queue: queue.name.clone(),
+            allowed: queue.namespaces.as_ref().map(ToString::to_string).unwrap_or_default(),
+        };
+        let of_tree = self.tree.fault.clone().map(JobFault::SubGroups);
+        of_tree.or_else(|| self.refused_by.map(of_namespace))
+    }
+}
+
+impl JobFault {
+    /// What is wrong with the pod group itself.
+    pub(super) fn problem(&self, group: &GroupKey) -> Option<Problem> {
+        let Self::SubGroups(fault) = self else { return None };
+        let reason = ProblemReason::PodGroup { fault: fault.clone() };
+        Some(Problem { object: ObjectId::PodGroup(group.clone()), reason })
+    }
+
+    /// Why the job waits.
+    pub(crate) fn pending_reason(&self, group: &PodGroup) -> PendingReason {
+        match self {
+            Self::SubGroups(fault) => PendingReason::InvalidPodGroup { fault: fault.clone() },
+            Self::Namespace { queue, allowed } => PendingReason::NamespaceNotAllowed {
+                namespace: group.key.namespace.clone(),
+                queue: queue.clone(),
+                allowed: allowed.clone(),
+            },
+        }
+    }
 }
 
 /// A pod of a job.
@@ -123,7 +172,7 @@ pub(super) fn partition_subset<'w>(
 ) -> PodPartition<'w> {
     let mut cursor = JobCursor::default();
     let mut partition = PodPartition {
-        jobs: jobs(groups, settings),
+        jobs: jobs(world, groups, settings),
         non_job_pods: nodes.list.iter().map(|_| Vec::new()).collect(),
         non_job_gpu_sharers: Vec::new(),
         effects: Vec::new(),
@@ -165,12 +214,17 @@ pub(super) fn partition_subset<'w>(
 fn non_job_pod<'w>(member: &JobPod<'w>, settings: &Settings) -> Option<(NodeId, NonJobPod<'w>)> {
     let JobPod { pod, status, node, gpu_groups, .. } = member;
     let node = node.filter(|_| status::holds_room(*status))?;
-    let app = pod.labels.get(label::APP).map(String::as_str);
-    let reserves_gpu = app == Some(settings.reservation_app_label.as_str());
+    // Users may write `app`, but not the other label: a pod of theirs is charged for its GPUs whatever it is called.
+    let is_app = |app: &str, state: &str| {
+        pod.labels.get(label::APP).is_some_and(|found| found == app) && pod.labels.contains_key(state)
+    };
+    // One that reserves a GPU asks for no more than that GPU.
+    let reserves_gpu = is_app(&settings.reservation_app_label, label::GPU_GROUP) && pod.request.resources.gpus <= 1;
+    let stands_in = is_app(name::SCALING_POD, label::SHARED_GPU_POD_NAME);
     let non_job_pod = NonJobPod {
         pod,
         leaving: *status == Status::Releasing,
-        foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && app != Some(name::SCALING_POD),
+        foreign: pod.scheduler != settings.scheduler_name && !reserves_gpu && !stands_in,
         charge: match (!gpu_groups.is_empty(), reserves_gpu) {
             (true, _) => Charge::Elsewhere,
             (false, true) => Charge::AllButGpus,
@@ -214,15 +268,17 @@ impl JobCursor {
 }
 
 /// Jobs in name order, without their pods.
-fn jobs<'w>(groups: impl Iterator<Item = &'w PodGroup>, settings: &Settings) -> Vec<JobPods<'w>> {
+fn jobs<'w>(world: &'w World, groups: impl Iterator<Item = &'w PodGroup>, settings: &Settings) -> Vec<JobPods<'w>> {
     let mut jobs = Vec::new();
+    let restricted = world.queues.values().any(|queue| queue.namespaces.is_some());
     for group in groups {
         if !in_shard(&group.labels, settings) || is_backed_off(group, settings) {
             continue;
         }
         let tree = SubGroupTree::of(group);
         let leaves = tree.leaves.iter().map(|_| Vec::new()).collect();
-        jobs.push(JobPods { group, tree, leaves });
+        let refused_by = if restricted { world.queue_refusing(group) } else { None };
+        jobs.push(JobPods { group, tree, leaves, refused_by });
     }
     jobs
 }
@@ -274,7 +330,7 @@ fn member<'w>(
     let gpu_groups = match (pod.gpu_groups(), request) {
         _ if !shares => Vec::new(),
         // The labels of a bound pod win: its bind request may be older and name other groups.
-        (labelled, _) if pod.node.is_some() && !labelled.is_empty() => labelled,
+        (labelled, _) if pod.node.is_some() && pod.knows_gpu_groups() => labelled,
         (_, Some(request)) if !request.gpu_groups.is_empty() => request.gpu_groups.iter().map(String::as_str).collect(),
         (labelled, _) => labelled,
     };

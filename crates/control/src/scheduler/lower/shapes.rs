@@ -58,8 +58,9 @@ fn shape(request: &Request, columns: &[ExtraColumn<'_>]) -> Shape {
     let gpu = match request.sharing {
         Some(GpuSharing::Fraction { devices, portion }) => GpuAsk::Fraction { devices, portion },
         Some(GpuSharing::Memory { devices, mib }) => GpuAsk::Memory { devices, mib },
-        None if request.is_mig() => GpuAsk::Mig,
+        // One that asks for MIG instances as well holds both.
         None if request.resources.gpus > 0 => GpuAsk::Whole,
+        None if request.is_mig() => GpuAsk::Mig,
         None => GpuAsk::None,
     };
     Shape { need: vector(&request.resources, columns), gpu, quota_gpu: quota_gpu(request), numa: None }

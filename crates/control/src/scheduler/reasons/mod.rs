@@ -47,6 +47,8 @@ pub enum PendingReason {
     InvalidPodGroup { fault: SubGroupFault },
     /// Its queue cannot be used.
     QueueMissing { queue: String, cause: MissingQueue },
+    /// Its queue, or one above it, is for other namespaces only.
+    NamespaceNotAllowed { namespace: String, queue: String, allowed: String },
     /// Its queue has queues below it.
     QueueNotLeaf { queue: QueueRef, children: Vec<String> },
     /// Too few of the pods exist that must start together; nothing listed if whole sub-groups are missing.
@@ -103,6 +105,7 @@ impl PendingReason {
             Self::NotAttempted | Self::NoVictims { .. } => reason::UNSCHEDULABLE,
             Self::InvalidPodGroup { .. } => INVALID_POD_GROUP,
             Self::QueueMissing { .. } => reason::QUEUE_DOES_NOT_EXIST,
+            Self::NamespaceNotAllowed { .. } => reason::NAMESPACE_NOT_ALLOWED,
             Self::QueueNotLeaf { .. } => QUEUE_NOT_LEAF,
             Self::NotReady { .. } => reason::NOT_READY,
             Self::OverLimit { .. } => reason::OVER_LIMIT,

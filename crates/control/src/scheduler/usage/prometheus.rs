@@ -98,12 +98,15 @@ pub fn usage(answers: &[Answers; 3]) -> Usage {
     for (index, Answers { allocated, capacity }) in answers.iter().enumerate() {
         for (queue, held) in allocated {
             let share = if *capacity > 0.0 { held / capacity } else { 0.0 };
-            // Rounded towards zero and never beyond what fits; what is not a number is nothing.
-            queues.entry(queue.clone()).or_default()[index] = (share * ONE as f64) as i64;
+            // Rounded towards zero; what is not a number is nothing.
+            queues.entry(queue.clone()).or_default()[index] = ((share * ONE as f64) as i64).clamp(0, USAGE_MAX);
         }
     }
     Usage { queues }
 }
+
+/// No queue uses more than a thousand times what there is, whatever a database answers.
+const USAGE_MAX: i64 = 1_000 * ONE;
 
 fn samples(answer: &Value) -> Result<&[Value], String> {
     if answer["status"] != "success" {
@@ -168,6 +171,16 @@ mod tests {
         let usage = usage(&[Answers::default(), nothing, gpus]);
         let expected = [("a".to_owned(), [0, 0, 100_000]), ("b".to_owned(), [0, 0, 250_000])];
         assert_eq!(usage.queues, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn shares_stay_within_reason() {
+        let gpu = |held: f64, capacity: f64| {
+            let of = |held: f64| Answers { allocated: [("team".to_owned(), held)].into(), capacity };
+            usage(&[of(0.0), of(0.0), of(held)]).queues["team"][2]
+        };
+        assert_eq!([gpu(1e300, 1.0), gpu(f64::INFINITY, 1.0), gpu(1.0, 1e-300)], [USAGE_MAX; 3]);
+        assert_eq!([gpu(-5.0, 1.0), gpu(f64::NAN, 1.0), gpu(f64::NEG_INFINITY, 1.0)], [0; 3]);
     }
 
     #[test]

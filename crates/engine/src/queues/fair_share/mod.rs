@@ -122,7 +122,8 @@ fn over_quota(mut rest: i64, unit: i64, k_value: i64, claims: &mut [QueueDemand]
             let need = claim.need();
             // The queue's share is `scaled / sum`; both sides are kept as products so that nothing is rounded early.
             let scaled = i128::from(budget) * part;
-            let wanted = i128::from(need) * sum;
+            // Cut to what fits: more than any budget, whatever it is.
+            let wanted = i128::from(need).saturating_mul(sum);
             let given = if wanted <= scaled {
                 band.leftovers.remove(&index);
                 need

@@ -28,13 +28,12 @@ use super::jobs::{self, Tables};
 use super::nodes::{self, Traits};
 use super::numa::Zones;
 use super::topologies::{DomainNames, Topologies};
-use super::{Lowered, Names, pod_partition, queues};
+use super::{JobFault, Lowered, Names, pod_partition, queues};
 use crate::key::{GroupKey, PodKey};
 use crate::kinds::Object;
 use crate::kinds::ObjectId;
 use crate::objects::{Phase, Pod, TopologyConstraint};
 use crate::scheduler::effect::{Effect, Problem};
-use crate::scheduler::reasons::{ProblemReason, SubGroupFault};
 use crate::scheduler::settings::Settings;
 use crate::scheduler::usage::Usage;
 use crate::world::{ChangeLog, World};
@@ -57,7 +56,7 @@ pub(crate) struct IncrementalSnapshot {
     columns: Vec<String>,
     constraints: BTreeMap<TopologyConstraint, u32>,
     domains: Vec<DomainNames>,
-    faults: Vec<(usize, SubGroupFault)>,
+    faults: Vec<(usize, JobFault)>,
     effects: Vec<Effect>,
     problems: Vec<Problem>,
     next_change_at: Option<Timestamp>,
@@ -279,10 +278,7 @@ impl IncrementalSnapshot {
     fn add_tree_problems(&mut self) {
         for (job, fault) in &self.faults {
             let key = self.jobs[*job].as_ref().expect("only real groups have trees");
-            self.problems.push(Problem {
-                object: ObjectId::PodGroup(key.clone()),
-                reason: ProblemReason::PodGroup { fault: fault.clone() },
-            });
+            self.problems.extend(fault.problem(key));
         }
         self.problems.sort_by_cached_key(|problem| problem.object.to_string());
     }
