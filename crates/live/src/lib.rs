@@ -25,7 +25,6 @@ mod fatal_error;
 mod health;
 mod leader_election;
 mod logs;
-mod object_decode;
 mod planned_channel;
 mod process;
 mod rate_limit;

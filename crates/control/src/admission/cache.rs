@@ -1,4 +1,4 @@
-//! Pods and pod groups, of which the webhooks ask whether any of them use a queue that is to be deleted.
+//! Queues, and the pods and pod groups in them: what the webhooks compare a queue with that is changed or deleted.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl AdmissionCache {
 impl Controller for AdmissionCache {
     fn watches(&self) -> Vec<WatchSpec> {
         let working = FieldSelector::working(&self.scheduler_name);
-        vec![WatchSpec::with(Kind::Pod, working), WatchSpec::all(Kind::PodGroup)]
+        vec![WatchSpec::with(Kind::Pod, working), WatchSpec::all(Kind::PodGroup), WatchSpec::all(Kind::Queue)]
     }
 
     fn on_apply(&mut self, kind: Kind, object: &Arc<Value>, now: Clock) -> Vec<Skipped> {
@@ -60,6 +60,6 @@ impl Controller for AdmissionCache {
     }
 
     fn size(&self) -> usize {
-        self.world.pods.len() + self.world.pod_groups.len()
+        self.world.pods.len() + self.world.pod_groups.len() + self.world.queues.len()
     }
 }

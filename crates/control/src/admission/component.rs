@@ -3,7 +3,6 @@
 use kai_api::keys::webhook;
 
 use crate::component::{Component, Rule, rule};
-use crate::kinds::Kind;
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const CONFIGURATIONS: &[&str] = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
@@ -15,8 +14,6 @@ pub const COMPONENT: Component = Component {
     reporter: "admission",
     service_account: "admission",
     role: "kai-admission",
-    // Listed for each review of a queue.
-    reads: &[Kind::Queue],
     rules: &[
         rule(ADMISSION, CONFIGURATIONS, &["create"]),
         Rule { group: ADMISSION, resources: CONFIGURATIONS, verbs: &["get", "patch", "update"], names: OWN },

@@ -72,7 +72,7 @@ pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(
     };
     let tls = RustlsConfig::from_pem(certificates.served.clone(), certificates.key.clone()).await;
     let tls = tls.map_err(cannot_listen)?;
-    let reviewer = Arc::new(Reviewer::new(writer.clone(), options.rules.clone(), options.check_quota, &health));
+    let reviewer = Arc::new(Reviewer::new(options.rules.clone(), options.check_quota, &health));
     let writers = Writers::new(&context, 1);
     let cache = ControllerLoop::new(CACHE, name, reviewer.cache_controller(), writers, context);
     let handle = Handle::new();
