@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::FatalError;
 use crate::api_metrics::ApiMetrics;
+use crate::http_server::{HttpServer, ServerLimits};
 
 /// Shared by all components of a process.
 #[derive(Clone, Debug)]
@@ -164,8 +165,8 @@ impl Health {
             .route("/healthz", get(move || async move { live.liveness(Instant::now()) }))
             .route("/readyz", get(move || async move { ready.readiness() }))
             .route("/metrics", get(move || async move { as_metrics(metrics.metrics()) }));
-        let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await;
-        served.map_err(|source| FatalError::Bind { address, source })
+        HttpServer::new(listener, routes, ServerLimits::HEALTH, stop).serve().await;
+        Ok(())
     }
 }
 

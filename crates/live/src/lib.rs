@@ -23,6 +23,7 @@ mod deadline;
 mod events;
 mod fatal_error;
 mod health;
+mod http_server;
 mod leader_election;
 mod logs;
 mod planned_channel;

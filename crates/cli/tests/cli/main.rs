@@ -9,6 +9,7 @@ mod bad_scenario;
 mod examples;
 mod help;
 mod invocation;
+mod processes;
 mod reference;
 mod replay;
 mod stories;
