@@ -72,7 +72,7 @@ impl Process {
     async fn run_here(self) -> Result<(), FatalError> {
         let health = Health::new(&self.metrics_namespace);
         let metrics = health.api_metrics();
-        let client = client::connect(self.kubeconfig.as_deref(), metrics).await?;
+        let client = client::connect(client::config(self.kubeconfig.as_deref()).await?, metrics)?;
         let stop = CancellationToken::new();
         let watches = SharedWatches::new(client.clone(), metrics.clone(), self.components.len() > 1);
         let gate = Arc::new(PriorityGate::default());
