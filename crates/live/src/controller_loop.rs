@@ -23,14 +23,16 @@ use crate::api_writer::ApiWriter;
 use crate::events::EventRecorder;
 use crate::health::ReadinessHandle;
 use crate::planned_channel::{PlannedReceiver, PlannedSender};
+use crate::leader_election::{LeaseClient, run_as_leader};
 use crate::watch::{SharedWatches, forward_updates};
-use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, api_resource, clock, leader_election};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, api_resource, clock};
 
 /// What the components of a process share, and the limits of this one.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) watches: SharedWatches,
+    pub(crate) leases: LeaseClient,
     pub(crate) limits: Arc<ApiLimits>,
     pub(crate) health: Health,
     pub(crate) stop: CancellationToken,
@@ -102,7 +104,7 @@ enum Input {
     Update(usize, WatchUpdate),
 }
 
-impl<C: Controller> ControllerLoop<C> {
+impl<C: Controller + Send + 'static> ControllerLoop<C> {
     /// `name` is the component's; events are published in the name of `reporter`.
     pub(crate) fn new(name: &'static str, reporter: &str, controller: C, writers: Writers, context: Context) -> Self {
         let events = EventRecorder::new(&writers.action, reporter);
@@ -137,10 +139,9 @@ impl<C: Controller> ControllerLoop<C> {
 
     /// Runs until stopped: at once, or as the leader.
     pub(crate) async fn run(self, election: Option<LeaderElectionOptions>) -> Result<(), FatalError> {
-        let (name, client, stop) = (self.name, self.context.client.clone(), self.context.stop.clone());
-        let health = self.context.health.clone();
-        // Boxed: it holds the state of the loop, which is large.
-        Box::pin(leader_election::run_as_leader(client, (&health, name), election, stop, self.work())).await?;
+        let (name, stop, leases) = (self.name, self.context.stop.clone(), self.context.leases.clone());
+        let (health, limits) = (self.context.health.clone(), Arc::clone(&self.context.limits));
+        run_as_leader(leases, (&health, name), election, limits.fence(), stop, self.work()).await?;
         tracing::info!(component = name, "component stopped");
         Ok(())
     }
@@ -307,7 +308,9 @@ fn perform(
             let reply = executor.call(&writer, call).await;
             if let Err(error) = &reply {
                 let CallFields { step, object, node } = CallFields::of(call);
-                if priority == WritePriority::Action {
+                if !writer.may_write() {
+                    tracing::debug!(step, object, node, %error, "leader lease was lost, API call abandoned");
+                } else if priority == WritePriority::Action {
                     tracing::warn!(step, object, node, %error, "API call failed, will be decided again");
                 } else {
                     tracing::debug!(step, object, node, %error, "status write failed, will be decided again");
@@ -412,19 +415,24 @@ mod tests {
         }
     }
 
+    fn context(client: &Client, health: &Health, stop: &CancellationToken) -> Context {
+        let metrics = health.api_metrics().clone();
+        Context {
+            client: client.clone(),
+            leases: LeaseClient::here(client.clone()),
+            watches: SharedWatches::new(client.clone(), metrics.clone(), false),
+            limits: Arc::new(ApiLimits::new(0.0, 1, Arc::default(), metrics)),
+            health: health.clone(),
+            stop: stop.clone(),
+        }
+    }
+
     /// What `/healthz` answers five minutes after the controller got stuck.
     async fn health_while_stuck(in_poll: bool) -> StatusCode {
         let health = Health::new("kai");
         let client = connect_to(Router::new(), &health).await;
-        let metrics = health.api_metrics().clone();
         let stop = CancellationToken::new();
-        let context = Context {
-            client: client.clone(),
-            watches: SharedWatches::new(client, metrics.clone(), false),
-            limits: Arc::new(ApiLimits::new(0.0, 1, Arc::default(), metrics)),
-            health: health.clone(),
-            stop: stop.clone(),
-        };
+        let context = context(&client, &health, &stop);
         let ((entered, wait), (release, go_on)) = (blocking::channel(), blocking::channel());
         let (sender, receiver) = planned_channel();
         let writers = Writers::new(&context, 1);

@@ -41,8 +41,8 @@ struct ComponentHealth {
 enum Readiness {
     /// Has not listed everything yet.
     Syncing,
-    /// Waits for the lease. That is ready: otherwise a rolling update, which awaits the new replica before it ends the
-    /// old one, would never end.
+    /// Waits for the lease, and has observed who holds it: it is able to take over. That is ready: otherwise a rolling
+    /// update, which awaits the new replica before it ends the old one, would never end. It lists nothing before it leads.
     Standby,
     /// Has become the leader and lists everything. Still ready: it must not take the webhooks of its process out of
     /// service.

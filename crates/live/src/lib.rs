@@ -37,6 +37,7 @@ mod stripped_object;
 #[cfg(test)]
 mod test_server;
 mod watch;
+mod write_fence;
 mod write_priority;
 
 pub use admission::AdmissionOptions;
