@@ -3,6 +3,7 @@
 use kube::Error;
 
 use crate::deadline::DeadlineExceeded;
+use crate::write_fence::LeaseLost;
 
 /// The HTTP status of a rejected request; nothing if there was no answer.
 pub(crate) fn status_code(error: &Error) -> Option<u16> {
@@ -17,7 +18,8 @@ pub(crate) fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Api(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
         // A call that took as long as it may is better spent on deciding anew.
-        Error::Service(cause) => !cause.is::<DeadlineExceeded>(),
+        // And without the lease nothing is to be written at all.
+        Error::Service(cause) => !cause.is::<DeadlineExceeded>() && !cause.is::<LeaseLost>(),
         Error::HyperError(_) | Error::ReadEvents(_) => true,
         _ => false,
     }

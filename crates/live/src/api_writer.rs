@@ -13,13 +13,16 @@ use crate::api_metrics::{ApiMetrics, Queued};
 use crate::deadline::{CALL_DEADLINE, within};
 use crate::rate_limit::RateLimiter;
 use crate::retry::{Retry, retry};
+use crate::write_fence::WriteFence;
 use crate::write_priority::{Deferral, InFlightGuard, PriorityGate, WritePriority};
 
-/// What holds back the calls of a component: its own rate limit, and the writes of higher priority of all components.
+/// What holds back the calls of a component: its own rate limit, the writes of higher priority of all components, and that
+/// it may have lost its lease.
 #[derive(Debug)]
 pub(crate) struct ApiLimits {
     rate: RateLimiter,
     gate: Arc<PriorityGate>,
+    fence: WriteFence,
     metrics: ApiMetrics,
     deadline: Duration,
 }
@@ -54,7 +57,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ApiLimits {
     pub(crate) fn new(qps: f64, burst: u32, gate: Arc<PriorityGate>, metrics: ApiMetrics) -> Self {
-        Self { rate: RateLimiter::new(qps, burst), gate, metrics, deadline: CALL_DEADLINE }
+        let (rate, fence) = (RateLimiter::new(qps, burst), WriteFence::default());
+        Self { rate, gate, fence, metrics, deadline: CALL_DEADLINE }
+    }
+
+    /// What the renewal of the component's lease moves.
+    pub(crate) fn fence(&self) -> &WriteFence {
+        &self.fence
     }
 
     #[cfg(test)]
@@ -129,6 +138,11 @@ impl ApiWriter {
         &self.limits.metrics
     }
 
+    /// Whether this replica is alone in writing: it holds the lease, or there is no leader election.
+    pub(crate) fn may_write(&self) -> bool {
+        self.limits.fence.may_write()
+    }
+
     /// Actions and pending reasons of this process that are in flight or wait for a slot.
     pub(crate) fn urgent_in_flight(&self) -> usize {
         self.limits.gate.urgent_in_flight()
@@ -155,14 +169,15 @@ impl ApiWriter {
         retry(|| self.call_once(call()), on_retry).await
     }
 
-    /// Calls without retries, and with a deadline: a connection that hangs must give back its slot.
+    /// Calls without retries, and with a deadline: a connection that hangs must give back its slot. The only place that
+    /// makes calls: whatever was queued, held back or repeated, nothing is sent without the lease.
     pub(crate) async fn call_once<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let _lane = self.limits.gate.admit(self.priority, self.deferral).await;
         let wait = self.limits.rate.acquire(self.deferral).await;
         if !wait.is_zero() {
             self.limits.metrics.rate_limited(wait);
         }
-        within(self.limits.deadline, call).await
+        self.limits.fence.guard(within(self.limits.deadline, call)).await
     }
 
     /// Evicts a pod, without retries: 429 is how a `PodDisruptionBudget` forbids it, and the answer stays the same.

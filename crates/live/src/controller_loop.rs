@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use kai_control::Kind;
 use kai_control::controller::{
     Admitted, Clock, Controller, Driver, LeftOut, NewEvent, OutputHandler, QueuedWrites, Skipped, WatchUpdate,
     WorkItem, WorkResult, WritePriority,
@@ -22,14 +23,16 @@ use crate::api_calls::{CallFields, Executor};
 use crate::api_writer::ApiWriter;
 use crate::events::EventRecorder;
 use crate::health::ReadinessHandle;
+use crate::leader_election::{LeaseClient, run_as_leader};
 use crate::planned_channel::{PlannedReceiver, PlannedSender};
 use crate::watch::{SharedWatches, forward_updates};
-use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, api_resource, clock, leader_election};
+use crate::{ApiLimits, FatalError, Health, LeaderElectionOptions, api_resource, clock};
 
 /// What the components of a process share, and the limits of this one.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) client: Client,
+    pub(crate) leases: LeaseClient,
     pub(crate) watches: SharedWatches,
     pub(crate) limits: Arc<ApiLimits>,
     pub(crate) health: Health,
@@ -38,6 +41,10 @@ pub(crate) struct Context {
 
 /// Updates that may wait for the loop. Few: objects are large until a controller has taken from them what it needs.
 const CHANNEL_CAPACITY: usize = 64;
+
+/// Lists take a few seconds on the largest clusters. A kind that has not been listed for longer is reported, again and
+/// again: the component waits for it.
+const SYNC_REPORT_PERIOD: Duration = Duration::from_secs(30);
 
 /// Added to every wait: rules speak of times that have passed.
 const AFTER_DUE: Duration = Duration::from_millis(1);
@@ -97,12 +104,14 @@ impl Writers {
 /// What the loop waits for.
 enum Input {
     Timer,
+    /// The first lists are late.
+    Unsynced,
     Result(WorkResult),
     Planned(PlannedWrite),
     Update(usize, WatchUpdate),
 }
 
-impl<C: Controller> ControllerLoop<C> {
+impl<C: Controller + Send + 'static> ControllerLoop<C> {
     /// `name` is the component's; events are published in the name of `reporter`.
     pub(crate) fn new(name: &'static str, reporter: &str, controller: C, writers: Writers, context: Context) -> Self {
         let events = EventRecorder::new(&writers.action, reporter);
@@ -137,10 +146,9 @@ impl<C: Controller> ControllerLoop<C> {
 
     /// Runs until stopped: at once, or as the leader.
     pub(crate) async fn run(self, election: Option<LeaderElectionOptions>) -> Result<(), FatalError> {
-        let (name, client, stop) = (self.name, self.context.client.clone(), self.context.stop.clone());
-        let health = self.context.health.clone();
-        // Boxed: it holds the state of the loop, which is large.
-        Box::pin(leader_election::run_as_leader(client, (&health, name), election, stop, self.work())).await?;
+        let (name, stop, leases) = (self.name, self.context.stop.clone(), self.context.leases.clone());
+        let (health, limits) = (self.context.health.clone(), Arc::clone(&self.context.limits));
+        run_as_leader(leases, (&health, name), election, limits.fence(), stop, self.work()).await?;
         tracing::info!(component = name, "component stopped");
         Ok(())
     }
@@ -156,13 +164,17 @@ impl<C: Controller> ControllerLoop<C> {
         if let Some(planned) = &self.planned_from {
             planned.start();
         }
+        let started = Instant::now();
+        let mut report = started + SYNC_REPORT_PERIOD;
         loop {
             let due = self.next_poll();
+            let unsynced = (!self.driver.has_synced()).then_some(report);
             // In this order: a flood of updates must not keep the controller from its work.
             let input = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = sleep_until(due) => Input::Timer,
+                () = sleep_until(unsynced) => Input::Unsynced,
                 Some(result) = self.results.recv() => Input::Result(result),
                 planned = next_planned(&mut self.planned_from) => Input::Planned(planned),
                 Some((watch, update)) = updates.recv() => Input::Update(watch, update),
@@ -170,6 +182,10 @@ impl<C: Controller> ControllerLoop<C> {
             let _busy = self.readiness.busy();
             match input {
                 Input::Timer => {}
+                Input::Unsynced => {
+                    report = Instant::now() + SYNC_REPORT_PERIOD;
+                    self.report_unsynced(started.elapsed());
+                }
                 Input::Result(result) => self.on_result(result),
                 Input::Planned(planned) => self.driver.controller.on_planned(planned),
                 Input::Update(watch, update) => self.on_update(watch, &update),
@@ -224,6 +240,18 @@ impl<C: Controller> ControllerLoop<C> {
             tracing::info!(component = self.name, objects = self.driver.controller.size(), "caches synced");
             self.readiness.ready();
         }
+    }
+
+    fn report_unsynced(&self, waited: Duration) {
+        let mut kinds: Vec<&str> = self.driver.unsynced().map(Kind::name).collect();
+        kinds.dedup();
+        tracing::warn!(
+            component = self.name,
+            kinds = kinds.join(", "),
+            waited = waited.as_secs(),
+            "some kinds could not be listed yet, the component waits for them"
+        );
+        self.readiness.late(kinds);
     }
 
     fn on_result(&mut self, result: WorkResult) {
@@ -307,7 +335,9 @@ fn perform(
             let reply = executor.call(&writer, call).await;
             if let Err(error) = &reply {
                 let CallFields { step, object, node } = CallFields::of(call);
-                if priority == WritePriority::Action {
+                if !writer.may_write() {
+                    tracing::debug!(step, object, node, %error, "leader lease was lost, API call abandoned");
+                } else if priority == WritePriority::Action {
                     tracing::warn!(step, object, node, %error, "API call failed, will be decided again");
                 } else {
                     tracing::debug!(step, object, node, %error, "status write failed, will be decided again");
@@ -356,10 +386,10 @@ mod tests {
     use std::sync::mpsc as blocking;
 
     use axum::Router;
-    use axum::http::StatusCode;
+    use axum::http::{StatusCode, Uri};
+    use kai_control::Key;
     use kai_control::controller::{Controller, Output, WatchSpec};
-    use kai_control::{Key, Kind};
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::health::STUCK_AFTER;
@@ -414,19 +444,24 @@ mod tests {
         }
     }
 
+    fn context(client: &Client, health: &Health, stop: &CancellationToken) -> Context {
+        let metrics = health.api_metrics().clone();
+        Context {
+            client: client.clone(),
+            leases: LeaseClient::here(client.clone()),
+            watches: SharedWatches::new(client.clone(), metrics.clone(), false),
+            limits: Arc::new(ApiLimits::new(0.0, 1, Arc::default(), metrics)),
+            health: health.clone(),
+            stop: stop.clone(),
+        }
+    }
+
     /// What `/healthz` answers five minutes after the controller got stuck.
     async fn health_while_stuck(in_poll: bool) -> StatusCode {
         let health = Health::new("kai");
         let client = connect_to(Router::new(), &health).await;
-        let metrics = health.api_metrics().clone();
         let stop = CancellationToken::new();
-        let context = Context {
-            client: client.clone(),
-            watches: SharedWatches::new(client, metrics.clone(), false),
-            limits: Arc::new(ApiLimits::new(0.0, 1, Arc::default(), metrics)),
-            health: health.clone(),
-            stop: stop.clone(),
-        };
+        let context = context(&client, &health, &stop);
         let ((entered, wait), (release, go_on)) = (blocking::channel(), blocking::channel());
         let (sender, receiver) = planned_channel();
         let writers = Writers::new(&context, 1);
@@ -446,5 +481,56 @@ mod tests {
     async fn a_controller_that_is_stuck_is_not_healthy() {
         assert_eq!(health_while_stuck(true).await, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(health_while_stuck(false).await, StatusCode::INTERNAL_SERVER_ERROR);
+    }
+
+    /// Waits for queues and pods.
+    struct Waiting;
+
+    impl Controller for Waiting {
+        fn watches(&self) -> Vec<WatchSpec> {
+            vec![WatchSpec::all(Kind::Pod), WatchSpec::all(Kind::Queue)]
+        }
+
+        fn on_apply(&mut self, _: Kind, _: &Arc<Value>, _: Clock) -> Vec<Skipped> {
+            Vec::new()
+        }
+
+        fn on_delete(&mut self, _: Kind, _: &Key, _: Clock) {}
+
+        fn poll(&mut self, _: Clock) -> Output {
+            Output::default()
+        }
+
+        fn on_result(&mut self, _: WorkResult, _: Clock) {}
+
+        fn next_poll(&self, _: Clock) -> Option<Timestamp> {
+            None
+        }
+
+        fn size(&self) -> usize {
+            0
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kinds_that_cannot_be_listed_are_named_by_the_readiness_probe() {
+        let answer = |uri: Uri| async move {
+            if uri.path().ends_with("/queues") {
+                return (StatusCode::FORBIDDEN, String::new());
+            }
+            let list =
+                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []});
+            (StatusCode::OK, list.to_string())
+        };
+        let (health, stop) = (Health::new("kai"), CancellationToken::new());
+        let client = Client::new(Router::new().fallback(answer), "default");
+        let context = context(&client, &health, &stop);
+        let running = ControllerLoop::new("binder", "binder", Waiting, Writers::new(&context, 1), context);
+        let running = tokio::spawn(running.run(None));
+        tokio::time::sleep(SYNC_REPORT_PERIOD * 2).await;
+        let expected = "not ready: waiting for the first lists of binder (Queue)";
+        assert_eq!(health.readiness(), (StatusCode::SERVICE_UNAVAILABLE, expected.to_owned()));
+        stop.cancel();
+        running.await.unwrap().unwrap();
     }
 }

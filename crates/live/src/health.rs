@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::FatalError;
 use crate::api_metrics::ApiMetrics;
+use crate::http_server::{HttpServer, ServerLimits};
 
 /// Shared by all components of a process.
 #[derive(Clone, Debug)]
@@ -34,14 +35,24 @@ struct ComponentHealth {
     readiness: Readiness,
     /// Since when it has been handling what was due.
     busy_since: Option<Instant>,
+    /// Kinds whose first list is late.
+    late_kinds: Vec<&'static str>,
+    /// Cycles that have failed since the last one that succeeded.
+    failures: Option<Failures>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    since: Instant,
+    count: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readiness {
     /// Has not listed everything yet.
     Syncing,
-    /// Waits for the lease. That is ready: otherwise a rolling update, which awaits the new replica before it ends the
-    /// old one, would never end.
+    /// Waits for the lease, and has observed who holds it: it is able to take over. That is ready: otherwise a rolling
+    /// update, which awaits the new replica before it ends the old one, would never end. It lists nothing before it leads.
     Standby,
     /// Has become the leader and lists everything. Still ready: it must not take the webhooks of its process out of
     /// service.
@@ -65,6 +76,11 @@ pub(crate) struct BusyGuard(Health, &'static str);
 /// better than to wait.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_mins(5);
 
+/// Cycles that fail for so long, and so often, in a row: not because of an object that is corrected at once. A restart
+/// forgets what the component remembers wrongly; where the cause is in the cluster, restarts raise an alert.
+const FAILING_AFTER: Duration = Duration::from_mins(2);
+const FAILURES_IN_A_ROW: u32 = 5;
+
 impl Health {
     /// Metrics get this prefix.
     pub(crate) fn new(metrics_namespace: &str) -> Self {
@@ -75,7 +91,8 @@ impl Health {
     }
 
     pub(crate) fn add_component(&self, component: &'static str) -> ReadinessHandle {
-        let health = ComponentHealth { readiness: Readiness::Syncing, busy_since: None };
+        let health =
+            ComponentHealth { readiness: Readiness::Syncing, busy_since: None, late_kinds: Vec::new(), failures: None };
         self.components().insert(component, health);
         ReadinessHandle { health: self.clone(), component, ready: false }
     }
@@ -90,6 +107,17 @@ impl Health {
         let waited = self.components().get(component).is_some_and(|health| health.readiness == Readiness::Standby);
         if waited {
             self.set_readiness(component, Readiness::NewLeader);
+        }
+    }
+
+    /// A cycle of the component has ended, well or with a panic.
+    pub(crate) fn cycle_ended(&self, component: &'static str, succeeded: bool, now: Instant) {
+        let mut components = self.components();
+        let Some(health) = components.get_mut(component) else { return };
+        if succeeded {
+            health.failures = None;
+        } else {
+            health.failures.get_or_insert(Failures { since: now, count: 0 }).count += 1;
         }
     }
 
@@ -117,8 +145,12 @@ impl Health {
             return (StatusCode::SERVICE_UNAVAILABLE, "not ready: no component has started yet".to_owned());
         }
         let of = |readiness: Readiness| {
-            let found = components.iter().filter(|(_, health)| health.readiness == readiness).map(|(name, _)| *name);
-            Some(found.collect::<Vec<_>>().join(", ")).filter(|names| !names.is_empty())
+            let found = components.iter().filter(|(_, health)| health.readiness == readiness);
+            let names = found.map(|(name, health)| match &health.late_kinds[..] {
+                [] => (*name).to_owned(),
+                kinds => format!("{name} ({})", kinds.join(", ")),
+            });
+            Some(names.collect::<Vec<_>>().join(", ")).filter(|names| !names.is_empty())
         };
         if let Some(names) = of(Readiness::Syncing) {
             let text = format!("not ready: waiting for the first lists of {names}");
@@ -140,7 +172,16 @@ impl Health {
             let busy = now.saturating_duration_since(health.busy_since?);
             (busy >= STUCK_AFTER).then(|| format!("{name} is stuck: busy for {} s", busy.as_secs()))
         });
-        match stuck {
+        let failing = || {
+            components.iter().find_map(|(name, health)| {
+                let Failures { since, count } = health.failures?;
+                let time = now.saturating_duration_since(since);
+                let failing = time >= FAILING_AFTER && count >= FAILURES_IN_A_ROW;
+                failing
+                    .then(|| format!("{name} is failing: its last {count} cycles panicked, for {} s", time.as_secs()))
+            })
+        };
+        match stuck.or_else(failing) {
             Some(text) => (StatusCode::INTERNAL_SERVER_ERROR, text),
             None => (StatusCode::OK, "ok".to_owned()),
         }
@@ -164,8 +205,8 @@ impl Health {
             .route("/healthz", get(move || async move { live.liveness(Instant::now()) }))
             .route("/readyz", get(move || async move { ready.readiness() }))
             .route("/metrics", get(move || async move { as_metrics(metrics.metrics()) }));
-        let served = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await;
-        served.map_err(|source| FatalError::Bind { address, source })
+        HttpServer::new(listener, routes, ServerLimits::HEALTH, stop).serve().await;
+        Ok(())
     }
 }
 
@@ -173,6 +214,14 @@ impl ReadinessHandle {
     pub(crate) fn ready(&mut self) {
         self.ready = true;
         self.health.set_readiness(self.component, Readiness::Ready);
+        self.late(Vec::new());
+    }
+
+    /// Kinds that have not been listed for the first time, though there was time for it.
+    pub(crate) fn late(&self, kinds: Vec<&'static str>) {
+        if let Some(health) = self.health.components().get_mut(self.component) {
+            health.late_kinds = kinds;
+        }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -246,6 +295,42 @@ mod tests {
         let _binder = health.add_component("binder");
         health.leading("binder");
         is(&health, NOT_READY, "not ready: waiting for the first lists of binder");
+    }
+
+    #[test]
+    fn kinds_whose_first_list_is_late_are_named() {
+        let health = Health::new("kai");
+        let mut scheduler = health.add_component("scheduler");
+        scheduler.late(vec!["Pod", "Queue"]);
+        is(&health, NOT_READY, "not ready: waiting for the first lists of scheduler (Pod, Queue)");
+        health.standby("scheduler");
+        health.leading("scheduler");
+        is(&health, READY, "ready (new leader, waiting for the first lists of scheduler (Pod, Queue))");
+        scheduler.ready();
+        is(&health, READY, "ok");
+    }
+
+    #[test]
+    fn a_component_whose_cycles_fail_for_minutes_is_not_healthy() {
+        let health = Health::new("kai");
+        let _scheduler = health.add_component("scheduler");
+        let (began, ok) = (Instant::now(), (StatusCode::OK, "ok".to_owned()));
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        let fail = |times: u32, seconds: u64| {
+            for _ in 0..times {
+                health.cycle_ended("scheduler", false, at(seconds));
+            }
+        };
+        fail(100, 0);
+        assert_eq!(health.liveness(at(100)), ok, "not for long yet");
+        let text = "scheduler is failing: its last 100 cycles panicked, for 120 s".to_owned();
+        assert_eq!(health.liveness(at(120)), (StatusCode::INTERNAL_SERVER_ERROR, text));
+        health.cycle_ended("scheduler", true, at(121));
+        assert_eq!(health.liveness(at(121)), ok);
+        fail(4, 130);
+        assert_eq!(health.liveness(at(600)), ok, "not often in a row");
+        fail(1, 600);
+        assert_ne!(health.liveness(at(600)), ok);
     }
 
     #[test]

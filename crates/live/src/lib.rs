@@ -23,9 +23,9 @@ mod deadline;
 mod events;
 mod fatal_error;
 mod health;
+mod http_server;
 mod leader_election;
 mod logs;
-mod object_decode;
 mod planned_channel;
 mod process;
 mod rate_limit;
@@ -37,6 +37,7 @@ mod stripped_object;
 #[cfg(test)]
 mod test_server;
 mod watch;
+mod write_fence;
 mod write_priority;
 
 pub use admission::AdmissionOptions;

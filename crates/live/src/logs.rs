@@ -14,7 +14,10 @@ pub enum LogFormat {
 /// Logs to standard error from here on; `RUST_LOG` overrides the level.
 pub fn start_logs(format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level},kube=warn")));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A log line that cannot be written, because a disk is full or a pipe closed, is lost. By default it would be reported
+    // to standard error, too, which panics there.
+    let logs =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     // The first caller wins; in tests there may be several.
     let _ = match format {
         LogFormat::Text { color } => logs.with_ansi(color).try_init(),

@@ -3,15 +3,18 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kai_control::component::Component as Named;
 use kai_control::registry::{POD_GROUPER, QUEUE_CONTROLLER, SCHEDULER};
+use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller_loop::Context;
 use crate::controllers::{self, ControllerOptions};
+use crate::leader_election::LeaseClient;
 use crate::planned_channel::{PlannedReceiver, PlannedSender, planned_channel};
 use crate::watch::SharedWatches;
 use crate::write_priority::PriorityGate;
@@ -62,17 +65,31 @@ impl Component {
     }
 }
 
+/// For components to end: writes in flight and the release of a lease have 5 s each, requests on ports 3 s. Less than the
+/// grace period of a pod, so that what does not end is reported.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
+/// For a thread that is busy with a cycle whose outcome no longer matters.
+const THREAD_TIMEOUT: Duration = Duration::from_secs(1);
+
 impl Process {
     /// Runs until a shutdown signal, or until one component fails: half a process is worse than a restart.
     pub fn run(self) -> Result<(), FatalError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(FatalError::Runtime)?;
-        runtime.block_on(self.run_here())
+        let runtime = Builder::new_multi_thread().enable_all().build().map_err(FatalError::Runtime)?;
+        // A thread of its own: leases are renewed however busy the others are.
+        let leases = Builder::new_multi_thread().worker_threads(1).thread_name("leases").enable_all().build();
+        let leases = leases.map_err(FatalError::Runtime)?;
+        let ended = runtime.block_on(self.run_here(leases.handle().clone()));
+        leases.shutdown_background();
+        runtime.shutdown_timeout(THREAD_TIMEOUT);
+        ended
     }
 
-    async fn run_here(self) -> Result<(), FatalError> {
+    async fn run_here(self, leases: Handle) -> Result<(), FatalError> {
         let health = Health::new(&self.metrics_namespace);
         let metrics = health.api_metrics();
-        let client = client::connect(self.kubeconfig.as_deref(), metrics).await?;
+        let config = client::config(self.kubeconfig.as_deref()).await?;
+        let leases = LeaseClient::connect(leases, config.clone(), metrics.clone()).await?;
+        let client = client::connect(config, metrics)?;
         let stop = CancellationToken::new();
         let watches = SharedWatches::new(client.clone(), metrics.clone(), self.components.len() > 1);
         let gate = Arc::new(PriorityGate::default());
@@ -86,6 +103,7 @@ impl Process {
             let limits = Arc::new(ApiLimits::new(self.qps, self.burst, Arc::clone(&gate), metrics.clone()));
             let context = Context {
                 client: client.clone(),
+                leases: leases.clone(),
                 watches: watches.clone(),
                 limits,
                 health: health.clone(),
@@ -107,8 +125,14 @@ impl Process {
             Some(ended) = running.join_next() => ended.unwrap_or_else(|error| panicked(&error)),
         };
         stop.cancel();
-        while let Some(ended) = running.join_next().await {
-            first = first.and(ended.unwrap_or_else(|error| panicked(&error)));
+        let all_ended = async {
+            while let Some(ended) = running.join_next().await {
+                first = std::mem::replace(&mut first, Ok(())).and(ended.unwrap_or_else(|error| panicked(&error)));
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_ended).await.is_err() {
+            let timeout = SHUTDOWN_TIMEOUT.as_secs();
+            tracing::warn!(timeout, "some components did not stop in time, ending without them");
         }
         first
     }

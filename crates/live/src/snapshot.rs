@@ -43,7 +43,7 @@ pub fn take_snapshot(
 ) -> Result<ClusterSnapshot, FatalError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(FatalError::Runtime)?;
     runtime.block_on(async {
-        let client = client::connect(kubeconfig, &ApiMetrics::default()).await?;
+        let client = client::connect(client::config(kubeconfig).await?, &ApiMetrics::default())?;
         list_all(&client, on_progress).await
     })
 }

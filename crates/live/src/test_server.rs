@@ -26,7 +26,7 @@ pub(crate) async fn connect_to(routes: Router, health: &Health) -> Client {
         "current-context": "test",
     });
     fs::write(&path, kubeconfig.to_string()).unwrap();
-    let client = client::connect(Some(&path), health.api_metrics()).await.unwrap();
+    let config = client::config(Some(&path)).await.unwrap();
     fs::remove_file(&path).unwrap();
-    client
+    client::connect(config, health.api_metrics()).unwrap()
 }

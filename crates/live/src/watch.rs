@@ -5,21 +5,22 @@
 //! `reflector::store_shared` keeps whole objects, and tells its subscribers of neither deletions nor relists.
 
 mod fan_out;
+mod resume;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
 use kai_control::controller::{FieldSelector, WatchSpec, WatchUpdate};
 use kube::Client;
 use kube::api::Api;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use tokio::sync::mpsc;
 
 use crate::api_metrics::ApiMetrics;
 use crate::api_resource::resource;
 use crate::stripped_object::{ConfigMapData, StrippedObject};
 use fan_out::{Subscriber, fan_out};
+use resume::resume;
 
 /// The watches of a process.
 #[derive(Clone)]
@@ -90,10 +91,8 @@ impl SharedWatches {
         let metrics = self.metrics.clone();
         let open = move || {
             let (kind, metrics) = (kind.name(), metrics.clone());
-            let events = watcher(api.clone(), config.clone()).default_backoff();
-            // The watcher resumes by itself, with a backoff.
-            events.inspect_err(move |error| {
-                tracing::warn!(kind, %error, "watch interrupted, resuming");
+            resume(watcher(api.clone(), config.clone()), move |delay, error| {
+                tracing::warn!(kind, ?delay, %error, "watch interrupted, resuming after a delay");
                 metrics.watch_restarted(kind);
             })
         };
@@ -112,7 +111,12 @@ pub(crate) async fn forward_updates<T>(
 {
     let (mut updates, _keep_open) = watches.subscribe(spec);
     while let Some(update) = updates.recv().await {
+        let is_list = matches!(update, WatchUpdate::Relisted { .. });
         if out.send(input(update)).await.is_err() {
+            return;
+        }
+        // Until the component has taken it, so that the next list is not begun before.
+        if is_list && out.reserve_many(out.max_capacity()).await.is_err() {
             return;
         }
     }

@@ -10,6 +10,7 @@ mod examples;
 mod help;
 mod invocation;
 mod placed_pods;
+mod processes;
 mod reference;
 mod replay;
 mod state_of_components;

@@ -1,5 +1,5 @@
-//! Pods and pod groups, of which the webhooks ask whether any of them use a queue that is to be deleted; queues and namespaces,
-//! of which they ask whether one may use the other.
+//! Queues and namespaces, and the pods and pod groups in them: what the webhooks compare a queue with that is changed or
+//! deleted, and of which they ask whether one may use the other.
 
 use std::sync::Arc;
 
@@ -62,6 +62,6 @@ impl Controller for AdmissionCache {
     }
 
     fn size(&self) -> usize {
-        self.world.pods.len() + self.world.pod_groups.len()
+        self.world.pods.len() + self.world.pod_groups.len() + self.world.queues.len()
     }
 }

@@ -88,14 +88,15 @@ pub fn delete_queue(name: &str, world: &World) -> AdmissionResult {
             listed(&children)
         ));
     }
+    let groups: BTreeSet<&GroupKey> =
+        world.pod_groups.values().filter(|group| group.queue == name).map(|group| &group.key).collect();
+    if groups.is_empty() {
+        return AdmissionResult::allow();
+    }
     let active = |pod: &&Pod| pod.node.is_some() && matches!(pod.phase, Phase::Pending | Phase::Running);
-    let running: BTreeSet<GroupKey> = world.pods.values().filter(active).filter_map(Pod::group).collect();
-    let busy: Vec<String> = world
-        .pod_groups
-        .values()
-        .filter(|group| group.queue == name && running.contains(&group.key))
-        .map(|group| group.key.to_string())
-        .collect();
+    let running = world.pods.values().filter(active).filter_map(Pod::group);
+    let busy: BTreeSet<GroupKey> = running.filter(|group| groups.contains(group)).collect();
+    let busy: Vec<String> = busy.iter().map(ToString::to_string).collect();
     if busy.is_empty() {
         return AdmissionResult::allow();
     }

@@ -10,6 +10,7 @@ use super::{
     WritePriority,
 };
 use crate::grouper::PlannedWrite;
+use crate::kinds::Kind;
 
 /// Carries out what a controller asks for: with an API server, or with a simulated one.
 pub trait OutputHandler {
@@ -55,6 +56,11 @@ impl<C: Controller> Driver<C> {
     /// Whether all watches have been listed.
     pub fn has_synced(&self) -> bool {
         self.unsynced.is_empty()
+    }
+
+    /// Kinds of which a watch has not been listed yet.
+    pub fn unsynced(&self) -> impl Iterator<Item = Kind> {
+        self.unsynced.iter().map(|watch| self.watches[*watch].kind)
     }
 
     pub fn on_update(&mut self, watch: usize, update: &WatchUpdate, now: Clock) -> Vec<Skipped> {

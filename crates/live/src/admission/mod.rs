@@ -13,23 +13,23 @@ mod cert_rotator;
 mod pem;
 mod reviewer;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum_server::Handle;
-use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
 use kai_control::admission::{COMPONENT, PodRules, WebhookEndpoint, configurations};
 use kai_engine::units::Span;
 use kube::Error;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::Value;
+use tokio::net::TcpListener;
 
 use crate::FatalError;
 use crate::api_writer::ApiWriter;
 use crate::controller_loop::{Context, ControllerLoop, Writers};
 use crate::health::ReadinessHandle;
+use crate::http_server::{HttpServer, ServedCertificate, ServerLimits};
 use cert_rotator::{CertRotator, Certificates};
 use reviewer::Reviewer;
 
@@ -50,8 +50,6 @@ pub struct AdmissionOptions {
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The cache of the reviewer, in logs and probes.
 const CACHE: &str = "admission-cache";
-/// For reviews in flight at shutdown: as long as the API server waits for them.
-const GRACE: Duration = Duration::from_secs(3);
 const FIELD_MANAGER: &str = "kai-admission";
 
 /// Serves until stopped.
@@ -61,8 +59,7 @@ pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(
     let readiness = health.add_component(name);
     let address = options.address;
     let cannot_listen = |source| FatalError::Bind { address, source };
-    let listener = TcpListener::bind(address).map_err(cannot_listen)?;
-    listener.set_nonblocking(true).map_err(cannot_listen)?;
+    let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
 
     let writer = ApiWriter::new(client, limits, 1);
     let cert_rotator = CertRotator::new(writer.clone(), &options);
@@ -70,21 +67,14 @@ pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(
         () = stop.cancelled() => return Ok(()),
         certificates = cert_rotator.ensure_with_retry() => certificates,
     };
-    let tls = RustlsConfig::from_pem(certificates.served.clone(), certificates.key.clone()).await;
-    let tls = tls.map_err(cannot_listen)?;
-    let reviewer = Arc::new(Reviewer::new(writer.clone(), options.rules.clone(), options.check_quota, &health));
+    let tls = ServedCertificate::new(&certificates.served, &certificates.key).map_err(cannot_listen)?;
+    let reviewer = Arc::new(Reviewer::new(options.rules.clone(), options.check_quota, &health));
     let writers = Writers::new(&context, 1);
     let cache = ControllerLoop::new(CACHE, name, reviewer.cache_controller(), writers, context);
-    let handle = Handle::new();
-    let server = from_tcp_rustls(listener, tls.clone()).map_err(cannot_listen)?.handle(handle.clone());
-    let routes = reviewer::routes(&reviewer).into_make_service();
+    let server = HttpServer::new(listener, reviewer::routes(&reviewer), ServerLimits::WEBHOOKS, stop);
+    let server = server.with_tls(tls.clone());
     let registrar = Registrar { writer, options, reviewer: Arc::clone(&reviewer), cert_rotator, tls, readiness };
     tracing::info!(%address, "webhook server listening");
-    let end = async {
-        stop.cancelled().await;
-        handle.graceful_shutdown(Some(GRACE));
-        std::future::pending::<()>().await;
-    };
     let cache = async {
         let ended = cache.run(None).await;
         // Reviews in flight may still need it.
@@ -93,10 +83,9 @@ pub(crate) async fn run(options: AdmissionOptions, context: Context) -> Result<(
     };
     // Only the server comes to an end.
     tokio::select! {
-        ended = server.serve(routes) => ended.map_err(cannot_listen)?,
+        () = server.serve() => {}
         ended = cache => ended?,
         () = registrar.run(certificates) => {}
-        () = end => {}
     }
     tracing::info!(component = name, "component stopped");
     Ok(())
@@ -108,7 +97,7 @@ struct Registrar {
     options: AdmissionOptions,
     reviewer: Arc<Reviewer>,
     cert_rotator: CertRotator,
-    tls: RustlsConfig,
+    tls: ServedCertificate,
     readiness: ReadinessHandle,
 }
 
@@ -128,8 +117,7 @@ impl Registrar {
                 }
             };
             if loaded != certificates.served {
-                let (served, key) = (certificates.served.clone(), certificates.key.clone());
-                match self.tls.reload_from_pem(served, key).await {
+                match self.tls.replace(&certificates.served, &certificates.key) {
                     Ok(()) => {
                         tracing::info!("serving a new certificate");
                         loaded.clone_from(&certificates.served);

@@ -1,18 +1,18 @@
 //! Answers admission reviews: decodes them, evaluates them with `control::admission`, encodes the result.
 //!
-//! Pods and groups are watched, for there are many. Queues are listed whenever one changes: a child may follow its
-//! parent within the same `kubectl apply`, sooner than a watch would show it.
+//! All that a review depends on is watched: clients of this port are not known, and must not be able to cause API calls. A
+//! child queue may follow its parent within the same `kubectl apply`, sooner than the watch shows it. So a queue whose
+//! parent is missing, or that is to be deleted and still has children, waits a moment for the watch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
+use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use kai_api::Queue;
+use futures::StreamExt as _;
 use kai_api::keys::webhook;
 use kai_control::admission::{
     AdmissionCache, AdmissionResult, PodRules, delete_queue, mutate_pod, namespace_warning, validate_pod,
@@ -21,18 +21,16 @@ use kai_control::admission::{
 use kai_control::controller::{Clock, Controller, Output, Skipped, WatchSpec, WorkResult};
 use kai_control::{Key, Kind, World};
 use kai_engine::units::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::Health;
-use crate::api_writer::ApiWriter;
-use crate::object_decode::parse_or_warn;
-use crate::stripped_object::{ConfigMapData, StrippedObject};
 
 /// Each has a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +64,27 @@ const WEBHOOKS: [(&str, Webhook); 5] = [
 
 /// An object before and after a change, each as large as the API server accepts, and some more.
 const BODY_MAX: usize = 8 << 20;
-/// Less than the API server waits for an answer.
-const LIST_MAX: Duration = Duration::from_secs(2);
+/// Bodies of all reviews in flight: some of the largest kind, or hundreds of the usual kind. Parsed they take several times
+/// as much.
+const BODIES_MAX: usize = 32 << 20;
+/// How far the watch of queues may be behind. Less than the API server waits for an answer.
+const WATCH_LAG_MAX: Duration = Duration::from_secs(2);
+const WATCH_LAG_POLL: Duration = Duration::from_millis(20);
+/// Reviews that wait for the watch at the same time. Further ones are decided at once.
+const WAITING_MAX: usize = 64;
 
 pub(super) struct Reviewer {
-    writer: ApiWriter,
     rules: PodRules,
     check_quota: bool,
-    /// What may run in a queue.
+    /// Queues, and what may run in them.
     cache: Mutex<AdmissionCache>,
-    /// Whether pods and pod groups were listed once.
+    /// Whether everything was listed once.
     synced: watch::Sender<bool>,
+    /// Bytes of bodies that may be read.
+    bodies: Arc<Semaphore>,
+    waiting: Semaphore,
+    /// Whether a queue may be deleted depends on many pods: one at a time, so that other threads go on.
+    deletions: tokio::sync::Mutex<()>,
     answers: Family<Labels, Counter>,
 }
 
@@ -90,14 +98,20 @@ pub(super) fn routes(reviewer: &Arc<Reviewer>) -> Router {
     let mut routes = Router::new();
     for (path, webhook_kind) in WEBHOOKS {
         let reviewer = Arc::clone(reviewer);
-        let answer = move |body: Bytes| async move { reviewer.respond(webhook_kind, &body).await };
+        let answer = move |body: Body| async move {
+            let (mut text, mut held) = (Vec::new(), None);
+            match reviewer.read(body, &mut text, &mut held).await {
+                Ok(()) => reviewer.respond(webhook_kind, &text).await,
+                Err((code, why)) => (code, why).into_response(),
+            }
+        };
         routes = routes.route(path, post(answer));
     }
-    routes.layer(DefaultBodyLimit::max(BODY_MAX))
+    routes
 }
 
 impl Reviewer {
-    pub(super) fn new(writer: ApiWriter, rules: PodRules, check_quota: bool, health: &Health) -> Self {
+    pub(super) fn new(rules: PodRules, check_quota: bool, health: &Health) -> Self {
         let answers = Family::default();
         health.register(|registry| {
             registry.register(
@@ -108,7 +122,16 @@ impl Reviewer {
         });
         let (synced, _) = watch::channel(false);
         let cache = Mutex::new(AdmissionCache::new(&rules.scheduler));
-        Self { writer, rules, check_quota, cache, synced, answers }
+        Self {
+            rules,
+            check_quota,
+            cache,
+            synced,
+            bodies: Arc::new(Semaphore::new(BODIES_MAX)),
+            waiting: Semaphore::new(WAITING_MAX),
+            deletions: tokio::sync::Mutex::default(),
+            answers,
+        }
     }
 
     /// Waits until everything was listed once.
@@ -124,6 +147,32 @@ impl Reviewer {
 
     fn cache(&self) -> MutexGuard<'_, AdmissionCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a body into `text`, which counts for as long as `held` is held.
+    async fn read(
+        &self,
+        body: Body,
+        text: &mut Vec<u8>,
+        held: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<(), (StatusCode, String)> {
+        let mut chunks = body.into_data_stream();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| (StatusCode::BAD_REQUEST, format!("cannot read the review: {error}")))?;
+            if text.len() + chunk.len() > BODY_MAX {
+                return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review has at most {BODY_MAX} bytes")));
+            }
+            let bytes = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+            let Ok(more) = Arc::clone(&self.bodies).try_acquire_many_owned(bytes) else {
+                return Err((StatusCode::SERVICE_UNAVAILABLE, "too many reviews at the same time".to_owned()));
+            };
+            match held {
+                Some(held) => held.merge(more),
+                None => *held = Some(more),
+            }
+            text.extend_from_slice(&chunk);
+        }
+        Ok(())
     }
 
     async fn respond(&self, webhook_kind: Webhook, body: &[u8]) -> Response {
@@ -179,14 +228,18 @@ impl Reviewer {
             };
         }
         let update = request.operation == Operation::Update;
-        let world = if webhook_kind == Webhook::Queue { self.queues().await? } else { World::default() };
         if request.operation == Operation::Delete {
             let name = old["metadata"]["name"].as_str().unwrap_or(&request.name);
-            return Ok(to_response(response, self.delete(name, world)?));
+            return Ok(to_response(response, self.delete(name).await?));
+        }
+        if webhook_kind == Webhook::Queue
+            && let Some(parent) = object["spec"]["parentQueue"].as_str().filter(|parent| !parent.is_empty())
+        {
+            self.wait_for_watch(|world| world.queues.contains_key(parent)).await?;
         }
         let validate = |object: &Value| match webhook_kind {
             Webhook::MutatePod | Webhook::Pod => validate_pod(object, namespace, &self.rules),
-            Webhook::Queue => validate_queue(object, &world, self.check_quota),
+            Webhook::Queue => validate_queue(object, &self.cache().world, self.check_quota),
             Webhook::PodGroup => {
                 let mut result = validate_pod_group(object, update);
                 result.warnings.extend(namespace_warning(object, &self.cache().world));
@@ -198,34 +251,30 @@ impl Reviewer {
         Ok(to_response(response, if update { answer.tolerating_existing(&validate(&old)) } else { answer }))
     }
 
-    /// Whether a queue may go; `world` has the queues.
-    fn delete(&self, name: &str, world: World) -> Result<AdmissionResult, String> {
-        if !*self.synced.borrow() {
-            return Err("pods and pod groups are not listed yet; try again in a moment".to_owned());
-        }
-        let mut cache = self.cache();
-        cache.world.queues = world.queues;
-        Ok(delete_queue(name, &cache.world))
+    /// Whether a queue may go.
+    async fn delete(&self, name: &str) -> Result<AdmissionResult, String> {
+        let is_parent = |world: &World| world.queues.values().any(|queue| queue.parent.as_deref() == Some(name));
+        self.wait_for_watch(|world| !is_parent(world)).await?;
+        let _one_at_a_time = self.deletions.lock().await;
+        Ok(delete_queue(name, &self.cache().world))
     }
 
-    /// All queues as they are now.
-    async fn queues(&self) -> Result<World, String> {
-        let resource = ApiResource::erase::<Queue>(&());
-        let api: Api<StrippedObject> = Api::all_with(self.writer.client.clone(), &resource);
-        let everything = ListParams::default();
-        let listed = tokio::time::timeout(LIST_MAX, self.writer.call(|| api.list(&everything))).await;
-        let listed = listed
-            .map_err(|_| "cannot list queues: it takes too long".to_owned())?
-            .map_err(|error| format!("cannot list queues: {error}"))?;
-        let mut world = World::default();
-        for queue in listed
-            .items
-            .into_iter()
-            .filter_map(|queue| parse_or_warn(&queue.into_value(&resource, ConfigMapData::Drop)))
+    /// Waits for what another client may have written a moment ago.
+    async fn wait_for_watch(&self, arrived: impl Fn(&World) -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + WATCH_LAG_MAX;
+        let arrived = || *self.synced.borrow() && arrived(&self.cache().world);
+        if !arrived()
+            && let Ok(_waiting) = self.waiting.try_acquire()
         {
-            world.apply(queue);
+            while !arrived() && Instant::now() < deadline {
+                tokio::time::sleep(WATCH_LAG_POLL).await;
+            }
         }
-        Ok(world)
+        if *self.synced.borrow() {
+            Ok(())
+        } else {
+            Err("queues, pods and pod groups are not listed yet; try again in a moment".to_owned())
+        }
     }
 }
 
@@ -280,5 +329,129 @@ fn json(review: &AdmissionReview<DynamicObject>) -> Response {
     match serde_json::to_vec(review) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use futures::stream;
+    use kai_engine::units::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: Clock = Clock { wall: Timestamp(0), steady: Timestamp(0) };
+
+    /// A reviewer, without any connection to an API server, and the controller of its cache.
+    fn reviewer() -> (Arc<Reviewer>, CacheController) {
+        let reviewer = Arc::new(Reviewer::new(PodRules::default(), false, &Health::new("kai")));
+        let cache = reviewer.cache_controller();
+        (reviewer, cache)
+    }
+
+    fn queue(name: &str, parent: &str) -> Value {
+        let resource = json!({"quota": 0, "limit": -1, "overQuotaWeight": 1});
+        json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name},
+            "spec": {"parentQueue": parent, "resources": {"gpu": resource, "cpu": resource, "memory": resource}}})
+    }
+
+    /// The code of the answer, and the reason of a denial.
+    async fn review(reviewer: &Reviewer, operation: &str, queue: &Value) -> (StatusCode, String) {
+        let object = if operation == "DELETE" { "oldObject" } else { "object" };
+        let kind = json!({"group": "scheduling.run.ai", "version": "v2", "kind": "Queue"});
+        let resource = json!({"group": "scheduling.run.ai", "version": "v2", "resource": "queues"});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "kind": kind, "resource": resource, "name": queue["metadata"]["name"], "operation": operation,
+            "userInfo": {}, object: queue}});
+        let response = reviewer.respond(Webhook::Queue, review.to_string().as_bytes()).await;
+        let code = response.status();
+        let text = axum::body::to_bytes(response.into_body(), BODY_MAX).await.unwrap();
+        let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
+        (code, answer["response"]["status"]["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_may_follow_its_parent_sooner_than_the_watch_shows_it() {
+        let (reviewer, mut cache) = reviewer();
+        cache.poll(NOW);
+        let child = queue("child", "top");
+        let appears = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            cache.on_apply(Kind::Queue, &Arc::new(queue("top", "")), NOW);
+        };
+        let began = Instant::now();
+        let (answer, ()) = tokio::join!(review(&reviewer, "CREATE", &child), appears);
+        assert_eq!(answer, (StatusCode::OK, String::new()));
+        assert!(began.elapsed() < WATCH_LAG_MAX);
+        let began = Instant::now();
+        let (code, why) = review(&reviewer, "CREATE", &queue("child", "other")).await;
+        assert_eq!(code, StatusCode::OK);
+        assert!(why.contains("its parent other does not exist"), "{why}");
+        assert_eq!(began.elapsed().as_secs(), 2, "less than the API server waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_may_be_deleted_right_after_its_children() {
+        let (reviewer, mut cache) = reviewer();
+        for queue in [queue("top", ""), queue("child", "top")] {
+            cache.on_apply(Kind::Queue, &Arc::new(queue), NOW);
+        }
+        cache.poll(NOW);
+        let (_, why) = review(&reviewer, "DELETE", &queue("top", "")).await;
+        assert!(why.contains("it has child queues child"), "{why}");
+        let disappears = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            cache.on_delete(Kind::Queue, &Key::new("", "child"), NOW);
+        };
+        let top = queue("top", "");
+        let (answer, ()) = tokio::join!(review(&reviewer, "DELETE", &top), disappears);
+        assert_eq!(answer, (StatusCode::OK, String::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queues_are_not_reviewed_before_the_first_lists() {
+        let (reviewer, _cache) = reviewer();
+        for operation in ["CREATE", "DELETE"] {
+            let (code, _) = review(&reviewer, operation, &queue("child", "top")).await;
+            assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR, "{operation}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_reviews_that_wait_for_the_watch_is_answered_at_once() {
+        let (reviewer, mut cache) = reviewer();
+        cache.poll(NOW);
+        let (began, child) = (Instant::now(), queue("child", "top"));
+        let reviews = (0..WAITING_MAX + 100).map(|_| async {
+            review(&reviewer, "CREATE", &child).await;
+            began.elapsed()
+        });
+        let took = futures::future::join_all(reviews).await;
+        let at_once = took.iter().filter(|took| took.is_zero()).count();
+        assert_eq!(at_once, 100);
+        assert!(took.iter().all(|took| *took < Duration::from_secs(3)));
+    }
+
+    #[tokio::test]
+    async fn bodies_are_bounded_each_and_together() {
+        let (reviewer, _cache) = reviewer();
+        let of = |bytes: usize| Body::from(vec![b' '; bytes]);
+        let read = async |body: Body| {
+            let (mut text, mut held) = (Vec::new(), None);
+            reviewer.read(body, &mut text, &mut held).await.map(|()| held).map_err(|(code, _)| code)
+        };
+        assert_eq!(read(of(BODY_MAX + 1)).await.unwrap_err(), StatusCode::PAYLOAD_TOO_LARGE);
+        let mut all = Vec::new();
+        while all.len() < BODIES_MAX / BODY_MAX {
+            all.push(read(of(BODY_MAX)).await.unwrap());
+        }
+        assert_eq!(read(of(1)).await.unwrap_err(), StatusCode::SERVICE_UNAVAILABLE);
+        all.pop();
+        assert!(read(of(1)).await.is_ok());
+        let broken: Pin<Box<dyn futures::Stream<Item = Result<String, std::io::Error>> + Send>> =
+            Box::pin(stream::iter([Ok("{".to_owned()), Err(std::io::Error::other("reset"))]));
+        assert_eq!(read(Body::from_stream(broken)).await.unwrap_err(), StatusCode::BAD_REQUEST);
     }
 }

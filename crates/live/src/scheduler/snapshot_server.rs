@@ -21,7 +21,13 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::http_server::{HttpServer, ServerLimits, limit_concurrency};
 use crate::snapshot::{ClusterSnapshot, list_all};
+
+/// A snapshot lists the whole cluster and stays in memory until it has been sent.
+const SNAPSHOTS_AT_ONCE: usize = 1;
+/// Records of cycles are kept anyway; as text they are a few megabytes each.
+const RECORDS_AT_ONCE: usize = 2;
 
 /// Where snapshots are served and how they are encoded.
 #[derive(Clone)]
@@ -74,14 +80,10 @@ pub(super) async fn serve(
             None => (StatusCode::NOT_FOUND, "no record of this cycle is kept, see /cycles").into_response(),
         }
     };
-    let routes = Router::new()
-        .route("/get-snapshot", any(answer))
-        .route("/cycles", any(list))
-        .route("/cycles/{cycle}", any(one))
-        .fallback(nothing);
-    if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await {
-        tracing::warn!(%address, %error, "/get-snapshot and /cycles are no longer served");
-    }
+    let snapshots = limit_concurrency(Router::new().route("/get-snapshot", any(answer)), SNAPSHOTS_AT_ONCE);
+    let records = Router::new().route("/cycles", any(list)).route("/cycles/{cycle}", any(one));
+    let routes = snapshots.merge(limit_concurrency(records, RECORDS_AT_ONCE)).fallback(nothing);
+    HttpServer::new(listener, routes, ServerLimits::SNAPSHOTS, stop).serve().await;
 }
 
 fn lock(history: &Mutex<CycleHistory>) -> MutexGuard<'_, CycleHistory> {

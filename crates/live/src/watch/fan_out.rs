@@ -61,7 +61,12 @@ pub(super) async fn fan_out<S>(
                 event = events.next() => event,
             };
             match event {
-                Some(Ok(Event::Init)) => listing = Some(Vec::new()),
+                Some(Ok(Event::Init)) => {
+                    // A list is everything there is of a kind, and so may be the one before. Of a watch that starts over
+                    // again and again, a component that is slow has one list, not all of them.
+                    wait_for_all(&mut subscribers).await;
+                    listing = Some(Vec::new());
+                }
                 Some(Ok(Event::InitApply(object))) => listing.get_or_insert_default().push(read(object)),
                 Some(Ok(Event::InitDone)) => {
                     let everything = listing.take().unwrap_or_default();
@@ -93,6 +98,16 @@ async fn broadcast(subscribers: &mut Vec<Subscriber>, update: impl Fn(&mut Subsc
         if let Some(update) = update(subscriber)
             && subscriber.out.send(update).await.is_err()
         {
+            subscribers.remove(place);
+        }
+    }
+}
+
+/// Waits until the subscribers have taken all updates so far.
+async fn wait_for_all(subscribers: &mut Vec<Subscriber>) {
+    for place in (0..subscribers.len()).rev() {
+        let out = &subscribers[place].out;
+        if out.reserve_many(out.max_capacity()).await.is_err() {
             subscribers.remove(place);
         }
     }
@@ -281,6 +296,23 @@ mod tests {
         assert_eq!(next(&mut slow).await, relisted(&[], &[]), "and misses nothing");
         for _ in 0..7 {
             assert_eq!(next(&mut slow).await, applied(pod("a", "kai")));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_slow_subscriber_of_a_watch_that_starts_over_and_over_has_one_list() {
+        let fake = Fake::start();
+        let mut slow = fake.subscribe(FieldSelector::default(), 8);
+        fake.list(&[pod("a", "kai")]);
+        for _ in 0..50 {
+            fake.list(&[pod("b", "kai")]);
+        }
+        tokio::time::sleep(SOON * 3).await;
+        assert_eq!(slow.len(), 1, "others are not even requested");
+        assert_eq!(next(&mut slow).await, relisted(&[pod("a", "kai")], &[]));
+        assert_eq!(next(&mut slow).await, relisted(&[pod("b", "kai")], &["a"]));
+        for _ in 1..50 {
+            assert_eq!(next(&mut slow).await, relisted(&[pod("b", "kai")], &[]));
         }
     }
 
