@@ -7,6 +7,7 @@
 #![allow(clippy::doc_markdown, reason = "doc comments become CRD descriptions, where names of kinds are prose")]
 
 mod bind_request;
+pub mod bounds;
 pub mod config;
 mod crds;
 mod duration;
