@@ -8,7 +8,7 @@
 //! that feeds a [`World`] and performs [`scheduler::Effect`]s may be a cluster or a simulator.
 
 pub mod admission;
-mod ancestors;
+pub mod ancestors;
 pub mod bind_batch;
 pub mod binder;
 pub mod calls;

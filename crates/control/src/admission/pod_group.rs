@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::bounds::{SUB_GROUP_LEVELS_MAX, SUB_GROUPS_MAX};
 use serde_json::Value;
 
 use super::AdmissionResult;
-use crate::ancestors::with_ancestors;
+use crate::ancestors::{Ancestry, ancestries};
 use crate::objects::{PodGroup, SubGroup};
 
 /// Whether the pod group may enter; `update` when it replaces a stored one, where some rules only warn.
 pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
+    if let Some(count) = group["spec"]["subGroups"].as_array().map(Vec::len).filter(|count| *count > SUB_GROUPS_MAX) {
+        return AdmissionResult::deny(format!(
+            "spec.subGroups has {count} sub-groups, and at most {SUB_GROUPS_MAX} are taken; divide the pods among several \
+             pod groups"
+        ));
+    }
     let ignored_constraints = levels_without_topology(group);
     let group = match PodGroup::parse(group) {
         Ok(group) => group,
@@ -19,7 +26,11 @@ pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
         return AdmissionResult::deny(why);
     }
     let by_name: BTreeMap<&str, &SubGroup> = group.sub_groups.iter().map(|sub| (sub.name.as_str(), sub)).collect();
-    let children = |parent: Option<&str>| group.sub_groups.iter().filter(|sub| sub.parent.as_deref() == parent).count();
+    let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for sub in &group.sub_groups {
+        *counts.entry(sub.parent.as_deref()).or_default() += 1;
+    }
+    let children = |parent: Option<&str>| counts.get(&parent).copied().unwrap_or_default();
     let mut result = AdmissionResult { warnings: ignored_constraints, ..AdmissionResult::default() };
     for (name, sub) in &by_name {
         let below = children(Some(name));
@@ -48,7 +59,7 @@ pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
     if let Some(minimum) = group.min_sub_group.filter(|minimum| *minimum as usize > top) {
         result.warnings.push(too_many(minimum, top));
     }
-    result
+    result.bounded()
 }
 
 /// A constraint counts only if it names a topology.
@@ -91,12 +102,20 @@ fn structure(group: &PodGroup) -> Option<String> {
             return Some(format!("parent {parent} of {} was not found", sub.name));
         }
     }
-    let parent = |name: &str| names.get(name)?.parent.as_deref();
-    for sub in &group.sub_groups {
-        // The last one of a path has a parent only if that is on the path already.
-        if with_ancestors(&sub.name, parent).last().is_some_and(|top| parent(top).is_some()) {
-            return Some("cycle detected in subgroups".to_owned());
-        }
+    let parents = names.iter().map(|(name, sub)| (*name, sub.parent.as_deref())).collect();
+    let ancestries = ancestries(&parents);
+    if ancestries.values().any(|ancestry| matches!(ancestry, Ancestry::Cycle)) {
+        return Some("cycle detected in subgroups".to_owned());
+    }
+    let too_deep = ancestries.iter().find_map(|(name, ancestry)| match ancestry {
+        Ancestry::Levels(levels) if *levels > SUB_GROUP_LEVELS_MAX => Some((name, levels)),
+        _ => None,
+    });
+    if let Some((name, levels)) = too_deep {
+        return Some(format!(
+            "subgroup \"{name}\" is on level {levels}, and at most {SUB_GROUP_LEVELS_MAX} levels are taken; nest \
+             sub-groups less deep"
+        ));
     }
     let both = names.values().find(|sub| sub.min_member.is_some() && sub.min_sub_group.is_some());
     both.map(|sub| format!("subgroup \"{}\": minMember and minSubGroup are mutually exclusive", sub.name))

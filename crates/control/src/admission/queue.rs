@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kai_api::bounds::QUEUE_LEVELS_MAX;
 use kai_engine::units::Ceiling;
 use serde_json::Value;
 
@@ -42,10 +43,27 @@ pub fn validate_queue(queue: &Value, world: &World, check_quota: bool) -> Admiss
         return AdmissionResult::deny(format!(
             "queue {}: its parents form a circle, {}; name a parent that is not below this queue",
             queue.name,
-            cycle.join(" < ")
+            shown_cycle(&cycle)
+        ));
+    }
+    let levels = levels(&queue, world);
+    if levels > QUEUE_LEVELS_MAX {
+        return AdmissionResult::deny(format!(
+            "queue {}: it would be on level {levels} of its tree, and at most {QUEUE_LEVELS_MAX} levels are taken; name a \
+             spec.parentQueue that is nearer to the top",
+            queue.name
         ));
     }
     quota_warnings(&queue, world, check_quota)
+}
+
+/// The queue and all above it. What is below it is not counted: the scheduler tells of queues that are too deep.
+fn levels(queue: &Queue, world: &World) -> usize {
+    let parent = |name: &str| {
+        let queue = if name == queue.name { queue } else { world.queues.get(name)? };
+        queue.parent.as_deref()
+    };
+    with_ancestors(&queue.name, parent).len()
 }
 
 /// Whether the queue may be deleted.
@@ -59,7 +77,7 @@ pub fn delete_queue(name: &str, world: &World) -> AdmissionResult {
     if !children.is_empty() {
         return AdmissionResult::deny(format!(
             "cannot delete queue {name}: it has child queues {}; delete or move them first",
-            children.join(", ")
+            listed(&children)
         ));
     }
     let active = |pod: &&Pod| pod.node.is_some() && matches!(pod.phase, Phase::Pending | Phase::Running);
@@ -73,13 +91,18 @@ pub fn delete_queue(name: &str, world: &World) -> AdmissionResult {
     if busy.is_empty() {
         return AdmissionResult::allow();
     }
-    let shown = 5;
-    let more = busy.len().saturating_sub(shown);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     AdmissionResult::deny(format!(
-        "cannot delete queue {name}: its workloads {}{more} are running; delete them or move them to another queue first",
-        busy[..busy.len().min(shown)].join(", ")
+        "cannot delete queue {name}: its workloads {} are running; delete them or move them to another queue first",
+        listed(&busy)
     ))
+}
+
+/// The first ones, and how many more there are.
+fn listed<N: AsRef<str>>(names: &[N]) -> String {
+    let shown: Vec<&str> = names.iter().take(5).map(AsRef::as_ref).collect();
+    let more = names.len() - shown.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// The path from the queue up to itself, if there is one. A cycle elsewhere above it is not this queue's fault.
@@ -94,6 +117,15 @@ fn find_cycle<'w>(queue: &'w Queue, world: &'w World) -> Option<Vec<&'w str>> {
     }
     path.push(&queue.name);
     Some(path)
+}
+
+fn shown_cycle(cycle: &[&str]) -> String {
+    match cycle {
+        [first, second, .., last] if cycle.len() > 8 => {
+            format!("{first} < {second} < and {} more < {last}", cycle.len() - 3)
+        }
+        _ => cycle.join(" < "),
+    }
 }
 
 const RESOURCES: [&str; 3] = ["cpu", "memory", "gpu"];

@@ -336,6 +336,23 @@ fn topology_levels_without_a_topology_are_warned_about() {
 }
 
 #[test]
+fn pod_groups_beyond_a_bound_are_refused_by_its_name() {
+    let refused = |length: usize, parent: &dyn Fn(usize) -> Option<String>| {
+        let sub_groups: Value = (0..length)
+            .map(|index| match parent(index) {
+                None => json!({"name": format!("s{index}"), "minMember": 1}),
+                Some(parent) => json!({"name": format!("s{index}"), "parent": parent}),
+            })
+            .collect();
+        validate_pod_group(&json!({"metadata": {"name": "g"}, "spec": {"subGroups": sub_groups}}), true).message()
+    };
+    let chain = |index: usize| index.checked_sub(1).map(|above| format!("s{above}"));
+    assert!(refused(5_000, &chain).contains("at most 32 levels are taken"), "{}", refused(5_000, &chain));
+    assert!(refused(300_000, &chain).contains("at most 16384 are taken"));
+    assert_eq!(refused(16_384, &|_| None), "");
+}
+
+#[test]
 fn sub_groups_form_a_tree_with_minima_that_make_sense() {
     let cases = [
         json!({"minMember": 2}),

@@ -25,15 +25,18 @@ impl ProblemReason {
                  the annotation pod-group-name."
             ),
         };
-        Explanation { reason: self.reason(), message }
+        Explanation::new(self.reason(), message)
     }
 }
 
 impl IgnoredPod {
     /// The reason in sentences.
     pub fn explain(&self) -> Explanation {
-        let Self { group, sub_group, leaves } = self;
-        let known = if leaves.is_empty() { "none".to_owned() } else { leaves.join(", ") };
+        let Self { group, sub_group, leaves, more_leaves } = self;
+        let mut known = if leaves.is_empty() { "none".to_owned() } else { leaves.join(", ") };
+        if *more_leaves > 0 {
+            known += &format!(" and {more_leaves} more");
+        }
         let message = match sub_group {
             Some(name) => format!(
                 "Sub-group \"{name}\" does not exist in PodGroup {group}, so that the pod is ignored. \
@@ -45,7 +48,7 @@ impl IgnoredPod {
                 label::SUB_GROUP_NAME
             ),
         };
-        Explanation { reason: self.reason(), message }
+        Explanation::new(self.reason(), message)
     }
 }
 
@@ -61,6 +64,10 @@ pub(super) fn queue(fault: &QueueFault) -> String {
         QueueFault::AncestorFaulty { queue } => {
             format!("Queue {queue} above it cannot be used, so that jobs of this queue wait. Repair {queue} first.")
         }
+        QueueFault::TooDeep { levels, most } => format!(
+            "It is on level {levels} of its tree, and at most {most} levels are taken, so that jobs of this queue wait. \
+             Name a spec.parentQueue that is nearer to the top."
+        ),
     }
 }
 
@@ -76,6 +83,14 @@ pub(super) fn sub_groups(fault: &SubGroupFault) -> String {
         SubGroupFault::Cycle { name } => format!(
             "Sub-group {name} is below itself, so that nothing of the job is scheduled. Remove one parent of the \
              circle."
+        ),
+        SubGroupFault::TooMany { count, most } => format!(
+            "It has {count} sub-groups, and at most {most} are taken, so that nothing of the job is scheduled. Divide it \
+             among several pod groups."
+        ),
+        SubGroupFault::TooDeep { name, levels, most } => format!(
+            "Sub-group {name} is on level {levels}, and at most {most} levels are taken, so that nothing of the job is \
+             scheduled. Nest sub-groups less deep."
         ),
     }
 }

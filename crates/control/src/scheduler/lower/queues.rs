@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::bounds::QUEUE_LEVELS_MAX;
 use kai_engine::builder::Builder;
 use kai_engine::ids::QueueId;
 use kai_engine::snapshot::Queue as QueueRow;
 use kai_engine::units::{Ceiling, ONE, Timestamp};
 
 use super::{Names, QueueName, SYNTHETIC_QUEUE, in_shard};
+use crate::ancestors::{Ancestry, ancestries};
 use crate::kinds::ObjectId;
 use crate::objects::Queue;
 use crate::scheduler::effect::Problem;
@@ -32,10 +34,12 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> ShardQueues<'
         .filter(|queue| in_shard(&queue.labels, settings))
         .map(|queue| (queue.name.as_str(), queue))
         .collect();
+    let parents = shard.iter().map(|(name, queue)| (*name, queue.parent.as_deref())).collect();
+    let ancestries = ancestries(&parents);
     let mut rows = Rows::new();
     let mut problems = Vec::new();
     for (name, queue) in &shard {
-        match fault(queue, &shard) {
+        match fault(queue, ancestries[name]) {
             None => {
                 rows.insert(name, (QueueName::Real(queue), queue.parent.as_deref()));
             }
@@ -50,24 +54,18 @@ pub(super) fn select<'w>(world: &'w World, settings: &Settings) -> ShardQueues<'
 }
 
 /// Why a queue is left out.
-fn fault(queue: &Queue, shard: &BTreeMap<&str, &Queue>) -> Option<QueueFault> {
-    let mut at = queue;
-    // A path without a circle is no longer than the list.
-    for _ in 0..=shard.len() {
-        let parent = at.parent.as_deref()?;
-        let Some(above) = shard.get(parent) else {
-            return Some(if at.name == queue.name {
-                QueueFault::ParentMissing { parent: parent.to_owned() }
-            } else {
-                QueueFault::AncestorFaulty { queue: at.name.clone() }
-            });
-        };
-        if above.name == queue.name {
-            return Some(QueueFault::Cycle);
+fn fault(queue: &Queue, ancestry: Ancestry<'_>) -> Option<QueueFault> {
+    let parent = || queue.parent.clone().unwrap_or_default();
+    match ancestry {
+        Ancestry::Levels(levels) if levels > QUEUE_LEVELS_MAX => {
+            Some(QueueFault::TooDeep { levels, most: QUEUE_LEVELS_MAX })
         }
-        at = above;
+        Ancestry::Levels(_) => None,
+        Ancestry::Cycle => Some(QueueFault::Cycle),
+        Ancestry::BelowCycle => Some(QueueFault::AncestorFaulty { queue: parent() }),
+        Ancestry::Orphan(orphan) if orphan == queue.name => Some(QueueFault::ParentMissing { parent: parent() }),
+        Ancestry::Orphan(orphan) => Some(QueueFault::AncestorFaulty { queue: orphan.to_owned() }),
     }
-    Some(QueueFault::AncestorFaulty { queue: queue.parent.clone().unwrap_or_default() })
 }
 
 /// One level: every queue that has a parent hangs from one synthetic queue, top-level queues go.
@@ -175,6 +173,22 @@ mod tests {
                 queue self: QueueCycle
                 queue under: OrphanQueue"]],
         );
+    }
+
+    #[test]
+    fn queues_beyond_the_deepest_level_are_left_out() {
+        let mut world = World::default();
+        for level in 0..5_000_usize {
+            let parent = level.checked_sub(1).map_or_else(String::new, |above| format!("q{above:04}"));
+            let queue = json!({"metadata": {"name": format!("q{level:04}")}, "spec": {"parentQueue": parent}});
+            world.apply(Object::Queue(Box::new(Queue::parse(&queue).unwrap())));
+        }
+        let selected = select(&world, &Settings::default());
+        assert_eq!(selected.rows.len(), QUEUE_LEVELS_MAX);
+        assert_eq!(selected.problems.len(), 5_000 - QUEUE_LEVELS_MAX);
+        expect![[r"
+            queue q0064: It is on level 65 of its tree, and at most 64 levels are taken, so that jobs of this queue wait. Name a spec.parentQueue that is nearer to the top."]]
+        .assert_eq(&selected.problems[0].to_string());
     }
 
     #[test]

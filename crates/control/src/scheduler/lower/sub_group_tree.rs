@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::bounds::{SUB_GROUP_LEVELS_MAX, SUB_GROUPS_MAX};
 use kai_api::keys::name::DEFAULT_SUB_GROUP;
 
+use crate::ancestors::{Ancestry, ancestries};
 use crate::key::GroupKey;
 use crate::objects::{Pod, PodGroup, SubGroup, TopologyConstraint};
 use crate::scheduler::reasons::{IgnoredPod, SubGroupFault};
+
+/// Enough to recognise how a group names its leaves.
+const LEAVES_SHOWN: usize = 10;
 
 /// A checked tree. Leaves are numbered in the order in which the tree is walked, members in name order.
 pub(super) struct SubGroupTree<'w> {
     pub(super) root: InnerGroup<'w>,
     pub(super) leaves: Vec<&'w str>,
+    by_name: BTreeMap<&'w str, usize>,
     /// The tree cannot be used. Then all pods are in one leaf, and none may be scheduled.
     pub(super) fault: Option<SubGroupFault>,
     named: bool,
@@ -44,7 +50,14 @@ impl<'w> SubGroupTree<'w> {
             vec![TreeChild::Leaf { index: 0, min, constraint: None }]
         };
         let need = group.min_sub_group.filter(|_| fault.is_none());
-        Self { root: InnerGroup { need, constraint: group.constraint.as_ref(), members }, leaves, fault, named }
+        let by_name = leaves.iter().enumerate().map(|(index, leaf)| (*leaf, index)).collect();
+        Self {
+            root: InnerGroup { need, constraint: group.constraint.as_ref(), members },
+            leaves,
+            by_name,
+            fault,
+            named,
+        }
     }
 
     /// The leaf that a pod belongs to.
@@ -53,16 +66,18 @@ impl<'w> SubGroupTree<'w> {
             return Some(0);
         }
         let name = pod.sub_group().unwrap_or(DEFAULT_SUB_GROUP);
-        self.leaves.iter().position(|leaf| *leaf == name)
+        self.by_name.get(name).copied()
     }
 
     /// Why a pod belongs to no leaf.
     pub(super) fn explain_no_leaf(&self, pod: &Pod, group: &str) -> IgnoredPod {
-        let leaves = if self.named { self.leaves.iter().map(|leaf| (*leaf).to_owned()).collect() } else { Vec::new() };
+        let leaves: &[&str] = if self.named { &self.leaves } else { &[] };
+        let shown = leaves.len().min(LEAVES_SHOWN);
         IgnoredPod {
             group: GroupKey::new(pod.key.namespace.as_str(), group),
             sub_group: pod.sub_group().map(str::to_owned),
-            leaves,
+            leaves: leaves[..shown].iter().map(|leaf| (*leaf).to_owned()).collect(),
+            more_leaves: leaves.len() - shown,
         }
     }
 }
@@ -78,7 +93,7 @@ fn children(sub_groups: &[SubGroup]) -> Children<'_> {
     children
 }
 
-/// The tree has no circles, so this ends.
+/// Recurses as deep as [`fault`] lets a tree be.
 fn tree_children<'w>(
     parent: Option<&'w str>,
     children: &Children<'w>,
@@ -99,6 +114,9 @@ fn tree_children<'w>(
 }
 
 fn fault(sub_groups: &[SubGroup]) -> Option<SubGroupFault> {
+    if sub_groups.len() > SUB_GROUPS_MAX {
+        return Some(SubGroupFault::TooMany { count: sub_groups.len(), most: SUB_GROUPS_MAX });
+    }
     let mut parents: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for sub_group in sub_groups {
         if parents.insert(&sub_group.name, sub_group.parent.as_deref()).is_some() {
@@ -110,15 +128,17 @@ fn fault(sub_groups: &[SubGroup]) -> Option<SubGroupFault> {
             return Some(SubGroupFault::UnknownParent { name: (*name).to_owned(), parent: parent.to_owned() });
         }
     }
-    let endless = |start: &&str| {
-        let mut at = Some(*start);
-        // A path without a circle is no longer than the list.
-        (0..=parents.len()).all(|_| {
-            at = at.and_then(|name| parents[name]);
-            at.is_some()
-        })
-    };
-    parents.keys().copied().find(endless).map(|name| SubGroupFault::Cycle { name: name.to_owned() })
+    let ancestries = ancestries(&parents);
+    let endless = ancestries.iter().find(|(_, ancestry)| matches!(ancestry, Ancestry::Cycle | Ancestry::BelowCycle));
+    if let Some((name, _)) = endless {
+        return Some(SubGroupFault::Cycle { name: (*name).to_owned() });
+    }
+    ancestries.iter().find_map(|(name, ancestry)| match ancestry {
+        Ancestry::Levels(levels) if *levels > SUB_GROUP_LEVELS_MAX => {
+            Some(SubGroupFault::TooDeep { name: (*name).to_owned(), levels: *levels, most: SUB_GROUP_LEVELS_MAX })
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -183,6 +203,27 @@ mod tests {
         );
         let circle = json!([{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}, {"name": "c"}]);
         check(&json!({"subGroups": circle}), &expect![[r#"all(default:0) Cycle { name: "a" }"#]]);
+    }
+
+    /// Sub-groups of which each is below the one before.
+    fn chain(length: usize) -> Value {
+        let sub_group = |index: usize| match index {
+            0 => json!({"name": "s0"}),
+            _ => json!({"name": format!("s{index}"), "parent": format!("s{}", index - 1)}),
+        };
+        (0..length).map(sub_group).collect()
+    }
+
+    #[test]
+    fn trees_beyond_a_bound_are_refused_by_its_name() {
+        let fault = |sub_groups: &Value| SubGroupTree::of(&group(&json!({"subGroups": sub_groups}))).fault;
+        assert_eq!(fault(&chain(SUB_GROUP_LEVELS_MAX)), None);
+        for length in [SUB_GROUP_LEVELS_MAX + 1, 5_000, SUB_GROUPS_MAX] {
+            assert!(matches!(fault(&chain(length)), Some(SubGroupFault::TooDeep { most: 32, .. })), "{length}");
+        }
+        assert!(matches!(fault(&chain(300_000)), Some(SubGroupFault::TooMany { count: 300_000, most: 16_384 })));
+        let wide: Value = (0..SUB_GROUPS_MAX).map(|index| json!({"name": format!("s{index}")})).collect();
+        assert_eq!(fault(&wide), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ impl ProblemReason {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Queue { fault: QueueFault::Cycle } => "QueueCycle",
+            Self::Queue { fault: QueueFault::TooDeep { .. } } => "QueueTooDeep",
             Self::Queue { .. } => "OrphanQueue",
             Self::PodGroup { .. } => INVALID_POD_GROUP,
             Self::PodGroupMissing { .. } => "PodGroupDoesNotExist",
@@ -47,15 +48,38 @@ pub enum QueueFault {
     AncestorFaulty {
         queue: String,
     },
+    /// It is deeper than kai follows.
+    TooDeep {
+        levels: usize,
+        most: usize,
+    },
 }
 
-/// Why the sub-groups of a pod group are no tree.
+/// Why the sub-groups of a pod group are no tree, or none that is taken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum SubGroupFault {
-    Duplicate { name: String },
-    UnknownParent { name: String, parent: String },
-    Cycle { name: String },
+    Duplicate {
+        name: String,
+    },
+    UnknownParent {
+        name: String,
+        parent: String,
+    },
+    Cycle {
+        name: String,
+    },
+    /// There are more than kai takes.
+    TooMany {
+        count: usize,
+        most: usize,
+    },
+    /// They nest deeper than kai follows.
+    TooDeep {
+        name: String,
+        levels: usize,
+        most: usize,
+    },
 }
 
 /// A pod that is ignored because it belongs to no leaf of the sub-groups of its pod group.
@@ -66,8 +90,16 @@ pub struct IgnoredPod {
     /// The sub-group that it names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_group: Option<String>,
-    /// Those that it could name.
+    /// Those that it could name, the first ones.
     pub leaves: Vec<String>,
+    /// How many more there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_leaves: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl IgnoredPod {

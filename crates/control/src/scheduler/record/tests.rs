@@ -88,7 +88,7 @@ fn all_effects_are_recorded_with_all_that_they_hold() {
         Effect::DeleteBindRequest { request: key("request"), why: StaleBindRequest::NodeGone { node: "b".to_owned() } },
         Effect::MarkPod {
             pod: key("pod"),
-            reason: IgnoredPod { group: key("job"), sub_group: None, leaves: vec!["leaf".to_owned()] },
+            reason: IgnoredPod { group: key("job"), sub_group: None, leaves: vec!["leaf".to_owned()], more_leaves: 0 },
         },
     ];
     let cycle = CycleResult { effects, next_change_at: Some(NOW), ..CycleResult::default() };
