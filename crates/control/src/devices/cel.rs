@@ -11,8 +11,10 @@ use std::sync::Arc;
 use cel::common::traits::{Container, Indexer, Iterable, Iterator as CelIterator, Sizer};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, MAP_TYPE, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
-use cel::{Context, DeclarationError, Env, ExecutionError, Program, Value, add_member_overload, add_overload};
+use cel::{Context, DeclarationError, Env, ExecutionError, IdedExpr, Value, add_member_overload, add_overload};
+use kai_workloads::brief;
 
+use super::cel_budget::{self, Budget, Total};
 use crate::objects::{Attribute, Device};
 use crate::quantity::Quantity;
 
@@ -22,14 +24,19 @@ const BYTES_MAX: usize = 10 * 1024;
 /// Brackets within brackets; each costs the parser and the evaluation some stack.
 const DEPTH_MAX: usize = 32;
 
+/// Operators, dots and brackets. Long chains nest as deep as they are long, and dropping a tree takes stack too.
+const OPERATORS_MAX: usize = 1_500;
+
 /// What selectors are compiled and run with.
 pub(super) struct Selectors {
     env: Arc<Env>,
+    budget: Budget,
 }
 
 /// A compiled selector.
 pub(super) struct Selector {
-    program: Program,
+    expression: IdedExpr,
+    cost: Total,
 }
 
 impl Selectors {
@@ -39,7 +46,8 @@ impl Selectors {
         env.add_extension(cel::extensions::lists).expect("declared once");
         env.add_extension(cel::extensions::math).expect("declared once");
         env.add_extension(library).expect("no overload is declared twice");
-        Self { env: Arc::new(env) }
+        env.add_extension(cel_budget::library).expect("no expression can spell these names");
+        Self { env: Arc::new(env), budget: Budget::default() }
     }
 
     /// What is wrong with an expression that does not compile.
@@ -50,36 +58,42 @@ impl Selectors {
         if depth(expression) > DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} brackets are nested in it"));
         }
+        if expression.chars().filter(|letter| "+-*/%&|=<>!.?[(".contains(*letter)).count() > OPERATORS_MAX {
+            return Err(format!("it has more than {OPERATORS_MAX} operators, dots and brackets"));
+        }
         let program = self.env.compile(expression).map_err(|errors| one_line(&errors.to_string()))?;
-        Ok(Selector { program })
+        Ok(Selector { expression: cel_budget::metered(program.expression())?, cost: Total::default() })
     }
 
     /// The device as selectors see it.
     pub(super) fn subject(&self, driver: &str, device: &Device) -> Subject<'static> {
         let mut context = Context::with_env(Arc::clone(&self.env));
         context.add_variable_as_val("device", Box::new(fields(driver, device)));
-        Subject { context }
+        context.add_variable_as_val(cel_budget::VARIABLE, Box::new(self.budget.clone()));
+        Subject { context, budget: self.budget.clone() }
     }
 }
 
 /// A device, ready to be looked at by selectors.
 pub(super) struct Subject<'v> {
     context: Context<'v, 'v>,
+    budget: Budget,
 }
 
 impl Selector {
     /// Whether the device matches, or the error of the expression.
     pub(super) fn matches(&self, subject: &Subject<'_>) -> Result<bool, String> {
-        match self.program.execute(&subject.context) {
+        subject.budget.run(&self.cost, || match subject.context.resolve(&self.expression) {
             Ok(Value::Bool(matches)) => Ok(matches),
             Ok(other) => Err(format!("it is {} and not true or false", other.type_of())),
             Err(error) => Err(one_line(&error.to_string())),
-        }
+        })
     }
 }
 
+/// Errors of the crate may hold whole values.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    brief(&text.split_whitespace().collect::<Vec<_>>().join(" "), 300).into_owned()
 }
 
 /// How deep brackets and choices nest; text in quotes counts too, which errs on the safe side.

@@ -9,6 +9,7 @@
 
 mod allocation;
 mod cel;
+mod cel_budget;
 mod claims;
 mod faults;
 mod inventory;
