@@ -2,6 +2,7 @@
 
 use crate::{
     Duration, ResourceList,
+    bounds::{LABEL_KEY_LENGTH_MAX, NAME_LENGTH_MAX, SUB_GROUPS_MAX},
     wire::{omit_empty, spec_may_be_absent},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -35,8 +36,10 @@ omit_empty! {
         #[schemars(range(min = 0))]
         pub min_sub_group: Option<i32>,
         /// Leaf queue that the group is charged to.
+        #[schemars(length(max = NAME_LENGTH_MAX))]
         pub queue: String,
         /// PriorityClass of the group; without one the cluster's default applies, then 50.
+        #[schemars(length(max = NAME_LENGTH_MAX))]
         pub priority_class_name: String,
         /// Whether others may evict the group; decided by its priority when unset (below 100 they may).
         pub preemptibility: Option<Preemptibility>,
@@ -51,16 +54,20 @@ omit_empty! {
         /// Where the whole group may be placed.
         pub topology_constraint: TopologyConstraint,
         /// A tree of parts with minimums and constraints of their own.
+        #[schemars(length(max = SUB_GROUPS_MAX))]
         pub sub_groups: Vec<SubGroup>,
     }
 
     /// Keeps pods near each other, in terms of a Topology.
     pub struct TopologyConstraint {
         /// Name of the Topology.
+        #[schemars(length(max = NAME_LENGTH_MAX))]
         pub topology: String,
         /// Level, by node label or alias, within one domain of which all pods must run.
+        #[schemars(length(max = LABEL_KEY_LENGTH_MAX))]
         pub required_topology_level: String,
         /// Level, by node label or alias, within one domain of which pods are kept if possible.
+        #[schemars(length(max = LABEL_KEY_LENGTH_MAX))]
         pub preferred_topology_level: String,
     }
 
@@ -166,7 +173,7 @@ omit_empty! {
 #[serde(rename_all = "camelCase")]
 pub struct SubGroup {
     /// Unique within the group; pods name it in a label.
-    #[schemars(length(min = 1), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = NAME_LENGTH_MAX), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     /// Pods of this part that must start together. Excludes `minSubGroup`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +185,7 @@ pub struct SubGroup {
     pub min_sub_group: Option<i32>,
     /// The part this one belongs to; the group itself when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(max = NAME_LENGTH_MAX), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub parent: Option<String>,
     /// Where this part may be placed.
     #[serde(default, skip_serializing_if = "crate::wire::is_default")]

@@ -1,7 +1,9 @@
 //! Queue: a share of the cluster, possibly divided among child queues.
 
 use crate::{
-    Duration, ResourceList, schema,
+    Duration, ResourceList,
+    bounds::NAME_LENGTH_MAX,
+    schema,
     wire::{omit_empty, spec_may_be_absent},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -31,8 +33,10 @@ omit_empty! {
     #[serde(remote = "Self")]
     pub struct QueueSpec {
         /// Name shown to people instead of the object's name.
+        #[schemars(length(max = NAME_LENGTH_MAX))]
         pub display_name: String,
         /// Name of the queue this one takes its share from; empty at the top of the tree.
+        #[schemars(length(max = NAME_LENGTH_MAX))]
         pub parent_queue: String,
         /// Order among siblings, 100 when unset: a higher one is served first, gets surplus first, and loses it last.
         #[schemars(transform = schema::plain_int)]

@@ -1,8 +1,10 @@
 //! Holds the generated CRDs against KAI's manifests, field by field.
 //!
 //! The manifests are no part of this repository. They are looked for in `$KAI_SPEC_DIR`, else in `shared/spec` beside
-//! the workspace; without them the comparison is skipped, loudly. Texts for people and generator bookkeeping may differ.
+//! the workspace; without them the comparison is skipped, loudly. Texts for people and generator bookkeeping may differ, and
+//! ours have bounds where KAI's have none: those of [`BOUNDS`] and no others.
 
+use kai_api::bounds::{LABEL_KEY_LENGTH_MAX, NAME_LENGTH_MAX, SUB_GROUPS_MAX};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,6 +12,54 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
 };
+
+/// Bounds that KAI's CRDs do not have: kind, where in the spec, keyword, value. `docs/compat/bounds.md` lists them.
+const BOUNDS: [(&str, &str, &str, usize); 13] = [
+    (POD_GROUP, "queue", "maxLength", NAME_LENGTH_MAX),
+    (POD_GROUP, "priorityClassName", "maxLength", NAME_LENGTH_MAX),
+    (POD_GROUP, "subGroups", "maxItems", SUB_GROUPS_MAX),
+    (POD_GROUP, "subGroups[].name", "maxLength", NAME_LENGTH_MAX),
+    (POD_GROUP, "subGroups[].parent", "maxLength", NAME_LENGTH_MAX),
+    (POD_GROUP, "topologyConstraint.topology", "maxLength", NAME_LENGTH_MAX),
+    (POD_GROUP, "topologyConstraint.requiredTopologyLevel", "maxLength", LABEL_KEY_LENGTH_MAX),
+    (POD_GROUP, "topologyConstraint.preferredTopologyLevel", "maxLength", LABEL_KEY_LENGTH_MAX),
+    (POD_GROUP, "subGroups[].topologyConstraint.topology", "maxLength", NAME_LENGTH_MAX),
+    (POD_GROUP, "subGroups[].topologyConstraint.requiredTopologyLevel", "maxLength", LABEL_KEY_LENGTH_MAX),
+    (POD_GROUP, "subGroups[].topologyConstraint.preferredTopologyLevel", "maxLength", LABEL_KEY_LENGTH_MAX),
+    (QUEUE, "displayName", "maxLength", NAME_LENGTH_MAX),
+    (QUEUE, "parentQueue", "maxLength", NAME_LENGTH_MAX),
+];
+
+const POD_GROUP: &str = "podgroups.scheduling.run.ai";
+const QUEUE: &str = "queues.scheduling.run.ai";
+
+/// The pointer to the schema of a field, in a CRD with one version.
+fn schema_of(field: &str) -> String {
+    let below = field.replace("[].", "/items.").replace('.', "/properties/");
+    format!("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/{below}")
+}
+
+/// What differs from KAI's because of a bound that is listed.
+fn bound_differences() -> BTreeSet<String> {
+    let line = |(kind, field, keyword, value): &(&str, &str, &str, usize)| {
+        format!("{kind}{}/{keyword}: ours {:?}, theirs nothing", schema_of(field), *value as f64)
+    };
+    BOUNDS.iter().map(line).collect()
+}
+
+#[test]
+fn every_listed_bound_is_in_its_crd_and_in_the_document() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compat/bounds.md")).unwrap();
+    let crds: BTreeMap<String, Value> =
+        kai_api::crds().iter().map(|crd| named(serde_json::to_value(crd).unwrap())).collect();
+    for (kind, field, keyword, value) in BOUNDS {
+        let found = crds[kind].pointer(&format!("{}/{keyword}", schema_of(field)));
+        assert_eq!(found.and_then(Value::as_u64), Some(value as u64), "{kind} {field} {keyword}");
+        let last = field.rsplit_once("[].").map_or(field, |(_, last)| last);
+        let row = page.lines().find(|line| line.contains(&format!("`{last}`")) && line.contains(&value.to_string()));
+        assert!(row.is_some(), "docs/compat/bounds.md has no row for {kind} {field} with {value}");
+    }
+}
 
 #[test]
 fn crds_match() {
@@ -33,6 +83,9 @@ fn crds_match() {
             Some(ours) => compare(name, &normal(ours), &normal(theirs), &mut differences),
         }
     }
+    let mut listed = bound_differences();
+    differences.retain(|difference| !listed.remove(difference));
+    differences.extend(listed.into_iter().map(|bound| format!("no longer a difference: {bound}")));
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use kai_sim::time::show_span;
 use kai_sim::{InputError, SimulationError, Violation};
+use kai_workloads::brief;
 
 /// Why a command ends early.
 #[derive(Debug)]
@@ -32,11 +33,12 @@ impl CliError {
         // Nothing can be done if standard error is closed.
         let _ = match self {
             Self::Input { problem, location, help } => {
+                let problem = brief(problem, 800);
                 let _ = writeln!(out, "{}: {problem}", paint(red, "error"));
                 if let Some(location) = location {
-                    let _ = writeln!(out, "  {} {location}", paint(blue, "-->"));
+                    let _ = writeln!(out, "  {} {}", paint(blue, "-->"), brief(location, 600));
                 }
-                help.as_ref().map_or(Ok(()), |help| writeln!(out, "  {}: {help}", paint(blue, "help")))
+                help.as_ref().map_or(Ok(()), |help| writeln!(out, "  {}: {}", paint(blue, "help"), brief(help, 500)))
             }
             Self::InvariantViolated(violation) => writeln!(
                 out,
@@ -74,7 +76,7 @@ impl CliError {
 pub(crate) fn warn(text: &str) {
     let yellow = AnsiColor::Yellow.on_default().bold();
     // Nothing can be done if standard error is closed.
-    let _ = writeln!(anstream::stderr().lock(), "{}: {text}", paint(yellow, "warning"));
+    let _ = writeln!(anstream::stderr().lock(), "{}: {}", paint(yellow, "warning"), brief(text, 1_500));
 }
 
 fn paint(style: Style, text: &str) -> String {

@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use kai_sim::Source;
 use kai_sim::manifest::missing_files;
+use kai_workloads::nests_too_deep;
 use serde_json::Value;
 
 use crate::error::CliError;
@@ -106,5 +107,8 @@ pub(crate) fn read_yaml(path: &Path) -> Result<Value, CliError> {
         Ok(text) => text,
         Err(error) => return Err(invalid(format!("cannot be read: {error}"))),
     };
+    if nests_too_deep(&text) {
+        return Err(invalid("is not YAML: lists and maps nest without end".to_owned()));
+    }
     yaml_serde::from_str(&text).map_err(|error| invalid(format!("is not YAML: {error}")))
 }

@@ -258,16 +258,14 @@ impl<'a> Gang<'a> {
             return !self.every_pod_set(|set| self.counts(set).pipelined == 0 || held(set) >= self.min(set));
         }
         let pipelined = snapshot.pod_sets_of(self.job).any(|pod_set| self.counts(pod_set).pipelined > 0);
-        let groups = || snapshot.job(self.job).groups.indices().map(GroupId::at);
-        let concerned = |group: &GroupId| {
-            self.any_leaf(*group, &|leaf| chunk.iter().any(|task| snapshot.task(*task).pod_set == leaf))
-        };
-        pipelined
-            && (groups().filter(concerned).any(|group| !self.is_met(Member::Group(group), &held))
-                || chunk
-                    .iter()
-                    .map(|task| snapshot.task(*task).pod_set)
-                    .any(|pod_set| self.counts(pod_set).pipelined > 0 && held(pod_set) < self.min(pod_set)))
+        if !pipelined {
+            return false;
+        }
+        let placed: BTreeSet<PodSetId> = chunk.iter().map(|task| snapshot.task(*task).pod_set).collect();
+        let groups = snapshot.job(self.job).groups.indices().map(GroupId::at);
+        let mut concerned = groups.into_iter().filter(|group| self.any_leaf(*group, &|leaf| placed.contains(&leaf)));
+        concerned.any(|group| !self.is_met(Member::Group(group), &held))
+            || placed.iter().any(|set| self.counts(*set).pipelined > 0 && held(*set) < self.min(*set))
     }
 
     /// Members in the order in which they are served: those that lack something first.

@@ -7,6 +7,7 @@ use jiff::Timestamp as Instant;
 use kai_control::scheduler::{Configured, Usage};
 use kai_control::{Kind, Malformed, Object, World};
 use kai_engine::units::Timestamp;
+use kai_workloads::brief;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
@@ -50,7 +51,9 @@ impl Recording {
             return Err(ReadError::Version(version));
         }
         let now = cycle.now.map(|text| text.parse::<Instant>().map_err(|error| (text, error))).transpose();
-        let now = now.map_err(|(text, error)| ReadError::NotASnapshot(format!("cycle.now: `{text}`: {error}")))?;
+        let now = now.map_err(|(text, error)| {
+            ReadError::NotASnapshot(format!("cycle.now: `{}`: {}", brief(&text, 100), brief(&error.to_string(), 200)))
+        })?;
         let usage = cycle.usage.into_iter().map(|(queue, used)| (queue, [used.cpu, used.memory, used.gpu]));
         Ok(Self {
             objects: lists.objects,
@@ -228,8 +231,8 @@ impl<'de> Visitor<'de> for Items<'_> {
 fn name_of(object: &Value) -> String {
     let metadata = &object["metadata"];
     match (metadata["namespace"].as_str(), metadata["name"].as_str()) {
-        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
-        (None, Some(name)) => name.to_owned(),
+        (Some(namespace), Some(name)) => format!("{}/{}", brief(namespace, 100), brief(name, 260)),
+        (None, Some(name)) => brief(name, 260).into_owned(),
         (_, None) => "without a name".to_owned(),
     }
 }

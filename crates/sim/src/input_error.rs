@@ -3,6 +3,7 @@
 use std::fmt;
 
 use kai_control::did_you_mean::closest_match;
+use kai_workloads::brief;
 use thiserror::Error;
 
 /// An error in the input. A simulation starts with none or not at all.
@@ -35,7 +36,8 @@ pub struct SourceLocation {
 impl InputError {
     /// An error at a location.
     pub fn new(location: SourceLocation, problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { problem: problem.into(), location: Box::new(location), help: help.into() }
+        let (problem, help) = (brief(&problem.into(), 500).into_owned(), brief(&help.into(), 500).into_owned());
+        Self { problem, location: Box::new(location), help }
     }
 }
 
@@ -48,13 +50,13 @@ impl SourceLocation {
     /// The same location, narrowed to a field.
     #[must_use]
     pub fn field(&self, path: impl Into<String>) -> Self {
-        Self { field: Some(path.into()), ..self.clone() }
+        Self { field: Some(brief(&path.into(), 300).into_owned()), ..self.clone() }
     }
 
     /// The same location, with its object named.
     #[must_use]
     pub fn object(&self, name: impl fmt::Display) -> Self {
-        Self { object: Some(name.to_string()), ..self.clone() }
+        Self { object: Some(brief(&name.to_string(), 400).into_owned()), ..self.clone() }
     }
 }
 

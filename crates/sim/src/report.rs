@@ -295,17 +295,18 @@ pub fn queue_rows(views: &[QueueView]) -> Vec<QueueRow> {
     let known: BTreeSet<&str> = views.iter().map(|view| view.name.as_str()).collect();
     let mut rows = Vec::new();
     let mut open: Vec<(&QueueView, usize)> = Vec::new();
-    let children = |parent: Option<&str>| {
+    let mut children: BTreeMap<Option<&str>, Vec<&QueueView>> = BTreeMap::new();
+    for view in views {
         // A queue whose parent is missing is shown at the top, where it will be noticed.
-        let parent_of = |view: &QueueView| view.parent.clone().filter(|parent| known.contains(parent.as_str()));
-        let mut found: Vec<&QueueView> = views.iter().filter(|view| parent_of(view).as_deref() == parent).collect();
-        found.sort_by(|left, right| right.name.cmp(&left.name));
-        found
-    };
-    open.extend(children(None).into_iter().map(|view| (view, 0)));
+        children.entry(view.parent.as_deref().filter(|parent| known.contains(parent))).or_default().push(view);
+    }
+    // The last is taken first.
+    children.values_mut().for_each(|found| found.sort_by(|left, right| right.name.cmp(&left.name)));
+    open.extend(children.remove(&None).into_iter().flatten().map(|view| (view, 0)));
     while let Some((view, depth)) = open.pop() {
         rows.push(queue_row(view, depth));
-        open.extend(children(Some(&view.name)).into_iter().map(|child| (child, depth + 1)));
+        let below = children.remove(&Some(view.name.as_str()));
+        open.extend(below.into_iter().flatten().map(|child| (child, depth + 1)));
     }
     rows
 }

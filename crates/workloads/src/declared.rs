@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::error::{Fault, GroupError};
 use crate::jq::Program;
+use crate::nesting::nests_too_deep;
 use crate::object::Object;
 
 /// All declarations that can be used.
@@ -101,6 +102,9 @@ impl DeclaredKind {
         text: &str,
         has_rule: fn(&str, &str) -> bool,
     ) -> Result<Self, GroupError> {
+        if nests_too_deep(text) {
+            return Err(config_map.malformed(format!("data.{key}"), "YAML of some levels", text));
+        }
         let declared: Self = yaml_serde::from_str(text).map_err(|error| {
             let expected = "YAML with kind, group, replicas, minimum, queue, priority and template".to_owned();
             config_map.fault(format!("data.{key}"), Fault::Malformed { expected, found: error.to_string() })

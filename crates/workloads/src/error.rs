@@ -3,11 +3,15 @@
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::brief::brief;
 use crate::object_ref::ObjectRef;
+
+/// A few sentences: more than any message of ours has without text of users.
+const MESSAGE_CHARS_MAX: usize = 800;
 
 /// The pod gets no group until `field` of `object` is corrected, or the object it names appears.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{object}: {field} {fault}")]
+#[error("{}", brief(&format!("{object}: {field} {fault}"), MESSAGE_CHARS_MAX))]
 pub struct GroupError {
     /// Boxed, as the next one: errors travel through every rule and should stay small.
     pub object: Box<ObjectRef>,

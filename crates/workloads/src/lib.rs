@@ -28,6 +28,7 @@
 //! ```
 
 mod base;
+mod brief;
 mod declared;
 #[cfg(test)]
 mod docs_page;
@@ -36,6 +37,7 @@ mod group;
 mod jq;
 pub mod kinds;
 mod native;
+mod nesting;
 mod object;
 mod object_ref;
 pub mod owners;
@@ -55,9 +57,11 @@ use kai_api::keys::annotation;
 use serde_json::Value;
 
 pub use crate::base::default_group_name;
+pub use crate::brief::brief;
 pub use crate::declared::DeclaredKinds;
 pub use crate::error::{Fault, GroupError};
 pub use crate::group::{GroupSpec, IgnoredValue, Minimum, OwnerRef, Preemptibility, SubGroupSpec, TopologyConstraint};
+pub use crate::nesting::nests_too_deep;
 pub use crate::object::{FieldRef, Object};
 pub use crate::object_ref::ObjectRef;
 pub use crate::owners::Owners;

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use kai_api::bounds::NAME_LENGTH_MAX;
+
+use crate::brief::brief;
+
 /// Where an object lives. Cluster-scoped objects have an empty namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectRef {
@@ -25,10 +29,10 @@ impl ObjectRef {
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.kind.is_empty() { "object" } else { &self.kind };
-        write!(f, "{kind} ")?;
+        write!(f, "{} ", brief(kind, NAME_LENGTH_MAX))?;
         if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
+            write!(f, "{}/", brief(&self.namespace, NAME_LENGTH_MAX))?;
         }
-        f.write_str(&self.name)
+        f.write_str(&brief(&self.name, NAME_LENGTH_MAX))
     }
 }

@@ -6,6 +6,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::brief::brief;
 use crate::object::Object;
 use crate::object_ref::ObjectRef;
 
@@ -51,11 +52,11 @@ pub enum Lookup<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WalkError {
-    #[error("{object} has more than one owner: {}", .owners.join(", "))]
+    #[error("{object} has more than one owner: {}", brief(&.owners.join(", "), 500))]
     SeveralOwners { object: ObjectRef, owners: Vec<String> },
-    #[error("owner {} with uid {} does not exist", .0.object, .0.uid)]
+    #[error("owner {} with uid {} does not exist", .0.object, brief(&.0.uid, 100))]
     Missing(Box<OwnerQuery>),
-    #[error("owner {} is not the one referred to: uid {found} instead of {}", .wanted.object, .wanted.uid)]
+    #[error("owner {} is not the one referred to: uid {} instead of {}", .wanted.object, brief(.found, 100), brief(&.wanted.uid, 100))]
     Replaced { wanted: Box<OwnerQuery>, found: String },
     #[error("owner {} has not been read yet", .0.object)]
     NotFetched(Box<OwnerQuery>),
@@ -89,7 +90,8 @@ pub fn walk<'a>(pod: &Value, mut read: impl FnMut(&OwnerQuery) -> Lookup<'a>) ->
         }
         if references(owner).nth(1).is_some() {
             let text = |reference: &Value| reference["name"].as_str().unwrap_or_default().to_owned();
-            let owners = references(owner).map(text).collect();
+            // Enough to see whose they are.
+            let owners = references(owner).take(8).map(text).collect();
             return Err(WalkError::SeveralOwners { object: found.reference(), owners });
         }
         owners.chain.push(owner);

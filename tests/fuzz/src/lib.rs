@@ -1,15 +1,20 @@
-//! What must survive any input: each target takes bytes and may refuse them, but never panic.
+//! What must survive any input: each target takes bytes and may refuse them, but never panic, and never at length.
 //!
 //! The programs in `/fuzz` hand these functions to libFuzzer; `tests/inputs.rs` runs them on the same corpus and on
-//! thousands of variations of it with an ordinary compiler.
+//! thousands of variations of it with an ordinary compiler, `tests/hostile.rs` on the table of [`hostile`].
 
+pub mod hostile;
+
+use kai_control::admission::{
+    AdmissionResult, PodRules, mutate_pod, validate_pod, validate_pod_group, validate_queue, validate_topology,
+};
 use kai_control::grouper::{GroupingError, reconcile};
 use kai_control::quantity::Quantity;
-use kai_control::scheduler::{Settings, Usage, cycle};
+use kai_control::scheduler::{Configured, Settings, Usage, cycle};
 use kai_control::{Object, World};
 use kai_engine::units::Timestamp;
 use kai_record::Recording;
-use kai_sim::{Source, manifest};
+use kai_sim::{Options, Plan, Source, Span, manifest, simulate};
 use kai_workloads::owners::Lookup;
 use kai_workloads::{ClusterReader as _, DeclaredKinds, ObjectStore};
 use serde_json::{Value, json};
@@ -18,28 +23,69 @@ use serde_json::{Value, json};
 pub type Target = fn(&[u8]);
 
 /// All of them, by the name of their corpus.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("snapshot", snapshot),
     ("quantity", quantity),
     ("fraction", fraction),
     ("manifest", manifest),
     ("owners", owners),
     ("selectors", selectors),
+    ("annotations", annotations),
+    ("pod_groups", pod_groups),
+    ("reviews", reviews),
+    ("config", config),
 ];
+
+/// No message is longer, whatever it repeats of what users wrote.
+const MESSAGE_BYTES_MAX: usize = 2_000;
+
+/// Checks what users would read.
+fn said(message: &str) {
+    assert!(
+        message.len() <= MESSAGE_BYTES_MAX,
+        "{} bytes: {}",
+        message.len(),
+        &message[..message.floor_char_boundary(200)]
+    );
+    assert!(!message.chars().any(|letter| letter.is_control() && letter != '\n'), "control characters: {message:?}");
+}
 
 /// Beyond this many objects a cycle says nothing new, and takes long.
 const OBJECTS_MAX: usize = 100;
 
 /// A file for `kai replay`, and the cycle over what it holds.
 pub fn snapshot(bytes: &[u8]) {
-    let Ok(mut recording) = Recording::read(bytes) else { return };
-    let Ok(configured) = recording.configured(None) else { return };
-    if recording.objects.len() > OBJECTS_MAX {
-        return;
+    replay(bytes, OBJECTS_MAX);
+}
+
+/// The same with any number of objects.
+pub fn large_snapshot(bytes: &[u8]) {
+    replay(bytes, usize::MAX);
+}
+
+fn replay(bytes: &[u8], most: usize) {
+    let mut recording = match Recording::read(bytes) {
+        Ok(recording) => recording,
+        Err(error) => return said(&error.to_string()),
+    };
+    recording.errors.iter().for_each(|error| said(error));
+    let configured = match recording.configured(None) {
+        Ok(configured) => configured,
+        Err(error) => return said(&error.to_string()),
+    };
+    if recording.objects.len() <= most {
+        let now = recording.time();
+        run(&recording.take_world(), &configured.settings, &recording.usage, now);
     }
-    let now = recording.time();
-    let world = recording.take_world();
-    cycle(&world, &configured.settings, &recording.usage, now);
+}
+
+/// A cycle, and all that is said of it.
+fn run(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) {
+    let result = cycle(world, settings, usage, now);
+    result.problems.iter().for_each(|problem| said(&problem.to_string()));
+    for job in &result.pending {
+        job.explanations().iter().for_each(|explanation| said(&explanation.message));
+    }
 }
 
 /// The text of an amount.
@@ -70,7 +116,106 @@ pub fn manifest(bytes: &[u8]) {
     if let Ok(wanted) = manifest::missing_files(&sources) {
         assert!(wanted.len() <= text.len(), "every file is asked for by some text");
     }
-    let _refused = manifest::read(&sources);
+    let _refused = read_manifest(&sources);
+}
+
+/// The same, and what becomes of the cluster within some minutes.
+pub fn simulation(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Some(plan) = read_manifest(&[Source { name: "a.yaml".to_owned(), text: text.to_owned() }]) else { return };
+    let options = Options { until: Some(Span::seconds(120)), seed: 1 };
+    if let Err(error) = simulate(&plan, options, &mut |_| {}) {
+        said(&error.to_string());
+    }
+}
+
+fn read_manifest(sources: &[Source]) -> Option<Plan> {
+    match manifest::read(sources) {
+        Ok(plan) => Some(plan),
+        Err(error) => {
+            said(&format!("{error} {} {}", error.location, error.help));
+            None
+        }
+    }
+}
+
+/// Annotations of a pod, as JSON, of one that waits and of one that runs.
+pub fn annotations(bytes: &[u8]) {
+    let Ok(annotations @ Value::Object(_)) = serde_json::from_slice::<Value>(bytes) else { return };
+    let limits = json!({"limits": {"nvidia.com/gpu": "1"}});
+    for resources in [json!({}), limits] {
+        let spec = json!({"containers": [{"name": "main", "resources": resources}]});
+        run_pod(&json!({"annotations": annotations}), &spec);
+        let review = json!({"metadata": {"name": "a", "annotations": annotations}, "spec": spec});
+        review_pod(&review, "team");
+    }
+}
+
+/// The spec of a pod group as JSON, through admission and a cycle.
+pub fn pod_groups(bytes: &[u8]) {
+    let Ok(mut spec @ Value::Object(_)) = serde_json::from_slice::<Value>(bytes) else { return };
+    spec["queue"] = "team".into();
+    let leaves: Vec<Value> =
+        spec["subGroups"].as_array().into_iter().flatten().map(|sub| sub["name"].clone()).collect();
+    let group = json!({"kind": "PodGroup", "metadata": {"name": "group", "namespace": "team"}, "spec": spec});
+    for update in [false, true] {
+        answered(&validate_pod_group(&group, update));
+    }
+    let mut objects = surroundings();
+    objects.push(group);
+    for (index, leaf) in leaves.iter().take(20).chain([&Value::Null]).enumerate() {
+        objects.push(json!({
+            "kind": "Pod",
+            "metadata": {"name": format!("p{index}"), "namespace": "team", "annotations": {"pod-group-name": "group"},
+                "labels": {"kai.scheduler/subgroup-name": leaf}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}]},
+        }));
+    }
+    run(&world(&objects), &Settings::default(), &Usage::default(), NOW);
+}
+
+/// What the API server sends to a webhook, by anybody who reaches its port.
+pub fn reviews(bytes: &[u8]) {
+    let Ok(review) = serde_json::from_slice::<Value>(bytes) else { return };
+    let request = &review["request"];
+    let namespace = request["namespace"].as_str().unwrap_or_default();
+    let world = world(&surroundings());
+    for object in [&request["object"], &request["oldObject"]] {
+        review_pod(object, namespace);
+        answered(&validate_queue(object, &world, true));
+        answered(&validate_pod_group(object, true));
+        answered(&validate_topology(object));
+    }
+}
+
+fn review_pod(pod: &Value, namespace: &str) {
+    let rules = PodRules { gpu_sharing: true, ..PodRules::default() };
+    answered(&validate_pod(pod, namespace, &rules));
+    match mutate_pod(pod, namespace, "abcdefg", &rules) {
+        Ok(changed) => assert_eq!(mutate_pod(&changed, namespace, "abcdefg", &rules), Ok(changed), "twice is once"),
+        Err(answer) => answered(&answer),
+    }
+}
+
+fn answered(answer: &AdmissionResult) {
+    said(&answer.message());
+    answer.warnings.iter().for_each(|warning| said(warning));
+}
+
+/// The scheduler's configuration file, and a cycle with it.
+pub fn config(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if kai_workloads::nests_too_deep(text) {
+        return;
+    }
+    let Ok(file) = yaml_serde::from_str::<Value>(text) else { return };
+    match Configured::read(&file) {
+        Ok(configured) => run(&world(&surroundings()), &configured.settings, &Usage::default(), NOW),
+        Err(error) => {
+            said(&error.to_string());
+            said(&error.hint);
+        }
+    }
 }
 
 /// A pod and the objects around it as JSON: its owners and what their rules may ask for. Whatever they hold, the pod gets a
@@ -110,15 +255,30 @@ fn run_pod(metadata: &Value, spec: &Value) {
     metadata["name"] = "a".into();
     metadata["namespace"] = "team".into();
     spec["schedulerName"] = "kai-scheduler".into();
-    let Ok(Some(pod)) = Object::parse(&json!({"kind": "Pod", "metadata": metadata, "spec": spec})) else { return };
+    let mut objects = surroundings();
+    objects.push(json!({"kind": "Pod", "metadata": metadata, "spec": spec}));
+    run(&world(&objects), &Settings::default(), &Usage::default(), NOW);
+    metadata["name"] = "c".into();
+    spec["nodeName"] = "two".into();
+    objects.push(json!({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}));
+    run(&world(&objects), &Settings::default(), &Usage::default(), NOW);
+}
+
+const NOW: Timestamp = Timestamp(1_768_478_400_000_000);
+
+/// The objects that can be used.
+fn world(objects: &[Value]) -> World {
     let mut world = World::default();
-    world.apply(pod);
-    for object in surroundings() {
-        if let Ok(Some(object)) = Object::parse(&object) {
-            world.apply(object);
+    for object in objects {
+        match Object::parse(object) {
+            Ok(Some(object)) => {
+                world.apply(object);
+            }
+            Ok(None) => {}
+            Err(error) => said(&error.to_string()),
         }
     }
-    cycle(&world, &Settings::default(), &Usage::default(), Timestamp(1_768_478_400_000_000));
+    world
 }
 
 fn surroundings() -> Vec<Value> {

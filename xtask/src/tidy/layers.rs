@@ -15,7 +15,7 @@ const LAYERS: [(&str, May); 19] = [
     ("kai-control", May::Use(&["kai-engine", "kai-api", "kai-workloads"])),
     ("kai-process-stats", May::Use(&[])),
     ("kai-generate", May::Use(&["kai-api"])),
-    ("kai-record", May::Use(&["kai-control", "kai-engine", "kai-api"])),
+    ("kai-record", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-sim", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads"])),
     ("kai-live", May::Use(&["kai-control", "kai-engine", "kai-api", "kai-workloads", "kai-process-stats"])),
     ("kai-reservation", May::Use(&["kai-api", "test-cluster"])),

@@ -64,11 +64,15 @@ fn read(path: &Path) -> Result<Recording, CliError> {
 
 fn read_config(path: &Path) -> Result<Value, CliError> {
     let text = files::read(path)?.text;
-    yaml_serde::from_str(&text).map_err(|error| CliError::Input {
-        problem: format!("the configuration is not YAML: {error}"),
+    let not_yaml = |why: String| CliError::Input {
+        problem: format!("the configuration is not YAML: {why}"),
         location: Some(path.display().to_string()),
         help: Some("give the file that the scheduler is started with".to_owned()),
-    })
+    };
+    if kai_workloads::nests_too_deep(&text) {
+        return Err(not_yaml("lists and maps nest without end".to_owned()));
+    }
+    yaml_serde::from_str(&text).map_err(|error| not_yaml(error.to_string()))
 }
 
 /// CPU time of the parts of a cycle.

@@ -8,6 +8,7 @@ mod bad_input;
 mod bad_scenario;
 mod examples;
 mod help;
+mod hostile;
 mod invocation;
 mod placed_pods;
 mod processes;

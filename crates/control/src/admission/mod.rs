@@ -25,7 +25,15 @@ pub use queue::{delete_queue, validate_queue};
 pub use registration::{WebhookEndpoint, configurations};
 pub use topology::validate_topology;
 
+use kai_workloads::brief;
+
 use crate::objects::Malformed;
+
+/// Characters of a denial, which may repeat what users wrote.
+const DENIAL_CHARS_MAX: usize = 1_000;
+
+/// Denials and warnings of one object. Nobody reads thousands of them.
+const TEXTS_MAX: usize = 8;
 
 /// The result for one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +50,21 @@ impl AdmissionResult {
     }
 
     pub fn deny(why: impl Into<String>) -> Self {
-        Self { denials: vec![why.into()], warnings: Vec::new() }
+        Self { denials: vec![brief(&why.into(), DENIAL_CHARS_MAX).into_owned()], warnings: Vec::new() }
+    }
+
+    /// The first of what is said, each in short.
+    fn bounded(self) -> Self {
+        let some = |texts: Vec<String>| {
+            let more = texts.len().saturating_sub(TEXTS_MAX);
+            let mut some: Vec<String> =
+                texts.iter().take(TEXTS_MAX).map(|text| brief(text, 200).into_owned()).collect();
+            if more > 0 {
+                some.push(format!("and {more} more like these"));
+            }
+            some
+        };
+        Self { denials: some(self.denials), warnings: some(self.warnings) }
     }
 
     pub fn allowed(&self) -> bool {

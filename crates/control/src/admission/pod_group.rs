@@ -61,7 +61,7 @@ pub fn validate_pod_group(group: &Value, update: bool) -> AdmissionResult {
     if let Some(minimum) = group.min_sub_group.filter(|minimum| *minimum as usize > top) {
         result.warnings.push(too_many(minimum, top));
     }
-    result
+    result.bounded()
 }
 
 /// What to say of a pod group whose queue is not for its namespace. It may enter all the same: queues and namespaces in the

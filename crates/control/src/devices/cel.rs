@@ -12,6 +12,7 @@ use cel::common::traits::{Container, Indexer, Iterable, Iterator as CelIterator,
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, MAP_TYPE, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
 use cel::{Context, DeclarationError, Env, ExecutionError, IdedExpr, Value, add_member_overload, add_overload};
+use kai_workloads::brief;
 
 use super::cel_budget::{self, Budget, Total};
 use crate::objects::{Attribute, Device};
@@ -22,6 +23,9 @@ const BYTES_MAX: usize = 10 * 1024;
 
 /// Brackets within brackets; each costs the parser and the evaluation some stack.
 const DEPTH_MAX: usize = 32;
+
+/// Operators, dots and brackets. Long chains nest as deep as they are long, and dropping a tree takes stack too.
+const OPERATORS_MAX: usize = 1_500;
 
 /// What selectors are compiled and run with.
 pub(super) struct Selectors {
@@ -54,6 +58,9 @@ impl Selectors {
         if depth(expression) > DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} brackets are nested in it"));
         }
+        if expression.chars().filter(|letter| "+-*/%&|=<>!.?[(".contains(*letter)).count() > OPERATORS_MAX {
+            return Err(format!("it has more than {OPERATORS_MAX} operators, dots and brackets"));
+        }
         let program = self.env.compile(expression).map_err(|errors| one_line(&errors.to_string()))?;
         Ok(Selector { expression: cel_budget::metered(program.expression())?, cost: Total::default() })
     }
@@ -84,8 +91,9 @@ impl Selector {
     }
 }
 
+/// Errors of the crate may hold whole values.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    brief(&text.split_whitespace().collect::<Vec<_>>().join(" "), 300).into_owned()
 }
 
 /// How deep brackets and choices nest; text in quotes counts too, which errs on the safe side.

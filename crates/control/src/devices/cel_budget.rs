@@ -40,7 +40,7 @@ const REGEX_BYTES_MAX: usize = 256 << 10;
 const FACTOR_MAX: u64 = 4_096;
 
 /// How deep an expression may nest. Each level takes stack when it runs.
-const LEVELS_MAX: usize = 100;
+const LEVELS_MAX: usize = 40;
 
 /// The name of the variable that holds the budget; no expression can spell it.
 pub(super) const VARIABLE: &str = "@budget";
@@ -193,15 +193,43 @@ pub(super) fn metered(expression: &IdedExpr) -> Result<IdedExpr, String> {
     Ok(rewriter.expression(expression))
 }
 
-/// How deep the parts of an expression nest. Long sums nest to the left, so this must not recurse itself.
+/// How deep the parts of an expression nest, once chains of `&&` and `||` are balanced. Long sums nest to the left, so this
+/// must not recurse itself.
 fn levels(expression: &IdedExpr) -> usize {
     let mut most = 0;
     let mut open = vec![(expression, 1)];
     while let Some((expression, level)) = open.pop() {
         most = most.max(level);
-        open.extend(parts(&expression.expr).into_iter().map(|part| (part, level + 1)));
+        let operator = chained(expression);
+        let below = |part: &IdedExpr| level + usize::from(operator.is_none() || chained(part) != operator);
+        open.extend(parts(&expression.expr).into_iter().map(|part| (part, below(part))));
     }
     most
+}
+
+/// The operator of a chain whose parts may be put in pairs in any way.
+fn chained(expression: &IdedExpr) -> Option<&str> {
+    match &expression.expr {
+        Expr::Call(call) if call.args.len() == 2 => {
+            Some(call.func_name.as_str()).filter(|name| [operators::LOGICAL_AND, operators::LOGICAL_OR].contains(name))
+        }
+        _ => None,
+    }
+}
+
+/// The parts of a chain, from left to right.
+fn links(expression: &IdedExpr) -> Vec<&IdedExpr> {
+    let operator = chained(expression);
+    let mut links = Vec::new();
+    let mut open = vec![expression];
+    while let Some(expression) = open.pop() {
+        if chained(expression) == operator {
+            open.extend(parts(&expression.expr).into_iter().rev());
+        } else {
+            links.push(expression);
+        }
+    }
+    links
 }
 
 fn has_loop(expression: &IdedExpr) -> bool {
@@ -256,6 +284,11 @@ impl Rewriter {
             Expr::Map(map) => Expr::Map(MapExpr { entries: self.entries(&map.entries) }),
             Expr::Struct(object) => {
                 Expr::Struct(StructExpr { type_name: object.type_name.clone(), entries: self.entries(&object.entries) })
+            }
+            Expr::Call(call) if chained(it).is_some() => {
+                let links = links(it).into_iter().map(|link| self.expression(link)).collect();
+                let chain = balanced(&call.func_name, links);
+                return if self.loops { wrapped(CHARGE, chain) } else { chain };
             }
             Expr::Call(call) => {
                 let call = IdedExpr { id: it.id, expr: Expr::Call(self.call(call)) };
@@ -353,6 +386,26 @@ impl Rewriter {
     }
 }
 
+/// A tree of pairs, as deep as the logarithm of the number of links.
+fn balanced(operator: &str, mut links: Vec<IdedExpr>) -> IdedExpr {
+    while links.len() > 1 {
+        let mut pairs = Vec::with_capacity(links.len().div_ceil(2));
+        let mut rest = links.into_iter();
+        while let Some(first) = rest.next() {
+            pairs.push(match rest.next() {
+                None => first,
+                Some(second) => {
+                    let args = vec![first, second];
+                    let call = CallExpr { func_name: operator.to_owned(), target: None, args };
+                    IdedExpr { id: 0, expr: Expr::Call(call) }
+                }
+            });
+        }
+        links = pairs;
+    }
+    links.pop().expect("a chain has at least two links")
+}
+
 fn variable() -> IdedExpr {
     IdedExpr { id: 0, expr: Expr::Ident(VARIABLE.to_owned()) }
 }
@@ -402,6 +455,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_long_chain_is_no_deep_one() {
+        let models: Vec<String> = (0..150).map(|index| format!("device.driver == 'v{index}'")).collect();
+        assert_eq!(run(&models.join(" || ")), Ok(false));
+        assert_eq!(run(&(models.join(" || ") + " || device.driver == 'gpu.example.com'")), Ok(true));
+        assert_eq!(run(&format!("[1].exists(x, {} || x == 1)", models.join(" || "))), Ok(true));
+    }
+
     /// Loops over all pairs, triples and so on of a list.
     fn nested(list: &str, depth: usize, body: &str) -> String {
         let loops: String = (0..depth).map(|level| format!("{list}.all(x{level}, ")).collect();
@@ -433,8 +494,8 @@ mod tests {
             "lists.range(1000000000).size() > 0".to_owned(),
             "lists.range(4000).map(x, lists.range(4000)).size() > 0".to_owned(),
             "lists.range(4096).map(x, lists.range(4096)).distinct().size() > 0".to_owned(),
-            format!("lists.range(4000).all(x, {long}.matches('(a+)+b'))"),
-            format!("lists.range(4000).all(x, {long}.matches(string(x) + '(a{{100}}){{100}}'))"),
+            format!("lists.range(4000).exists(x, {long}.matches('(a+)+b'))"),
+            format!("lists.range(4000).exists(x, {long}.matches(string(x) + '(a{{100}}){{100}}'))"),
             "'a'.matches('((((a{1,100}){1,100}){1,100}){1,100}){1,100}')".to_owned(),
             format!("lists.range(4000).all(x, {long}.contains({long} + string(x)) || true)"),
             format!("lists.range(4000).map(x, '%s%s%s'.format([{long}, {long}, {long}])).size() > 0"),

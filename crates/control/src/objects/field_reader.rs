@@ -1,9 +1,12 @@
 //! Reads a field of a JSON object and remembers where it is, so that an error can name it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp as Instant;
+use kai_api::bounds::NAME_LENGTH_MAX;
 use kai_engine::units::{Span, Timestamp};
+use kai_workloads::brief;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -24,19 +27,19 @@ pub struct Malformed {
 
 impl Malformed {
     pub fn new(field: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { field: shortened(field.into()), problem: shortened(problem.into()), hint: shortened(hint.into()) }
+        let brief = |text: String, most: usize| match brief(&text, most) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(short) => short,
+        };
+        Self { field: brief(field.into(), 300), problem: brief(problem.into(), 500), hint: brief(hint.into(), 500) }
     }
 }
 
-/// Texts name keys and values of objects, which may be as long as an object.
-const TEXT_MAX: usize = 300;
+/// Longer than any label key.
+const KEY_BYTES_MAX: usize = 320;
 
-fn shortened(mut text: String) -> String {
-    if text.len() > TEXT_MAX {
-        text.truncate(text.floor_char_boundary(TEXT_MAX));
-        text.push('…');
-    }
-    text
+fn cut(key: &str) -> &str {
+    &key[..key.floor_char_boundary(KEY_BYTES_MAX)]
 }
 
 /// How a string is called in complaints.
@@ -72,7 +75,9 @@ impl<'a> FieldReader<'a> {
     }
 
     /// The place of a key of an object, present or not.
-    pub(crate) fn field(&self, key: &str) -> Self {
+    pub(crate) fn field(&self, full_key: &str) -> Self {
+        // Users choose keys of maps, and what is below a long one would repeat it in every path.
+        let key = if full_key.len() > KEY_BYTES_MAX { cut(full_key) } else { full_key };
         // Many fields of many objects are read, and few complained about: this is no place for formatting.
         let mut path = String::with_capacity(self.path.len() + key.len() + 2);
         path.push_str(&self.path);
@@ -84,7 +89,7 @@ impl<'a> FieldReader<'a> {
         path.push_str(before);
         path.push_str(key);
         path.push_str(after);
-        Self { path, value: self.value.and_then(|value| value.get(key)).filter(|value| !value.is_null()) }
+        Self { path, value: self.value.and_then(|value| value.get(full_key)).filter(|value| !value.is_null()) }
     }
 
     pub(crate) fn invalid(&self, problem: impl Into<String>, hint: impl Into<String>) -> Malformed {
@@ -229,12 +234,27 @@ impl<'a> FieldReader<'a> {
     /// `metadata.name`, which every object must have.
     pub(crate) fn object_name(&self) -> Result<String, Malformed> {
         let place = self.field("metadata").field("name");
-        place.non_empty_text()?.ok_or_else(|| place.invalid("the object has no name", "give it a metadata.name"))
+        let name = place.non_empty_text()?;
+        place.usable_name(name.ok_or_else(|| place.invalid("the object has no name", "give it a metadata.name"))?)
     }
 
     /// `metadata.namespace` of a namespaced object.
     pub(crate) fn object_namespace(&self) -> Result<String, Malformed> {
-        Ok(self.field("metadata").field("namespace").non_empty_text()?.unwrap_or_else(|| NAMESPACE_DEFAULT.to_owned()))
+        let place = self.field("metadata").field("namespace");
+        place.usable_name(place.non_empty_text()?.unwrap_or_else(|| NAMESPACE_DEFAULT.to_owned()))
+    }
+
+    /// Names are repeated in all that is said of an object. An API server stores none that is refused here.
+    fn usable_name(&self, name: String) -> Result<String, Malformed> {
+        if name.len() > NAME_LENGTH_MAX {
+            let problem = format!("the name has {} characters, and at most {NAME_LENGTH_MAX} are allowed", name.len());
+            return Err(self.invalid(problem, "use a shorter name"));
+        }
+        if name.chars().any(char::is_control) {
+            return Err(self
+                .invalid(format!("the name `{name}` has control characters"), "use letters, digits, dashes and dots"));
+        }
+        Ok(name)
     }
 }
 

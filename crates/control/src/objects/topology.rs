@@ -1,5 +1,6 @@
 //! Levels of a physical layout, from wide to narrow.
 
+use kai_api::bounds::TOPOLOGY_LEVELS_MAX;
 use serde_json::Value;
 
 use super::Malformed;
@@ -23,8 +24,13 @@ impl Topology {
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         let root = FieldReader::root(value);
         let place = root.field("spec").field("levels");
+        let items = place.items()?;
+        if items.len() > TOPOLOGY_LEVELS_MAX {
+            let problem = format!("there are {} levels, and at most {TOPOLOGY_LEVELS_MAX} are taken", items.len());
+            return Err(place.invalid(problem, "leave out levels that no constraint names"));
+        }
         let mut levels: Vec<Level> = Vec::new();
-        for item in place.items()? {
+        for item in items {
             let label = item.field("nodeLabel");
             let node_label = label
                 .non_empty_text()?

@@ -1,10 +1,12 @@
 //! What a cycle decides and explains: plain data for the shell.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use kai_engine::policy::Action;
 use kai_engine::units::{Ceiling, ResourceQuantities, Timestamp};
+use kai_workloads::brief;
 use serde::{Deserialize, Serialize};
 
 use super::reasons::{
@@ -178,6 +180,19 @@ pub enum ResourceType {
 pub struct Explanation {
     pub reason: &'static str,
     pub message: String,
+}
+
+/// Characters of a message: some paragraphs. Longer ones repeat what users wrote.
+const MESSAGE_CHARS_MAX: usize = 1_500;
+
+impl Explanation {
+    pub fn new(reason: &'static str, message: String) -> Self {
+        let message = match brief(&message, MESSAGE_CHARS_MAX) {
+            Cow::Borrowed(_) => message,
+            Cow::Owned(short) => short,
+        };
+        Self { reason, message }
+    }
 }
 
 /// A pending job.

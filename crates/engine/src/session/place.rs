@@ -142,10 +142,13 @@ impl Session<'_> {
         };
         let Some(choice) = self.node_sets(job, member, constraint, chunk, nodes, attempt) else { return false };
         let topology = self.snapshot.constraints[constraint as usize].topology.expect("chosen from").index();
-        (0..choice.len()).any(|index| {
+        let placed = (0..choice.len()).any(|index| {
             let set = choice.set(&self.topologies.trees[topology], index);
             self.or_undone(|session| place(session, NodeSet::Only(&set)))
-        })
+        });
+        // Only pods below the member ask for these scores, and there may be thousands of members.
+        self.topologies.domain_scores.retain(|(known, _)| *known != member);
+        placed
     }
 
     /// Undoes what failed.

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kai_api::bounds::{SUB_GROUP_LEVELS_MAX, SUB_GROUPS_MAX};
+use kai_control::ancestors::{Ancestry, ancestries};
 use kai_control::key::GroupKey;
 use kai_control::objects::{Phase, PodGroup, SubGroup};
 
@@ -118,22 +120,42 @@ impl<'a> Living<'a> {
         if group.sub_groups.is_empty() {
             return counts.values().sum::<u32>() >= self.minimum(group.min_member.unwrap_or(1), None);
         }
-        self.enough(group, None, group.min_sub_group, counts)
+        if !is_accepted(group) {
+            return true;
+        }
+        let mut children: BTreeMap<Option<&str>, Vec<&SubGroup>> = BTreeMap::new();
+        for member in &group.sub_groups {
+            children.entry(member.parent.as_deref()).or_default().push(member);
+        }
+        self.enough(&children, None, group.min_sub_group, counts)
     }
 
-    fn enough(&self, group: &PodGroup, parent: Option<&str>, need: Option<u32>, counts: &BTreeMap<&str, u32>) -> bool {
-        let members: Vec<&SubGroup> =
-            group.sub_groups.iter().filter(|member| member.parent.as_deref() == parent).collect();
+    /// Recurses as deep as accepted sub-groups nest.
+    fn enough(
+        &self,
+        children: &BTreeMap<Option<&str>, Vec<&SubGroup>>,
+        parent: Option<&str>,
+        need: Option<u32>,
+        counts: &BTreeMap<&str, u32>,
+    ) -> bool {
+        let members = children.get(&parent).map_or(&[][..], Vec::as_slice);
         let need = need.map_or(members.len(), |need| need as usize);
         let good = members.iter().filter(|member| {
             let name = member.name.as_str();
-            let inner = group.sub_groups.iter().any(|other| other.parent.as_deref() == Some(name));
-            if inner {
-                self.enough(group, Some(name), member.min_sub_group, counts)
+            if children.contains_key(&Some(name)) {
+                self.enough(children, Some(name), member.min_sub_group, counts)
             } else {
                 counts.get(name).copied().unwrap_or(0) >= self.minimum(member.min_member.unwrap_or(0), Some(name))
             }
         });
         good.count() >= need
     }
+}
+
+/// Whether the scheduler takes the tree. One that it refuses has no pods to be short of.
+fn is_accepted(group: &PodGroup) -> bool {
+    let parents = group.sub_groups.iter().map(|sub| (sub.name.as_str(), sub.parent.as_deref())).collect();
+    let fits =
+        |ancestry: &Ancestry<'_>| matches!(ancestry, Ancestry::Levels(levels) if *levels <= SUB_GROUP_LEVELS_MAX);
+    group.sub_groups.len() <= SUB_GROUPS_MAX && ancestries(&parents).values().all(fits)
 }

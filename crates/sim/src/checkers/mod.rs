@@ -24,6 +24,7 @@ mod work_conservation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kai_api::bounds::QUEUE_LEVELS_MAX;
 use kai_control::World;
 use kai_control::key::{GroupKey, PodKey};
 use kai_control::objects::{Pod, PodGroup};
@@ -152,13 +153,13 @@ impl<'a> CycleObservation<'a> {
         is_allocated(pod) && node.is_some_and(|node| self.in_shard(&node.labels))
     }
 
-    /// The queue and all above it; nothing if one of them does not exist.
+    /// The queue and all above it; nothing if one of them does not exist or the scheduler leaves it out.
     fn chain(&self, queue: &str) -> Vec<&'a str> {
         let mut chain: Vec<&str> = Vec::new();
         let mut next = Some(queue);
         while let Some(name) = next {
             let Some((name, found)) = self.world.queues.get_key_value(name) else { return Vec::new() };
-            if chain.contains(&name.as_str()) {
+            if chain.len() == QUEUE_LEVELS_MAX {
                 return Vec::new();
             }
             chain.push(name);

@@ -1,5 +1,9 @@
 //! Text to documents: finds the borders, keeps their line numbers, and turns YAML into JSON values.
 
+use std::fmt;
+
+use kai_workloads::nests_too_deep;
+use serde::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use yaml_serde::Value as Yaml;
 
@@ -72,13 +76,110 @@ fn parse(text: &str, first_line: usize, location: &SourceLocation) -> Result<Val
             "check indentation, quotes and colons around that line",
         )
     };
+    if nests_too_deep(text) {
+        return Err(InputError::new(
+            location.clone(),
+            "this is not valid YAML: lists and maps nest without end",
+            "check that every bracket is closed",
+        ));
+    }
+    if text.contains('&') && NodeCount::of(text) > NODES_MAX {
+        return Err(InputError::new(
+            location.clone(),
+            format!("this document has more than {NODES_MAX} values once its aliases are resolved"),
+            "write what the aliases stand for, or divide the document",
+        ));
+    }
     let mut yaml: Yaml = yaml_serde::from_str(text).map_err(|error| broken(&error))?;
     yaml.apply_merge().map_err(|error| broken(&error))?;
     let object = described(&yaml);
-    to_json(yaml, "").map_err(|Unusable { path, problem, help }| {
+    to_json(yaml).map_err(|Unusable { path, problem, help }| {
         let location = object.map_or_else(|| location.clone(), |object| location.object(object));
-        InputError::new(location.field(path), problem, help)
+        let path: String = path.into_iter().rev().collect();
+        InputError::new(location.field(path.trim_start_matches('.')), problem, help)
     })
+}
+
+/// Values of a document with aliases. An alias costs a few letters and may stand for all that was written before.
+const NODES_MAX: usize = 1_000_000;
+
+/// Counts values as a parser would make them, without keeping any.
+struct NodeCount<'c>(&'c mut usize);
+
+impl NodeCount<'_> {
+    /// How many values the text stands for; counting ends a little above [`NODES_MAX`], and where the text is broken.
+    fn of(text: &str) -> usize {
+        let mut count = 0;
+        // What is wrong with the text is told by the parser proper.
+        let _ = NodeCount(&mut count).deserialize(yaml_serde::Deserializer::from_str(text));
+        count
+    }
+
+    fn count<E: serde::de::Error>(self) -> Result<(), E> {
+        *self.0 += 1;
+        if *self.0 > NODES_MAX { Err(E::custom("too many values")) } else { Ok(()) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for NodeCount<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NodeCount<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("any value")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<(), E> {
+        self.count()
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<(), E> {
+        self.count()
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<(), E> {
+        self.count()
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<(), E> {
+        self.count()
+    }
+
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
+        self.count()
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.count()
+    }
+
+    fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
+        self.count()
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(NodeCount(&mut *self.0))?.is_some() {}
+        self.count()
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<(), A::Error> {
+        while pairs.next_key_seed(NodeCount(&mut *self.0))?.is_some() {
+            pairs.next_value_seed(NodeCount(&mut *self.0))?;
+        }
+        self.count()
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
+        let (_, content) = tagged.variant_seed(NodeCount(&mut *self.0))?;
+        content.newtype_variant_seed(self)
+    }
 }
 
 /// Kind and name of what a document describes, as far as it says.
@@ -95,14 +196,22 @@ fn described(yaml: &Yaml) -> Option<String> {
 
 /// YAML that has no JSON equivalent.
 struct Unusable {
-    path: String,
+    /// Parts of the path, the innermost first: paths are made only if there is something to say.
+    path: Vec<String>,
     problem: String,
     help: &'static str,
 }
 
-/// YAML holds more than JSON; whatever has no equivalent is refused rather than bent.
-fn to_json(yaml: Yaml, path: &str) -> Result<Value, Unusable> {
-    let unusable = |problem: String, help| Unusable { path: path.to_owned(), problem, help };
+impl Unusable {
+    fn below(mut self, part: String) -> Self {
+        self.path.push(part);
+        self
+    }
+}
+
+/// YAML holds more than JSON; whatever has no equivalent is refused rather than bent. The parser bounds how deep it nests.
+fn to_json(yaml: Yaml) -> Result<Value, Unusable> {
+    let unusable = |problem: String, help| Unusable { path: Vec::new(), problem, help };
     Ok(match yaml {
         Yaml::Null => Value::Null,
         Yaml::Bool(flag) => Value::Bool(flag),
@@ -120,8 +229,8 @@ fn to_json(yaml: Yaml, path: &str) -> Result<Value, Unusable> {
             })?)
         }
         Yaml::Sequence(items) => {
-            let items = items.into_iter().enumerate().map(|(index, item)| to_json(item, &format!("{path}[{index}]")));
-            Value::Array(items.collect::<Result<_, _>>()?)
+            let item = |(index, item)| to_json(item).map_err(|wrong| wrong.below(format!("[{index}]")));
+            Value::Array(items.into_iter().enumerate().map(item).collect::<Result<_, _>>()?)
         }
         Yaml::Mapping(pairs) => {
             let mut map = Map::new();
@@ -137,8 +246,8 @@ fn to_json(yaml: Yaml, path: &str) -> Result<Value, Unusable> {
                         ));
                     }
                 };
-                let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                map.insert(key, to_json(item, &inner)?);
+                let item = to_json(item).map_err(|wrong| wrong.below(format!(".{key}")))?;
+                map.insert(key, item);
             }
             Value::Object(map)
         }
@@ -219,6 +328,29 @@ mod tests {
               help: check indentation, quotes and colons around that line
         "#]],
         );
+    }
+
+    #[test]
+    fn aliases_that_multiply_are_refused() {
+        let levels: String = (1..9)
+            .map(|level| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(", ")))
+            .collect();
+        let source = |text: String| Source { name: "a.yaml".to_owned(), text };
+        let wrong = read(&source(format!("a0: &a0 [1]\n{levels}"))).unwrap_err();
+        assert!(wrong.location.to_string().len() < 2_000 && wrong.problem.len() < 500, "{wrong}");
+        let deep = "[".repeat(200_000);
+        assert!(read(&source(deep.clone())).is_err());
+        assert!(read(&source(format!("{deep}{}", "]".repeat(200_000)))).is_err());
+        assert!(read(&source("- ".repeat(200_000))).is_err());
+        assert!(read(&source("{a: ".repeat(100_000))).is_err());
+    }
+
+    #[test]
+    fn a_long_key_is_not_repeated_for_all_below_it() {
+        let key = "k".repeat(100_000);
+        let text = format!("{key}: [{}{{.nan: [.nan]}}]\n", "1, ".repeat(100_000));
+        let wrong = read(&Source { name: "a.yaml".to_owned(), text }).unwrap_err();
+        assert!(wrong.location.to_string().len() < 1_000);
     }
 
     #[test]

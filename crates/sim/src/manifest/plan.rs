@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kai_api::bounds::QUEUE_LEVELS_MAX;
 use kai_api::keys::name;
+use kai_control::ancestors::{Ancestry, ancestries};
 use kai_engine::units::Span;
 use kai_workloads::DeclaredKinds;
 use serde_json::Value;
@@ -10,7 +12,7 @@ use serde_json::Value;
 use super::classify::{Content, Item, classify};
 use super::document::{self, Source};
 use super::scenario::{Action, Scenario, normalize_path};
-use super::validate::{admit, cycle_through};
+use super::validate::{admit, cycle};
 use crate::input_error::{InputError, SourceLocation};
 use crate::kinds::{Id, Kind};
 
@@ -309,14 +311,20 @@ fn check_queue_tree(present: &BTreeMap<&Id, &Item>) -> Result<(), InputError> {
     };
     let owned: Vec<(&str, Option<String>)> = queues.iter().map(|item| (item.id.name.as_str(), parent(item))).collect();
     let parents: BTreeMap<&str, Option<&str>> = owned.iter().map(|(name, parent)| (*name, parent.as_deref())).collect();
+    let ancestries = ancestries(&parents);
     for item in queues {
-        if let Some(cycle) = cycle_through(&item.id.name, &parents) {
-            return Err(InputError::new(
-                item.location.field("spec.parentQueue"),
-                format!("queues are each other's parents: {cycle}"),
+        let (problem, help) = match ancestries[item.id.name.as_str()] {
+            Ancestry::Cycle => (
+                format!("queues are each other's parents: {}", cycle(&item.id.name, &parents)),
                 "remove spec.parentQueue from the one that should be at the top",
-            ));
-        }
+            ),
+            Ancestry::Levels(levels) if levels > QUEUE_LEVELS_MAX => (
+                format!("the queue is on level {levels} of its tree, and at most {QUEUE_LEVELS_MAX} are taken"),
+                "name a parent that is nearer to the top",
+            ),
+            _ => continue,
+        };
+        return Err(InputError::new(item.location.field("spec.parentQueue"), problem, help));
     }
     Ok(())
 }

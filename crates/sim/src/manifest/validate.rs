@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use kai_api::bounds::{SUB_GROUP_LEVELS_MAX, SUB_GROUPS_MAX};
 use kai_control::Object;
+use kai_control::ancestors::{Ancestry, ancestries};
 use kai_control::objects::{Malformed, PodGroup, ResourceClaimTemplate};
 use kai_workloads::DeclaredKinds;
 use serde_json::{Value, json};
@@ -157,6 +159,11 @@ fn check_template(item: &Item, template: &Value, path: &str) -> Result<(), Input
 
 /// The sub-groups of a pod group must form a tree.
 fn check_tree(group: &PodGroup, location: &SourceLocation) -> Result<(), InputError> {
+    if group.sub_groups.len() > SUB_GROUPS_MAX {
+        let problem =
+            format!("{} sub-groups are there, and at most {SUB_GROUPS_MAX} are taken", group.sub_groups.len());
+        return Err(InputError::new(location.field("spec.subGroups"), problem, "divide the pods among pod groups"));
+    }
     let mut parents: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     let at = |index: usize, key: &str| location.field(format!("spec.subGroups[{index}].{key}"));
     for (index, sub_group) in group.sub_groups.iter().enumerate() {
@@ -175,28 +182,35 @@ fn check_tree(group: &PodGroup, location: &SourceLocation) -> Result<(), InputEr
                 "name a sub-group of this pod group, or leave it out",
             ));
         }
-        if let Some(cycle) = cycle_through(&sub_group.name, &parents) {
-            let problem = format!("sub-groups are each other's parents: {cycle}");
-            return Err(InputError::new(at(index, "parent"), problem, "remove one of these parents"));
+    }
+    let ancestries = ancestries(&parents);
+    for (index, sub_group) in group.sub_groups.iter().enumerate() {
+        match ancestries[sub_group.name.as_str()] {
+            Ancestry::Cycle => {
+                let problem = format!("sub-groups are each other's parents: {}", cycle(&sub_group.name, &parents));
+                return Err(InputError::new(at(index, "parent"), problem, "remove one of these parents"));
+            }
+            Ancestry::Levels(levels) if levels > SUB_GROUP_LEVELS_MAX => {
+                let name = &sub_group.name;
+                let problem =
+                    format!("sub-group `{name}` is on level {levels}, and at most {SUB_GROUP_LEVELS_MAX} are taken");
+                return Err(InputError::new(at(index, "parent"), problem, "nest sub-groups less deep"));
+            }
+            _ => {}
         }
     }
     Ok(())
 }
 
-/// `a → b → a`, if following parents from `start` comes back to it.
-pub(crate) fn cycle_through(start: &str, parents: &BTreeMap<&str, Option<&str>>) -> Option<String> {
+/// `a → b → a`, from a member of a cycle up to itself. Of a long way only the first names.
+pub(crate) fn cycle(start: &str, parents: &BTreeMap<&str, Option<&str>>) -> String {
+    const SHOWN: usize = 8;
     let mut path = vec![start];
-    let mut here = start;
-    while let Some(Some(parent)) = parents.get(here) {
+    let mut here = parents[start];
+    while let Some(parent) = here.filter(|parent| *parent != start && path.len() < SHOWN) {
         path.push(parent);
-        if *parent == start {
-            return Some(path.join(" → "));
-        }
-        if path.len() > parents.len() + 1 {
-            // A cycle that does not include `start`; it is reported for its own members.
-            return None;
-        }
-        here = parent;
+        here = parents[parent];
     }
-    None
+    path.push(if here == Some(start) { start } else { "…" });
+    path.join(" → ")
 }

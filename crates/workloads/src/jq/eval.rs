@@ -86,6 +86,9 @@ impl Run {
     fn call<'a>(&mut self, name: &str, argument: Option<&Expr>, input: &Cow<'a, Value>) -> Result<Values<'a>> {
         let Some(argument) = argument else {
             self.charge(size(input))?;
+            if name == "add" {
+                return Ok(vec![owned(self.add(input)?)]);
+            }
             return plain(name, input).map(|value| value.into_iter().map(owned).collect());
         };
         match name {
@@ -111,6 +114,15 @@ impl Run {
                 Ok(vec![owned(with_argument(name, input, &argument)?)])
             }),
         }
+    }
+
+    /// Each sum is a copy of the one before, so that it is charged for.
+    fn add(&mut self, input: &Value) -> Result<Value> {
+        let list = input.as_array().ok_or_else(|| JqError(format!("add does not apply to {}", type_of(input))))?;
+        list.iter().try_fold(Value::Null, |sum, value| {
+            self.charge(size(&sum))?;
+            binary("+", &sum, value)
+        })
     }
 
     fn for_each<'a>(
@@ -252,7 +264,6 @@ fn plain(name: &str, input: &Value) -> Result<Option<Value>> {
             fields.sort_by_key(|(key, _)| *key);
             fields.into_iter().map(|(key, value)| json!({"key": key, "value": value})).collect()
         }
-        "add" => list()?.iter().try_fold(Value::Null, |sum, value| binary("+", &sum, value))?,
         "any" => json!(list()?.iter().any(is_true)),
         "all" => json!(list()?.iter().all(is_true)),
         "first" => list()?.first().cloned().unwrap_or_default(),

@@ -139,6 +139,9 @@ mod tests {
         assert!(results(&doubling, &Value::Null).is_err());
         let product = format!("[.[]{}]{}", ",.[]".repeat(50), " | [.[],.[]]".repeat(25));
         assert!(results(&product, &json!([1, 2, 3])).is_err());
+        let lists: Value = (0..50_000).map(|index| json!([index])).collect();
+        assert!(results("add", &lists).is_err(), "each sum is a copy of the one before");
+        assert_eq!(results("add | length", &(0..300).map(|index| json!([index])).collect()), Ok(vec![json!(300)]));
     }
 
     proptest! {

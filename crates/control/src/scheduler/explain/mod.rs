@@ -71,7 +71,7 @@ impl PendingJob {
 impl PendingReason {
     /// The reason in a sentence, for people; [`reason`](Self::reason) is for programs.
     pub fn explain(&self, names: JobNames<'_>) -> Explanation {
-        Explanation { reason: self.reason(), message: self.message(names) }
+        Explanation::new(self.reason(), self.message(names))
     }
 
     fn message(&self, names: JobNames<'_>) -> String {

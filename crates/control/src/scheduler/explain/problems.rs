@@ -29,7 +29,7 @@ impl ProblemReason {
                  the annotation pod-group-name."
             ),
         };
-        Explanation { reason: self.reason(), message }
+        Explanation::new(self.reason(), message)
     }
 }
 
@@ -52,7 +52,7 @@ impl IgnoredPod {
                 label::SUB_GROUP_NAME
             ),
         };
-        Explanation { reason: self.reason(), message }
+        Explanation::new(self.reason(), message)
     }
 }
 
