@@ -171,7 +171,7 @@ impl Run {
         let usage = self.usage.as_ref().map(|usage| usage.usage().clone()).unwrap_or_default();
         let (world, now, mut statistics) = (self.cluster.world(), self.cluster.now, Vec::new());
         let clock = Clock { wall: now, steady: now };
-        let allowed = self.eviction_pacing.allowed(&self.settings.evictions, world, false, clock);
+        let allowed = self.eviction_pacing.allowed(&self.settings, world, false, clock);
         allowed.apply(&mut self.settings.policy);
         let mut cycle = cycle_with_progress(world, &self.settings, &usage, now, |progress| {
             if let CycleProgress::ActionDone(action, stats) = progress {

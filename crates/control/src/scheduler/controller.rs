@@ -162,8 +162,8 @@ impl SchedulerController {
         // Until the cycle has ended well.
         self.dirty = true;
         self.cache.expire(now.wall);
-        let (evictions, in_flight) = (self.settings().evictions, self.cache.has_moves_in_flight());
-        let allowed = self.eviction_pacing.allowed(&evictions, self.cache.world(), in_flight, now);
+        let (settings, in_flight) = (self.scheduler.settings(), self.cache.has_moves_in_flight());
+        let allowed = self.eviction_pacing.allowed(settings, self.cache.world(), in_flight, now);
         self.scheduler.set_evictions(allowed);
         let mut statistics = Vec::new();
         let mut cycle = self.scheduler.cycle_with_progress(self.cache.world_mut(), &self.usage, now.wall, |progress| {
@@ -536,12 +536,12 @@ mod tests {
         let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
         objects(cluster).into_iter().for_each(|object| controller.cache.on_apply(object));
         controller.poll(at(0));
-        let told = controller.last.pending.clone();
-        assert_eq!(told.len(), 1);
+        let reported = controller.last.pending.clone();
+        assert_eq!(reported.len(), 1);
         objects("job more queue=team gpu=1").into_iter().for_each(|object| controller.cache.on_apply(object));
         controller.dirty = true;
         controller.poll(at(100));
-        assert_eq!(controller.last.pending, told, "the new one is told by a cycle that knows");
+        assert_eq!(controller.last.pending, reported, "the next cycle that may evict reports the new one");
         controller.poll(at(1_000));
         assert_eq!(controller.last.pending.len(), 2);
     }

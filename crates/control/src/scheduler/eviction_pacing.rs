@@ -10,7 +10,7 @@ use kai_engine::units::{Span, Timestamp};
 
 use super::Effect;
 use super::effect::CycleResult;
-use super::settings::{EvictionSettings, MoveBudget};
+use super::settings::{EvictionSettings, MoveBudget, Settings};
 use crate::controller::Clock;
 use crate::objects::{BindPhase, Phase, Pod};
 use crate::world::World;
@@ -48,20 +48,15 @@ pub struct EvictionPacing {
 }
 
 /// Moves that are always allowed within the window.
-const MOVES_MIN: u32 = 8;
+const MOVES_MIN: u32 = 4;
 /// One more for so many nodes.
-const NODES_PER_MOVE: usize = 16;
+const NODES_PER_MOVE: usize = 32;
 
 impl EvictionPacing {
     /// What a cycle that begins now may take. `in_flight`: writes of earlier cycles have not been seen yet.
-    pub fn allowed(
-        &mut self,
-        settings: &EvictionSettings,
-        world: &World,
-        in_flight: bool,
-        clock: Clock,
-    ) -> EvictionsAllowed {
-        let now = clock.steady;
+    pub fn allowed(&mut self, settings: &Settings, world: &World, in_flight: bool, clock: Clock) -> EvictionsAllowed {
+        let (now, moves_of_a_job) = (clock.steady, settings.policy.consolidation_moves_max);
+        let settings = &settings.evictions;
         let any = self.period_is_over(settings, now)
             && self.has_settled(settings, in_flight || !is_settled(world, clock.wall), now);
         if any {
@@ -78,7 +73,12 @@ impl EvictionPacing {
                 Some(MOVES_MIN.max(u32::try_from(world.nodes.len() / NODES_PER_MOVE).unwrap_or(u32::MAX)))
             }
         };
-        EvictionsAllowed { any, moves: budget.map(|pods| pods.saturating_sub(moved)) }
+        let moves = match budget {
+            // A job that needs more than the budget has its turn when nothing was moved for a while.
+            Some(1..) if moved == 0 => budget.zip(moves_of_a_job).map(|(pods, job)| pods.max(job)),
+            budget => budget.map(|pods| pods.saturating_sub(moved)),
+        };
+        EvictionsAllowed { any, moves }
     }
 
     fn period_is_over(&self, settings: &EvictionSettings, now: Timestamp) -> bool {
@@ -160,9 +160,10 @@ mod tests {
 
     /// When cycles every 100 ms may evict, in milliseconds.
     fn evicting(settings: &EvictionSettings, world: &World, until: i64) -> Vec<i64> {
+        let settings = Settings { evictions: *settings, ..Settings::default() };
         let mut pacing = EvictionPacing::default();
         let times = (0..until).step_by(100);
-        times.filter(|now| pacing.allowed(settings, world, false, at(*now)).any).collect()
+        times.filter(|now| pacing.allowed(&settings, world, false, at(*now)).any).collect()
     }
 
     #[test]
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn they_wait_for_writes_in_flight() {
-        let (settings, quiet) = (EvictionSettings::default(), world("node a gpu=1"));
+        let (settings, quiet) = (Settings::default(), world("node a gpu=1"));
         let mut pacing = EvictionPacing::default();
         assert!(!pacing.allowed(&settings, &quiet, true, at(0)).any);
         assert!(!pacing.allowed(&settings, &quiet, true, at(2_999)).any);
@@ -205,25 +206,26 @@ mod tests {
     #[test]
     fn moves_count_for_the_window() {
         let quiet = world("node a gpu=1");
-        let settings = EvictionSettings { moves: MoveBudget::At(3), ..EvictionSettings::default() };
+        let evictions = EvictionSettings { moves: MoveBudget::At(3), ..EvictionSettings::default() };
+        let settings = Settings { evictions, ..Settings::default() };
         let mut pacing = EvictionPacing::default();
         let mut left = |now: i64, moves: usize| {
             let allowed = pacing.allowed(&settings, &quiet, false, at(now));
             pacing.on_cycle(allowed, &mut moved(moves), &CycleResult::default(), at(now).steady);
             allowed.moves
         };
-        assert_eq!([left(0, 2), left(10_000, 1), left(20_000, 0)], [Some(3), Some(1), Some(0)]);
-        assert_eq!([left(119_999, 0), left(120_000, 0), left(130_000, 0)], [Some(0), Some(2), Some(3)]);
+        assert_eq!([left(0, 2), left(10_000, 1), left(20_000, 0)], [Some(16), Some(1), Some(0)]);
+        assert_eq!([left(119_999, 0), left(120_000, 0), left(130_000, 0)], [Some(0), Some(2), Some(16)]);
     }
 
     #[test]
     fn the_budget_of_moves_grows_with_the_cluster() {
+        let mut settings = Settings::default();
+        settings.policy.consolidation_moves_max = Some(1);
         let nodes = |count: usize| {
             let lines: Vec<String> = (0..count).map(|number| format!("node n{number} gpu=1")).collect();
-            EvictionPacing::default()
-                .allowed(&EvictionSettings::default(), &world(&lines.join("\n")), false, at(0))
-                .moves
+            EvictionPacing::default().allowed(&settings, &world(&lines.join("\n")), false, at(0)).moves
         };
-        assert_eq!([nodes(1), nodes(128), nodes(400)], [Some(8), Some(8), Some(25)]);
+        assert_eq!([nodes(1), nodes(128), nodes(400)], [Some(4), Some(4), Some(12)]);
     }
 }

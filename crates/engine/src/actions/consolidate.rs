@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::snapshot::{GpuAsk, ResourceKind};
 use crate::solve::loss_bound::LossBound;
 use crate::solve::search::Trial;
-use crate::solve::victims::{VictimRule, VictimScope};
+use crate::solve::victim_scope::{VictimRule, VictimScope};
 use crate::units::GPU;
 
 /// Runs the action.

@@ -9,7 +9,8 @@ use crate::queues::job_info::requested;
 use crate::session::Session;
 use crate::solve::loss_bound::LossBound;
 use crate::solve::min_runtime;
-use crate::solve::victims::{self, VictimRule, VictimScope};
+use crate::solve::victim_scope::{VictimRule, VictimScope};
+use crate::solve::victims;
 
 /// Runs the action.
 pub fn run(session: &mut Session<'_>) {

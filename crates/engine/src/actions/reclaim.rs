@@ -12,7 +12,8 @@ use crate::session::Session;
 use crate::solve::loss_bound::{LossBound, QueueShareBound};
 use crate::solve::min_runtime;
 use crate::solve::search::Trial;
-use crate::solve::victims::{self, VictimRule, VictimScope};
+use crate::solve::victim_scope::{VictimRule, VictimScope};
+use crate::solve::victims;
 use crate::units::ResourceQuantities;
 
 /// Runs the action.

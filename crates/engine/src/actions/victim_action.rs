@@ -16,7 +16,8 @@ use crate::queues::job_order::JobTree;
 use crate::session::Session;
 use crate::solve::loss_bound::LossBound;
 use crate::solve::search::{Budget, Problem, SearchReport, Trial, search};
-use crate::solve::victims::{self, VictimScope};
+use crate::solve::victim_scope::VictimScope;
+use crate::solve::victims;
 use crate::units::Timestamp;
 
 /// One such action.

@@ -3,8 +3,7 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::search::Problem;
-use super::victims::{VictimRule, VictimScope};
+use super::victim_scope::{VictimRule, VictimScope};
 use crate::gang;
 use crate::ids::{JobId, TaskId};
 use crate::ledger::TaskState;
@@ -79,11 +78,11 @@ pub(super) fn lost_work(session: &Session<'_>, task: TaskId) -> i128 {
 }
 
 /// Whether what a scenario takes from its victims is within bounds. The ledger holds its result.
-pub(super) fn is_affordable(session: &Session<'_>, problem: &Problem<'_>, victims: &[TaskId]) -> bool {
+pub(super) fn is_affordable(session: &Session<'_>, scope: &VictimScope, chunk: &[TaskId], victims: &[TaskId]) -> bool {
     let disruption = &session.policy.disruption;
-    let is_move = problem.victim_scope.rule == VictimRule::Move;
+    let is_move = scope.rule == VictimRule::Move;
     let price_max = is_move.then_some(disruption.lost_work_per_gpu_max).flatten();
-    let lost_max = work_before_eviction(session, problem);
+    let lost_max = work_before_eviction(session, scope.preemptor, chunk);
     let moves_left = disruption.moves_left.filter(|_| is_move);
     if price_max.is_none() && lost_max.is_none() && moves_left.is_none() {
         return true;
@@ -94,19 +93,19 @@ pub(super) fn is_affordable(session: &Session<'_>, problem: &Problem<'_>, victim
         count += 1;
         lost += lost_work(session, *task);
     }
-    let started: i128 = problem.chunk.iter().map(|task| i128::from(asked_gpus(session, *task))).sum();
+    let started: i128 = chunk.iter().map(|task| i128::from(asked_gpus(session, *task))).sum();
     moves_left.is_none_or(|left| moved_before(session) + count <= left as usize)
         && lost_max.is_none_or(|most| lost <= most)
         && price_max.is_none_or(|span| lost <= started * i128::from(span.0))
 }
 
 /// What the preemptor lost itself, if it was evicted recently.
-fn work_before_eviction(session: &Session<'_>, problem: &Problem<'_>) -> Option<i128> {
-    let row = session.snapshot.job(problem.job);
+fn work_before_eviction(session: &Session<'_>, job: JobId, chunk: &[TaskId]) -> Option<i128> {
+    let row = session.snapshot.job(job);
     let last = row.last_eviction?;
     ends_after(session, last, session.policy.disruption.eviction_cooldown)?;
     let ran = last.since(row.last_start?).0.max(0);
-    let gpus: i128 = problem.chunk.iter().map(|task| i128::from(asked_gpus(session, *task))).sum();
+    let gpus: i128 = chunk.iter().map(|task| i128::from(asked_gpus(session, *task))).sum();
     Some(gpus * i128::from(ran))
 }
 

@@ -12,4 +12,5 @@ mod scenario;
 pub(crate) mod search;
 mod simulate;
 mod simulation_order;
+pub(crate) mod victim_scope;
 pub(crate) mod victims;

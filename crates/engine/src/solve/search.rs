@@ -11,7 +11,8 @@ use super::filters::{FeasibleNodeCheck, NodeGpuCheck, SharedGpuTotals, TotalGpuC
 use super::loss_bound::LossBound;
 use super::queue_backlog::QueueBacklog;
 use super::scenario::{Scenario, VictimPool, gpu_demand, node_of};
-use super::victims::{VictimBatch, VictimOrder, VictimScope, Victims};
+use super::victim_scope::VictimScope;
+use super::victims::{VictimBatch, VictimOrder, Victims};
 use crate::gang::Gang;
 use crate::ids::{JobId, NodeId, TaskId};
 use crate::ledger::Ledger;

@@ -9,7 +9,7 @@ use super::disruption;
 use super::loss_bound::LossBound;
 use super::reprieve;
 use super::scenario::{Scenario, VictimPool, pods_by_set};
-use super::search::{Search, Solution, Trial};
+use super::search::{Problem, Search, Solution, Trial};
 use super::simulation_order::{PartialJobInfo, fill_job_order};
 use super::victims::VictimBatch;
 use crate::gang::Gang;
@@ -92,7 +92,8 @@ impl Search<'_> {
 
     /// A part of the job is tried to find victims for the whole, which is then judged.
     fn is_affordable(&self, session: &Session<'_>, trial: &Trial<'_>, victims: &[TaskId]) -> bool {
-        trial.pending.len() < self.problem.chunk.len() || disruption::is_affordable(session, self.problem, victims)
+        let Problem { victim_scope, chunk, .. } = self.problem;
+        trial.pending.len() < chunk.len() || disruption::is_affordable(session, victim_scope, chunk, victims)
     }
 
     /// Reprieves victims, then checks that the result is stable.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::disruption::lost_work_of;
 use super::loss_bound::VictimLoss;
+use super::victim_scope::{VictimRule, VictimScope};
 use super::{disruption, min_runtime};
 use crate::gang::Gang;
 use crate::ids::{JobId, NodeId, PodSetId, QueueId, TaskId};
@@ -17,28 +18,6 @@ use crate::queues::order::{QueueOrderInput, QueueOrderKey};
 use crate::session::Session;
 use crate::snapshot::{GpuAsk, Queue};
 use crate::units::ResourceQuantities;
-
-/// Which jobs may lose pods for a job.
-#[derive(Clone, Debug)]
-pub(crate) struct VictimScope {
-    /// The job that needs the room.
-    pub preemptor: JobId,
-    /// Leaf queues of victims.
-    pub queues: Vec<QueueId>,
-    /// By which rule.
-    pub rule: VictimRule,
-}
-
-/// The rule by which victims are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum VictimRule {
-    /// Any job, since all keep a place.
-    Move,
-    /// Jobs of lower priority.
-    LowerPriority,
-    /// Jobs of other queues.
-    OtherQueue,
-}
 
 /// How a job may be used as a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
