@@ -52,7 +52,7 @@ fn replay(snapshot: &Value) -> (bool, String, String) {
         Folder::new(&test_name()).file("a.json", &snapshot.to_string()).run(&["replay", "a.json", "-o", "json"]);
     assert!(output.status.success(), "{}", transcript(&output));
     let value: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
-    let share = value["shares"].as_array().unwrap().iter().find(|row| row["queue"] == "team").expect("its queue");
+    let share = value["shares"].as_array().unwrap().iter().find(|row| row["name"] == "team").expect("its queue");
     let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
     (value["bound"] != 0, share["allocated"].to_string(), warnings)
 }
@@ -168,16 +168,51 @@ status: {{phase: Running}}
 #[test]
 fn simulated_whole_gpus_stay_taken() {
     let resources = ", resources: {limits: {nvidia.com/gpu: 8}}";
-    simulate(&manifest("\"nvidia.com/mig-1g.5gb\": \"0\"", "", resources), expect![[""]]);
+    simulate(
+        &manifest("\"nvidia.com/mig-1g.5gb\": \"0\"", "", resources),
+        expect![[r#"
+        node-1  [AAAAAAAA]  0 of 8 GPUs free
+             A  lab/runs  8 GPUs  queue team
+
+        Queues
+        GPUs  priority  quota  limit  fair share  allocated  requested
+        team       100      8      8           8          8          8
+
+        Pending
+        nothing waits
+    "#]],
+    );
 }
 
 #[test]
 fn a_simulated_share_stays_what_was_bound() {
     let bound = r#"gpu-fraction: "0.000001", kai.scheduler/bound-gpu-share: '{"groups":["g1"],"millionths":900000}'"#;
-    simulate(&manifest(bound, ", runai-gpu-group: g1", ""), expect![[""]]);
+    simulate(
+        &manifest(bound, ", runai-gpu-group: g1", ""),
+        expect![[r#"
+        node-1  [*.......]  7.1 of 8 GPUs free
+             *  lab/runs  0.9 GPU  queue team  0.9 of shared GPU 1
+
+        Queues
+        GPUs  priority  quota  limit  fair share  allocated  requested
+        team       100      8      8         0.9        0.9        0.9
+
+        Pending
+        nothing waits
+    "#]],
+    );
 }
 
 #[test]
 fn a_simulated_count_that_is_too_large_is_refused() {
-    simulate(&manifest("\"nvidia.com/mig-1g.5gb\": \"18446744073708\"", "", ""), expect![[""]]);
+    simulate(
+        &manifest("\"nvidia.com/mig-1g.5gb\": \"18446744073708\"", "", ""),
+        expect![[r#"
+        exit 1
+        -- stderr
+        error: `18446744073708` is more than any node has
+          --> a.yaml, document 3 (line 11), Pod lab/runs, metadata.annotations[nvidia.com/mig-1g.5gb]
+          help: remove this retired annotation
+    "#]],
+    );
 }

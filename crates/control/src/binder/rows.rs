@@ -112,7 +112,7 @@ impl PodRow {
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let node = text(&spec["nodeName"]);
         let root = FieldReader::root(pod);
-        let mut faults = Faults::Collect(Vec::new());
+        let mut faults = Faults::collect();
         let place = root.field("metadata").field("annotations");
         let annotations = place.string_map_with(&mut faults).unwrap_or_default();
         let before = faults.count();

@@ -9,16 +9,31 @@ use super::field_reader::{FieldReader, Malformed};
 #[derive(Debug)]
 pub(crate) enum Faults {
     Refuse,
-    Collect(Vec<Malformed>),
+    /// The first of them, and how many there are.
+    Collect {
+        found: Vec<Malformed>,
+        count: usize,
+    },
 }
 
+/// One object has no more to report: its author mends these first.
+const FOUND_MAX: usize = 16;
+
 impl Faults {
+    pub(crate) fn collect() -> Self {
+        Self::Collect { found: Vec::new(), count: 0 }
+    }
+
     /// Notes what is wrong, or ends the reading with it.
     pub(crate) fn note(&mut self, malformed: Malformed) -> Result<(), Malformed> {
         match self {
             Self::Refuse => Err(malformed),
-            Self::Collect(found) => {
-                found.push(malformed);
+            Self::Collect { found, count } => {
+                *count += 1;
+                // Some fields are read twice.
+                if found.len() < FOUND_MAX && !found.contains(&malformed) {
+                    found.push(malformed);
+                }
                 Ok(())
             }
         }
@@ -47,14 +62,14 @@ impl Faults {
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::Refuse => 0,
-            Self::Collect(found) => found.len(),
+            Self::Collect { count, .. } => *count,
         }
     }
 
     pub(crate) fn into_found(self) -> Vec<Malformed> {
         match self {
             Self::Refuse => Vec::new(),
-            Self::Collect(found) => found,
+            Self::Collect { found, .. } => found,
         }
     }
 }

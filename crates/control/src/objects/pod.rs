@@ -101,7 +101,7 @@ impl Pod {
             if !value["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
                 return Err(malformed);
             }
-            let mut faults = Faults::Collect(Vec::new());
+            let mut faults = Faults::collect();
             let mut pod = Self::read(value, &mut faults)?;
             pod.problems.splice(0..0, faults.into_found());
             Ok(pod)
@@ -117,7 +117,7 @@ impl Pod {
         let labels = metadata.field("labels").string_map_with(faults)?;
         let before = faults.count();
         // Those that are no text are left out, for all readers.
-        let readable = matches!(faults, Faults::Collect(_)).then(|| json!(annotations));
+        let readable = matches!(faults, Faults::Collect { .. }).then(|| json!(annotations));
         let place = metadata.field("annotations");
         let place = readable.as_ref().map_or(place.clone(), |texts| place.with_value(texts));
         let request = Request::read_with(&spec, &place, faults)?;

@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_may_be_as_much_as_there_is() {
-        let mut faults = Faults::Collect(Vec::new());
+        let mut faults = Faults::collect();
         let list = json!({"memory": "200Ti", "nvidia.com/gpu": "lots", "cpu": 2});
         let read = Resources::read_with(&FieldReader::root(&list), &mut faults).unwrap();
         assert_eq!((read.cpu_milli, read.memory_bytes, read.gpus), (2_000, 50_000_000_000_000, 1_000_000));

@@ -179,7 +179,7 @@ struct HeldShare {
 impl HeldShare {
     fn read(pod: &Value) -> Self {
         let root = FieldReader::root(pod);
-        let mut faults = Faults::Collect(Vec::new());
+        let mut faults = Faults::collect();
         let metadata = root.field("metadata");
         let mut texts = |field: &str| metadata.field(field).string_map_with(&mut faults).unwrap_or_default();
         let (annotations, labels) = (texts("annotations"), texts("labels"));
