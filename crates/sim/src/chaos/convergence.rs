@@ -314,10 +314,15 @@ fn explanations(rest: &ConvergedState<'_>) -> Vec<String> {
     wrong
 }
 
-/// Statuses are what the objects add up to.
+/// Statuses are what the objects add up to. A pod that cannot be read counts as it was before: beside it only the groups of
+/// others are known.
 fn statuses(rest: &ConvergedState<'_>) -> Vec<String> {
     let store = &rest.cluster.store;
-    let wanted = Statuses::of(store);
+    let mut wanted = Statuses::of(store);
+    if wanted.some_unreadable {
+        wanted.groups.retain(|key, _| is_honest(&key.namespace));
+        wanted.queues.clear();
+    }
     let mut wrong = Vec::new();
     for (key, resources) in &wanted.groups {
         let group = store.get(&Id::namespaced(Kind::PodGroup, &*key.namespace, &*key.name));
@@ -339,6 +344,7 @@ fn statuses(rest: &ConvergedState<'_>) -> Vec<String> {
 struct Statuses {
     groups: BTreeMap<GroupKey, PodGroupResources>,
     queues: BTreeMap<String, QueueStatus>,
+    some_unreadable: bool,
 }
 
 impl Statuses {
@@ -355,9 +361,12 @@ impl Statuses {
                 .collect(),
         };
         let mut uses: BTreeMap<GroupKey, Vec<PodUsage>> = BTreeMap::new();
+        let mut some_unreadable = false;
         for (_, pod) in of_kind(Kind::Pod) {
-            if let Ok(Some(found)) = PodUsage::read(pod, &inputs) {
-                uses.entry(found.group.clone()).or_default().push(found);
+            match PodUsage::read(pod, &inputs) {
+                Ok(Some(found)) => uses.entry(found.group.clone()).or_default().push(found),
+                Ok(None) => {}
+                Err(_) => some_unreadable = true,
             }
         }
         let classes: BTreeMap<String, PriorityClass> = of_kind(Kind::PriorityClass)
@@ -376,7 +385,7 @@ impl Statuses {
             of_kind(Kind::Queue).filter_map(|(id, queue)| Some((id.name.clone(), Queue::parse(queue).ok()?))).collect();
         let charged = parsed.iter().map(|group| (group.queue.as_str(), &groups[&group.key]));
         let queues = queue::statuses(&found, charged);
-        Self { groups, queues }
+        Self { groups, queues, some_unreadable }
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Store {
     version: u64,
     /// Everything that changed, for watches; not kept without watches.
     log: Option<BTreeMap<Kind, Log>>,
-    /// What controllers cannot read is stored all the same, as on a cluster.
+    /// What controllers cannot read is stored as well, as on a cluster.
     accepts_malformed: bool,
 }
 
@@ -84,7 +84,8 @@ impl Store {
         }
     }
 
-    /// From now on an object that controllers cannot read counts as absent in [`Store::world`], as it does for them.
+    /// From now on an object that controllers cannot read counts in [`Store::world`] as it does for them: a pod as absent,
+    /// anything else as it was before.
     pub(crate) fn accept_malformed(&mut self) {
         self.accepts_malformed = true;
     }
@@ -169,7 +170,7 @@ impl Store {
         }
         match (Object::parse(&value), reference(&id)) {
             (Ok(Some(object)), _) => self.world.apply(object),
-            (Err(_), Some(which)) if self.accepts_malformed => drop(self.world.delete(&which)),
+            (Err(_), Some(which)) if self.accepts_malformed && id.kind == Kind::Pod => drop(self.world.delete(&which)),
             (Err(malformed), _) if !self.accepts_malformed => {
                 panic!("{id} was checked when read and only changed in known ways: {malformed}")
             }
