@@ -65,13 +65,13 @@ pub static LABELS: &[KeyOrigin] = &[
     state(label::GPU_GROUP_PREFIX, Carrier::Pods),
     state(label::SELECTED_NODE, Carrier::BindRequests),
     state(label::BIND_BATCH, Carrier::BindRequests),
-    both(label::APP, "everybody uses it; reservation and scaling pods need more than this label"),
+    both(label::APP, "other programs use it as well; reservation and scaling pods need more than this label"),
     state(label::SHARED_GPU_POD_NAME, Carrier::Pods),
     state(label::SHARED_GPU_POD_NAMESPACE, Carrier::Pods),
     users(label::KARTA_GROUP),
     users(label::KARTA_VERSION),
     users(label::KARTA_KIND),
-    both(label::MANAGED_BY, "everybody uses it; only objects in the namespace of the components matter"),
+    both(label::MANAGED_BY, "other programs use it as well; only objects in the namespace of the components matter"),
     both(label::ACCOUNTING, "only Prometheus reads it"),
 ];
 

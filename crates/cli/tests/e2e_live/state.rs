@@ -1,4 +1,4 @@
-//! What components note for themselves is written by nobody else, and nobody else is hindered.
+//! What components note for themselves, users may not write; everything else they may.
 
 use serde_json::Value;
 use test_cluster::Kubectl;

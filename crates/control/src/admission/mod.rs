@@ -22,6 +22,7 @@ pub use component::{COMPONENT, stubs};
 pub use pod::{PodRules, mutate_pod, shares_gpu, validate_pod};
 pub use pod_group::{namespace_warning, validate_pod_group};
 pub use queue::{delete_queue, validate_queue};
+pub(crate) use registration::state_expression;
 pub use registration::{WebhookEndpoint, configurations};
 pub use topology::validate_topology;
 

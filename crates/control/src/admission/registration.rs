@@ -10,12 +10,11 @@
 //! | deletion of a queue | what runs in it would belong nowhere |
 
 use k8s_openapi::ByteString;
-use kai_api::keys::origins::{ANNOTATIONS, Carrier, LABELS};
+use kai_api::keys::origins::{ANNOTATIONS, Carrier, KeyOrigin, LABELS, state_of};
 use kai_api::keys::{annotation, webhook};
 use serde_json::{Value, json};
 
 use super::PodRules;
-use crate::rbac::state_expression;
 
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,6 +190,14 @@ pub fn configurations(endpoint: &WebhookEndpoint, namespace: &str, rules: &PodRu
         ),
         configuration("Validating", webhook::POD_GROUPS, &[webhook_of(validate_group)]),
     ]
+}
+
+/// A CEL expression that says whether `key` is state on such objects.
+pub(crate) fn state_expression(rows: &'static [KeyOrigin], carrier: Carrier) -> String {
+    let (prefixes, keys): (Vec<&str>, Vec<&str>) = state_of(rows, carrier).partition(|key| key.ends_with('/'));
+    let quoted: Vec<String> = keys.iter().map(|key| format!("'{key}'")).collect();
+    let begins = prefixes.iter().map(|prefix| format!("key.startsWith('{prefix}')"));
+    [format!("key in [{}]", quoted.join(", "))].into_iter().chain(begins).collect::<Vec<_>>().join(" || ")
 }
 
 fn configuration(what: &str, name: &str, hooks: &[Value]) -> Value {

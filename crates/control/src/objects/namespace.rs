@@ -19,7 +19,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 impl Namespace {
     /// A namespace of which nothing is known but its name.
-    pub(crate) fn named(name: &str) -> Self {
+    pub fn named(name: &str) -> Self {
         let labels = BTreeMap::from([(NAME_LABEL.to_owned(), name.to_owned())]);
         Self { name: name.to_owned(), labels }
     }

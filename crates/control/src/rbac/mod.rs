@@ -9,8 +9,6 @@ use kai_api::keys::name;
 use kai_workloads::kinds;
 use serde_json::{Value, json};
 
-pub(crate) use policies::state_expression;
-
 use crate::admission;
 use crate::component::{CHANGE, Component, KAI, Place, Rule, rule};
 use crate::kinds::Kind;

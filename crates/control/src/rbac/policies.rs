@@ -1,14 +1,15 @@
-//! Policies that the API server enforces: what components note for themselves is written by nobody else.
+//! Policies that the API server enforces: what components note for themselves, users may not write.
 //!
-//! Who may write state is asked of the authorizer: whoever has the verb `write` on `state` of `kai.scheduler`, which is no
+//! The authorizer decides who may write state: clients with the verb `write` on `state` of `kai.scheduler`, which is no
 //! resource, only a name for this right. Components get it by a role of its own, and cluster administrators have it
 //! already, so that a backup can be restored.
 
 use kai_api::keys::name;
-use kai_api::keys::origins::{ANNOTATIONS, Carrier, KeyOrigin, LABELS, state_of};
+use kai_api::keys::origins::{ANNOTATIONS, Carrier, LABELS, state_of};
 use serde_json::{Value, json};
 
 use super::{binding_to, cluster_role};
+use crate::admission::state_expression;
 use crate::component::KAI;
 use crate::registry;
 
@@ -122,14 +123,6 @@ fn state_is_kept(carrier: Carrier) -> Value {
 fn variable(object: &str, field: &str) -> String {
     let (first, rest) = field.split_at(1);
     format!("{object}{}{rest}", first.to_uppercase())
-}
-
-/// A CEL expression that says whether `key` is state on such objects.
-pub(crate) fn state_expression(rows: &'static [KeyOrigin], carrier: Carrier) -> String {
-    let (prefixes, keys): (Vec<&str>, Vec<&str>) = state_of(rows, carrier).partition(|key| key.ends_with('/'));
-    let quoted: Vec<String> = keys.iter().map(|key| format!("'{key}'")).collect();
-    let begins = prefixes.iter().map(|prefix| format!("key.startsWith('{prefix}')"));
-    [format!("key in [{}]", quoted.join(", "))].into_iter().chain(begins).collect::<Vec<_>>().join(" || ")
 }
 
 /// A policy of these parts, in force everywhere.

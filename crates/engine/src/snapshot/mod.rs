@@ -210,7 +210,7 @@ pub struct Job {
 const CLOCK_DIFFERENCE_MAX: Span = Span::seconds(60);
 
 /// A time noted on a job, unless it lies in the future. It then counts as absent: it would protect its job for ever. One
-/// before the job was created, as after a restore from a backup, protects nobody.
+/// before the job was created, as after a restore from a backup, protects no pod.
 pub fn possible_time(noted: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     noted.filter(|noted| *noted <= now.plus(CLOCK_DIFFERENCE_MAX))
 }

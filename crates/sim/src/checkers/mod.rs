@@ -12,6 +12,7 @@ mod eviction_purpose;
 mod gangs;
 mod limits;
 mod min_runtime;
+mod namespaces;
 mod nodes;
 mod numa;
 mod preemptibility;
@@ -60,7 +61,7 @@ struct Eviction<'a> {
 /// Finds what is wrong, in words.
 type Checker = fn(&CycleObservation<'_>) -> Vec<String>;
 
-const CHECKERS: [(&str, Checker); 15] = [
+const CHECKERS: [(&str, Checker); 16] = [
     ("queue totals agree with the pods", queue_totals::check),
     ("no GPU is over-committed", devices::check),
     ("effects can be performed", effects::check),
@@ -76,6 +77,7 @@ const CHECKERS: [(&str, Checker); 15] = [
     ("pods have their devices", claims::check),
     ("no NUMA zone is over-committed", numa::check),
     ("minimum runtimes are respected", min_runtime::check),
+    ("queues take pods of their namespaces only", namespaces::check),
 ];
 
 /// A broken invariant. This is a bug: the same command reproduces it.

@@ -319,6 +319,26 @@ fn a_gang_that_waits_beside_room() {
 }
 
 #[test]
+fn a_pod_of_another_namespace() {
+    let restrict = |case: &mut Case| {
+        let open = json!({"quota": -1, "limit": -1});
+        case.add(&json!({"kind": "Queue",
+            "metadata": {"name": "team", "annotations": {"kai.scheduler/namespaces": "other"}},
+            "spec": {"resources": {"gpu": open, "cpu": open, "memory": open}}}));
+    };
+    let mut case = case(1);
+    case.whole("a", "g", 1);
+    case.check(&expect!["fine"]);
+    restrict(&mut case);
+    case.check(&expect![
+        "queues take pods of their namespaces only: pod t/a was bound, but queue team is not for its namespace"
+    ]);
+    case.waiting("b", "g", 1);
+    case.did_nothing();
+    case.check(&expect!["fine"]);
+}
+
+#[test]
 fn work_that_cannot_be_preempted_is_evicted() {
     let mut case = Case::new();
     case.group("g", &json!({"minMember": 1, "priorityClassName": "build"}));

@@ -10,7 +10,7 @@ use kai_control::key::GroupKey;
 use kai_control::objects::{Node, Phase, Pod, PodGroup};
 use kai_engine::units::{QueueResource, ResourceQuantities};
 
-use super::CycleObservation;
+use super::{CycleObservation, namespaces};
 use crate::amounts::{charged_on, holds_node};
 
 pub(crate) fn check(observation: &CycleObservation<'_>) -> Vec<String> {
@@ -91,7 +91,7 @@ fn plain(pod: &Pod) -> bool {
 /// A job of one kind of pods, without wishes about where they stand together.
 fn simple(observation: &CycleObservation<'_>, group: &PodGroup) -> bool {
     let simple = group.sub_groups.is_empty() && group.constraint.is_none() && group.backed_off_on.is_none();
-    simple && observation.in_shard(&group.labels)
+    simple && observation.in_shard(&group.labels) && namespaces::allows(observation, group)
 }
 
 fn within_bounds(
