@@ -228,8 +228,8 @@ pub enum Generator {
     MultiNodeGang,
 }
 
-/// Bounds on what is taken from running jobs, beyond the rules of each action. The first two are about one cycle: whoever
-/// knows the cycles before sets them. The default restricts a single cycle in nothing.
+/// Bounds on what is taken from running jobs, beyond the rules of each action. The first two are about one cycle: a caller
+/// that knows the cycles before sets them. The default restricts a single cycle in nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disruption {
     /// Whether consolidation, reclaim and preemption run in this cycle.

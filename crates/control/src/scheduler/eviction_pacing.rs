@@ -32,7 +32,7 @@ impl EvictionsAllowed {
     }
 }
 
-/// What was evicted lately, and when the next cycle may evict. Times are those of the steady clock.
+/// What was evicted within the last minutes, and when the next cycle may evict. Times are those of the steady clock.
 #[derive(Clone, Debug, Default)]
 pub struct EvictionPacing {
     /// When a cycle last could evict.
