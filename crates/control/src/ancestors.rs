@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_cycle_and_those_below_it_are_told_apart() {
+    fn members_of_a_cycle_differ_from_those_below_it() {
         let pairs = [
             ("top", None),
             ("team", Some("top")),

@@ -1,4 +1,4 @@
-//! What somebody would write who wants to harm: a table of places in objects times values that have no business there, and
+//! What an attacker would write: a table of places in objects times values that have no business there, and
 //! shapes that recursion and loops do not expect.
 //!
 //! Deterministic, so that a failure has a name. Texts are made when they are asked for: together they are some hundred MB.

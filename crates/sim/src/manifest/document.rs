@@ -110,7 +110,7 @@ impl NodeCount<'_> {
     /// How many values the text stands for; counting ends a little above [`NODES_MAX`], and where the text is broken.
     fn of(text: &str) -> usize {
         let mut count = 0;
-        // What is wrong with the text is told by the parser proper.
+        // What is wrong with the text is reported by the parser proper.
         let _ = NodeCount(&mut count).deserialize(yaml_serde::Deserializer::from_str(text));
         count
     }
