@@ -20,12 +20,12 @@ struct NodeUsage<'a> {
 }
 
 impl<'a> NodeUsage<'a> {
-    fn add(&mut self, pod: &PodRow, groups: &'a [String], node: &Node, memory: i64) {
+    fn add(&mut self, pod: &PodRow, groups: &'a [String], reserves_gpu: bool, node: &Node, memory: i64) {
         let mut resources = pod.resources.clone();
         if pod.request_unclear {
             resources.lower_to(&node.allocatable);
         }
-        if pod.reserves_gpu && !groups.is_empty() {
+        if reserves_gpu && !groups.is_empty() {
             // It requests the GPU that others share.
             resources.gpus = 0;
         }
@@ -63,7 +63,7 @@ impl Binder {
         let mut before = NodeUsage::default();
         for other in self.pods_by_node.get(&node.name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
             if other.is_alive() {
-                before.add(other, &other.groups, node, memory);
+                before.add(other, &other.groups, self.is_reservation(other), node, memory);
             }
         }
         let mut coming: BTreeMap<&PodKey, &[String]> = BTreeMap::new();
@@ -80,14 +80,14 @@ impl Binder {
         coming.remove(&pod.key);
         for (other, groups) in coming {
             if let Some(other) = self.pods.get(other).filter(|other| other.node.is_none() && other.is_alive()) {
-                before.add(other, groups, node, memory);
+                before.add(other, groups, self.is_reservation(other), node, memory);
             }
         }
         for (group, _) in self.assumed_reservations.iter().filter(|(_, (_, on))| *on == node.name) {
             before.shared.entry(group).or_default();
         }
         let mut after = before;
-        after.add(pod, &request.bind_request.gpu_groups, node, memory);
+        after.add(pod, &request.bind_request.gpu_groups, self.is_reservation(pod), node, memory);
         let full = |what: &str, asked: i64, sum: i64, offered: i64| {
             (asked > 0 && sum > offered).then(|| (what.to_owned(), sum - offered))
         };

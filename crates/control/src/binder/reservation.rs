@@ -22,7 +22,7 @@ impl Binder {
         self.members_of(group).find(|pod| pod.is_placed() && !self.is_reservation(pod))
     }
 
-    fn is_reservation(&self, pod: &PodRow) -> bool {
+    pub(super) fn is_reservation(&self, pod: &PodRow) -> bool {
         pod.key.namespace == self.settings.reservation_namespace
     }
 

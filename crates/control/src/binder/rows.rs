@@ -49,8 +49,6 @@ pub struct PodRow {
     pub sharing: Option<GpuSharing>,
     /// What it asks for cannot be read: these are the most that it can mean.
     pub request_unclear: bool,
-    /// It reserves a GPU for those that share it.
-    pub reserves_gpu: bool,
     /// The device that a reservation pod found.
     pub device: Option<String>,
     /// It lacks the condition `PodScheduled=True`.
@@ -148,7 +146,6 @@ impl PodRow {
             resources: request.resources,
             sharing: request.sharing,
             request_unclear: faults.count() > before,
-            reserves_gpu: reservation,
             device: text(&metadata["annotations"][annotation::RESERVED_GPU]).filter(|_| reservation),
             unscheduled: !items(&status["conditions"])
                 .any(|condition| condition["type"] == "PodScheduled" && condition["status"] == "True"),

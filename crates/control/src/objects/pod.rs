@@ -98,7 +98,7 @@ impl Pod {
     /// A pod with a node counts even if fields of it cannot be used, which are in [`Pod::problems`] then.
     pub fn parse(value: &Value) -> Result<Self, Malformed> {
         Self::read(value, &mut Faults::Refuse).or_else(|malformed| {
-            if !value["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+            if value["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
                 return Err(malformed);
             }
             let mut faults = Faults::collect();
