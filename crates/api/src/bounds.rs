@@ -1,6 +1,6 @@
 //! How much users may write: the bounds that CRDs, admission, the scheduler and the simulator share.
 //!
-//! Each is far above what anybody needs, and keeps one object from stopping the scheduler of all. NVIDIA KAI has none of
+//! Each is far above what any workload needs, and keeps one object from stopping the scheduler of all. NVIDIA KAI has none of
 //! them, apart from the levels of a Topology; `docs/compat/bounds.md` lists them.
 
 /// Sub-groups of a pod group. A workload may be cut into 10,000 segments, each of them a sub-group.

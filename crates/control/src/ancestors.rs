@@ -27,7 +27,7 @@ pub enum Ancestry<'t> {
     Orphan(&'t str),
 }
 
-impl<'t> Ancestry<'t> {
+impl Ancestry<'_> {
     /// That of a child.
     fn below(self) -> Self {
         match self {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_cycle_and_those_below_it_are_told_apart() {
+    fn members_of_a_cycle_differ_from_those_below_it() {
         let pairs = [
             ("top", None),
             ("team", Some("top")),

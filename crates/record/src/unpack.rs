@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_damaged_file_says_is_cut() {
+    fn the_error_about_a_damaged_file_is_cut() {
         let long = format!("{{\"rawObjects\": \"{}\"}}", "x".repeat(1 << 20));
         let error = crate::Recording::read(long.as_bytes()).unwrap_err().to_string();
         assert!(error.len() < 600, "{}", error.len());

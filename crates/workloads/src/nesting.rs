@@ -15,7 +15,7 @@ pub fn nests_too_deep(yaml: &str) -> bool {
             _ => {}
         }
         // `- - -` opens a list in a list in a list, `? ? ?` a key that is a key of a key.
-        let opens = matches!(byte, b'-' | b'?') && bytes.peek().is_some_and(|next| next.is_ascii_whitespace());
+        let opens = matches!(byte, b'-' | b'?') && bytes.peek().is_some_and(u8::is_ascii_whitespace);
         if opens {
             dashes += 1;
         } else if !matches!(byte, b' ' | b'\t') {

@@ -1,4 +1,4 @@
-//! What somebody would write who wants to harm: a table of places in objects times values that have no business there, and
+//! What an attacker would write: a table of places in objects times values that have no business there, and
 //! shapes that recursion and loops do not expect.
 //!
 //! Deterministic, so that a failure has a name. Texts are made when they are asked for: together they are some hundred MB.
@@ -182,7 +182,8 @@ fn snapshot(objects: &[Value], value: &str) -> String {
 
 /// JSON is YAML.
 fn manifest(objects: &[Value], value: &str) -> String {
-    objects.iter().map(|object| format!("---\n{object}\n")).collect::<String>().replace(HOLE, value)
+    let documents: Vec<String> = objects.iter().map(|object| format!("---\n{object}\n")).collect();
+    documents.concat().replace(HOLE, value)
 }
 
 fn review(objects: &[Value], kind: &str, value: &str) -> String {

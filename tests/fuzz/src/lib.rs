@@ -40,7 +40,7 @@ pub const TARGETS: [(&str, Target); 10] = [
 const MESSAGE_BYTES_MAX: usize = 2_000;
 
 /// Checks what users would read.
-fn said(message: &str) {
+fn assert_presentable(message: &str) {
     assert!(
         message.len() <= MESSAGE_BYTES_MAX,
         "{} bytes: {}",
@@ -66,12 +66,12 @@ pub fn large_snapshot(bytes: &[u8]) {
 fn replay(bytes: &[u8], most: usize) {
     let mut recording = match Recording::read(bytes) {
         Ok(recording) => recording,
-        Err(error) => return said(&error.to_string()),
+        Err(error) => return assert_presentable(&error.to_string()),
     };
-    recording.errors.iter().for_each(|error| said(error));
+    recording.errors.iter().for_each(|error| assert_presentable(error));
     let configured = match recording.configured(None) {
         Ok(configured) => configured,
-        Err(error) => return said(&error.to_string()),
+        Err(error) => return assert_presentable(&error.to_string()),
     };
     if recording.objects.len() <= most {
         let now = recording.time();
@@ -79,12 +79,12 @@ fn replay(bytes: &[u8], most: usize) {
     }
 }
 
-/// A cycle, and all that is said of it.
+/// A cycle, and all messages about it.
 fn run(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) {
     let result = cycle(world, settings, usage, now);
-    result.problems.iter().for_each(|problem| said(&problem.to_string()));
+    result.problems.iter().for_each(|problem| assert_presentable(&problem.to_string()));
     for job in &result.pending {
-        job.explanations().iter().for_each(|explanation| said(&explanation.message));
+        job.explanations().iter().for_each(|explanation| assert_presentable(&explanation.message));
     }
 }
 
@@ -125,7 +125,7 @@ pub fn simulation(bytes: &[u8]) {
     let Some(plan) = read_manifest(&[Source { name: "a.yaml".to_owned(), text: text.to_owned() }]) else { return };
     let options = Options { until: Some(Span::seconds(120)), seed: 1 };
     if let Err(error) = simulate(&plan, options, &mut |_| {}) {
-        said(&error.to_string());
+        assert_presentable(&error.to_string());
     }
 }
 
@@ -133,7 +133,7 @@ fn read_manifest(sources: &[Source]) -> Option<Plan> {
     match manifest::read(sources) {
         Ok(plan) => Some(plan),
         Err(error) => {
-            said(&format!("{error} {} {}", error.location, error.help));
+            assert_presentable(&format!("{error} {} {}", error.location, error.help));
             None
         }
     }
@@ -174,7 +174,7 @@ pub fn pod_groups(bytes: &[u8]) {
     run(&world(&objects), &Settings::default(), &Usage::default(), NOW);
 }
 
-/// What the API server sends to a webhook, by anybody who reaches its port.
+/// What the API server sends to a webhook, and what others send who reach its port.
 pub fn reviews(bytes: &[u8]) {
     let Ok(review) = serde_json::from_slice::<Value>(bytes) else { return };
     let request = &review["request"];
@@ -198,8 +198,8 @@ fn review_pod(pod: &Value, namespace: &str) {
 }
 
 fn answered(answer: &AdmissionResult) {
-    said(&answer.message());
-    answer.warnings.iter().for_each(|warning| said(warning));
+    assert_presentable(&answer.message());
+    answer.warnings.iter().for_each(|warning| assert_presentable(warning));
 }
 
 /// The scheduler's configuration file, and a cycle with it.
@@ -212,8 +212,8 @@ pub fn config(bytes: &[u8]) {
     match Configured::read(&file) {
         Ok(configured) => run(&world(&surroundings()), &configured.settings, &Usage::default(), NOW),
         Err(error) => {
-            said(&error.to_string());
-            said(&error.hint);
+            assert_presentable(&error.to_string());
+            assert_presentable(&error.hint);
         }
     }
 }
@@ -275,7 +275,7 @@ fn world(objects: &[Value]) -> World {
                 world.apply(object);
             }
             Ok(None) => {}
-            Err(error) => said(&error.to_string()),
+            Err(error) => assert_presentable(&error.to_string()),
         }
     }
     world

@@ -11,7 +11,7 @@ fn queues(length: usize) -> String {
              resources: {{}}}}}}\n"
         )
     };
-    (0..length).map(queue).collect()
+    (0..length).map(queue).collect::<Vec<_>>().concat()
 }
 
 fn sub_groups(length: usize) -> String {
@@ -27,15 +27,15 @@ fn sub_groups(length: usize) -> String {
     )
 }
 
-/// Runs a command on a text; it must refuse it in short, with this in what it says.
+/// Runs a command on a text; it must refuse it in short, with this in its error.
 fn refused(command: &str, file: &str, text: &str, expected: &str) {
     let output = Folder::new(&test_name()).file(file, text).run(&[command, file]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let written = String::from_utf8_lossy(&output.stderr).into_owned();
     let start: String = text.chars().take(60).collect();
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{start}: {:?} {said}", output.status);
-    assert!(said.contains(expected), "{start}: {said}");
-    assert!(said.len() < 2_000, "{start}: {} bytes", said.len());
-    assert!(!said.chars().any(|letter| letter.is_control() && letter != '\n'), "{start}: {said:?}");
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{start}: {:?} {written}", output.status);
+    assert!(written.contains(expected), "{start}: {written}");
+    assert!(written.len() < 2_000, "{start}: {} bytes", written.len());
+    assert!(!written.chars().any(|letter| letter.is_control() && letter != '\n'), "{start}: {written:?}");
 }
 
 #[test]

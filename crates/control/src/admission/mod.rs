@@ -32,7 +32,7 @@ use crate::objects::Malformed;
 /// Characters of a denial, which may repeat what users wrote.
 const DENIAL_CHARS_MAX: usize = 1_000;
 
-/// Denials and warnings of one object. Nobody reads thousands of them.
+/// Denials and warnings of one object. Thousands of them help no reader.
 const TEXTS_MAX: usize = 8;
 
 /// The result for one object.
@@ -53,7 +53,7 @@ impl AdmissionResult {
         Self { denials: vec![brief(&why.into(), DENIAL_CHARS_MAX).into_owned()], warnings: Vec::new() }
     }
 
-    /// The first of what is said, each in short.
+    /// The first messages, each in short.
     fn bounded(self) -> Self {
         let some = |texts: Vec<String>| {
             let more = texts.len().saturating_sub(TEXTS_MAX);

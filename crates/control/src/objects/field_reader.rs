@@ -239,7 +239,7 @@ impl<'a> FieldReader<'a> {
         place.usable_name(place.non_empty_text()?.unwrap_or_else(|| NAMESPACE_DEFAULT.to_owned()))
     }
 
-    /// Names are repeated in all that is said of an object. An API server stores none that is refused here.
+    /// Names are repeated in every message about an object. An API server stores none that is refused here.
     fn usable_name(&self, name: String) -> Result<String, Malformed> {
         if name.len() > NAME_LENGTH_MAX {
             let problem = format!("the name has {} characters, and at most {NAME_LENGTH_MAX} are allowed", name.len());
