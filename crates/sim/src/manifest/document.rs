@@ -177,7 +177,7 @@ impl<'de> Visitor<'de> for NodeCount<'_> {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
-        let (_, content) = tagged.variant_seed(NodeCount(&mut *self.0))?;
+        let ((), content) = tagged.variant_seed(NodeCount(&mut *self.0))?;
         content.newtype_variant_seed(self)
     }
 }
