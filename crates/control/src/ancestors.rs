@@ -27,7 +27,7 @@ pub enum Ancestry<'t> {
     Orphan(&'t str),
 }
 
-impl<'t> Ancestry<'t> {
+impl Ancestry<'_> {
     /// That of a child.
     fn below(self) -> Self {
         match self {

@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_file_that_unpacks_without_end_is_refused() {
         let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
-        bomb.write_all(&[b' '; 100_000]).unwrap();
+        bomb.write_all(&b" ".repeat(100_000)).unwrap();
         let packed = bomb.finish().unwrap();
         assert_eq!(read_all(GzDecoder::new(&packed[..]), 0, 99_999).unwrap_err(), ReadError::TooLarge(99_999));
         assert_eq!(read_all(GzDecoder::new(&packed[..]), 0, 100_000).unwrap().len(), 100_000);
-        assert_eq!((unpacked_max(&packed), unpacked_max(&[0; 1 << 20])), (64 << 20, 200 << 20));
+        assert_eq!((unpacked_max(&packed), unpacked_max(&vec![0; 1 << 20])), (64 << 20, 200 << 20));
     }
 
     #[test]

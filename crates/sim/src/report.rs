@@ -301,7 +301,9 @@ pub fn queue_rows(views: &[QueueView]) -> Vec<QueueRow> {
         children.entry(view.parent.as_deref().filter(|parent| known.contains(parent))).or_default().push(view);
     }
     // The last is taken first.
-    children.values_mut().for_each(|found| found.sort_by(|left, right| right.name.cmp(&left.name)));
+    for found in children.values_mut() {
+        found.sort_by(|left, right| right.name.cmp(&left.name));
+    }
     open.extend(children.remove(&None).into_iter().flatten().map(|view| (view, 0)));
     while let Some((view, depth)) = open.pop() {
         rows.push(queue_row(view, depth));

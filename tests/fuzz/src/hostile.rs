@@ -182,7 +182,8 @@ fn snapshot(objects: &[Value], value: &str) -> String {
 
 /// JSON is YAML.
 fn manifest(objects: &[Value], value: &str) -> String {
-    objects.iter().map(|object| format!("---\n{object}\n")).collect::<String>().replace(HOLE, value)
+    let documents: Vec<String> = objects.iter().map(|object| format!("---\n{object}\n")).collect();
+    documents.concat().replace(HOLE, value)
 }
 
 fn review(objects: &[Value], kind: &str, value: &str) -> String {

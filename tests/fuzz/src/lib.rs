@@ -68,7 +68,9 @@ fn replay(bytes: &[u8], most: usize) {
         Ok(recording) => recording,
         Err(error) => return assert_presentable(&error.to_string()),
     };
-    recording.errors.iter().for_each(|error| assert_presentable(error));
+    for error in &recording.errors {
+        assert_presentable(error);
+    }
     let configured = match recording.configured(None) {
         Ok(configured) => configured,
         Err(error) => return assert_presentable(&error.to_string()),
@@ -82,9 +84,13 @@ fn replay(bytes: &[u8], most: usize) {
 /// A cycle, and all messages about it.
 fn run(world: &World, settings: &Settings, usage: &Usage, now: Timestamp) {
     let result = cycle(world, settings, usage, now);
-    result.problems.iter().for_each(|problem| assert_presentable(&problem.to_string()));
+    for problem in &result.problems {
+        assert_presentable(&problem.to_string());
+    }
     for job in &result.pending {
-        job.explanations().iter().for_each(|explanation| assert_presentable(&explanation.message));
+        for explanation in job.explanations() {
+            assert_presentable(&explanation.message);
+        }
     }
 }
 
@@ -199,7 +205,9 @@ fn review_pod(pod: &Value, namespace: &str) {
 
 fn answered(answer: &AdmissionResult) {
     assert_presentable(&answer.message());
-    answer.warnings.iter().for_each(|warning| assert_presentable(warning));
+    for warning in &answer.warnings {
+        assert_presentable(warning);
+    }
 }
 
 /// The scheduler's configuration file, and a cycle with it.

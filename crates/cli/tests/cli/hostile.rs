@@ -11,7 +11,7 @@ fn queues(length: usize) -> String {
              resources: {{}}}}}}\n"
         )
     };
-    (0..length).map(queue).collect()
+    (0..length).map(queue).collect::<Vec<_>>().concat()
 }
 
 fn sub_groups(length: usize) -> String {

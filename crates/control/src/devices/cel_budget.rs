@@ -157,8 +157,17 @@ fn factor<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Execu
 }
 
 fn matches<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    let text = |at: usize| args[at].downcast_ref::<CelString<'_>>().expect("the overload is declared for it").inner();
-    budget(&args).matches(text(1), text(2)).map(|matches| CowVal::owned(CelBool::from(matches)))
+    let Ok([budget, text, pattern]) = <[CowVal<'b, 'v>; 3]>::try_from(args) else {
+        unreachable!("the overload is declared with three parameters")
+    };
+    let (Some(budget), Some(text), Some(pattern)) = (
+        budget.downcast_ref::<Budget>(),
+        text.downcast_ref::<CelString<'_>>(),
+        pattern.downcast_ref::<CelString<'_>>(),
+    ) else {
+        unreachable!("the overload is declared for these types")
+    };
+    budget.matches(text.inner(), pattern.inner()).map(|matches| CowVal::owned(CelBool::from(matches)))
 }
 
 /// The cost of copying a value. Values nest no deeper than the expression that makes them.
@@ -465,8 +474,8 @@ mod tests {
 
     /// Loops over all pairs, triples and so on of a list.
     fn nested(list: &str, depth: usize, body: &str) -> String {
-        let loops: String = (0..depth).map(|level| format!("{list}.all(x{level}, ")).collect();
-        format!("{loops}{body}{}", ")".repeat(depth))
+        let loops: Vec<String> = (0..depth).map(|level| format!("{list}.all(x{level}, ")).collect();
+        format!("{}{body}{}", loops.concat(), ")".repeat(depth))
     }
 
     #[test]

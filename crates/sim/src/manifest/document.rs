@@ -177,7 +177,7 @@ impl<'de> Visitor<'de> for NodeCount<'_> {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
-        let (_, content) = tagged.variant_seed(NodeCount(&mut *self.0))?;
+        let ((), content) = tagged.variant_seed(NodeCount(&mut *self.0))?;
         content.newtype_variant_seed(self)
     }
 }
@@ -332,11 +332,11 @@ mod tests {
 
     #[test]
     fn aliases_that_multiply_are_refused() {
-        let levels: String = (1..9)
-            .map(|level| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(", ")))
-            .collect();
+        let line =
+            |level: usize| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(", "));
+        let levels: Vec<String> = (1..9).map(line).collect();
         let source = |text: String| Source { name: "a.yaml".to_owned(), text };
-        let wrong = read(&source(format!("a0: &a0 [1]\n{levels}"))).unwrap_err();
+        let wrong = read(&source(format!("a0: &a0 [1]\n{}", levels.concat()))).unwrap_err();
         assert!(wrong.location.to_string().len() < 2_000 && wrong.problem.len() < 500, "{wrong}");
         let deep = "[".repeat(200_000);
         assert!(read(&source(deep.clone())).is_err());

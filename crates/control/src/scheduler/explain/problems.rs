@@ -39,7 +39,7 @@ impl IgnoredPod {
         let Self { group, sub_group, leaves, more_leaves } = self;
         let mut known = if leaves.is_empty() { "none".to_owned() } else { leaves.join(", ") };
         if *more_leaves > 0 {
-            known += &format!(" and {more_leaves} more");
+            known = format!("{known} and {more_leaves} more");
         }
         let message = match sub_group {
             Some(name) => format!(
