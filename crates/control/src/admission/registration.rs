@@ -112,24 +112,10 @@ pub fn configurations(endpoint: &WebhookEndpoint, namespace: &str, rules: &PodRu
         "expression": format!("object.spec.schedulerName == '{}'", rules.scheduler),
     });
     // Other pods are not sent: an outage of the webhook must not affect them.
-    let with = |name: &str, keys: &[&str]| {
-        let any = "exists(key, key in object.metadata.annotations)";
-        let expression = format!("has(object.metadata.annotations) && {}.{any}", json!(keys));
-        json!({"name": name, "expression": expression})
-    };
-    let shares = with("shares-gpu", &[annotation::GPU_FRACTION, annotation::GPU_MEMORY]);
-    // A copy of a pod that ran loses what was noted on that one.
-    let has_state = [("labels", LABELS), ("annotations", ANNOTATIONS)].map(|(field, rows)| {
-        let field = format!("object.metadata.{field}");
-        format!("(has({field}) && {field}.exists(key, {}))", state_expression(rows, Carrier::Pods))
-    });
-    let changes = json!({
-        "name": "shares-gpu-or-has-state",
-        "expression": format!("({}) || {}", shares["expression"].as_str().unwrap_or_default(), has_state.join(" || ")),
-    });
+    let changes = shares_or_has_state();
     let has_share_annotation =
         [annotation::GPU_FRACTION, annotation::GPU_MEMORY, annotation::GPU_FRACTION_NUM_DEVICES, annotation::MPS];
-    let has_share_annotation = with("speaks-of-gpu-shares", &has_share_annotation);
+    let has_share_annotation = has_annotation("speaks-of-gpu-shares", &has_share_annotation);
     let pod = format!("{}.{namespace}.svc", webhook::SERVICE);
     let topology = format!("topology.{pod}");
     let hidden = rules.block_visible_devices;
@@ -190,6 +176,26 @@ pub fn configurations(endpoint: &WebhookEndpoint, namespace: &str, rules: &PodRu
         ),
         configuration("Validating", webhook::POD_GROUPS, &[webhook_of(validate_group)]),
     ]
+}
+
+/// A match condition: the object has one of these annotations.
+fn has_annotation(name: &str, keys: &[&str]) -> Value {
+    let any = "exists(key, key in object.metadata.annotations)";
+    let expression = format!("has(object.metadata.annotations) && {}.{any}", json!(keys));
+    json!({"name": name, "expression": expression})
+}
+
+/// A match condition: the pod shares a GPU, or is a copy of one that ran, which loses what was noted on that one.
+fn shares_or_has_state() -> Value {
+    let shares = has_annotation("shares-gpu", &[annotation::GPU_FRACTION, annotation::GPU_MEMORY]);
+    let has_state = [("labels", LABELS), ("annotations", ANNOTATIONS)].map(|(field, rows)| {
+        let field = format!("object.metadata.{field}");
+        format!("(has({field}) && {field}.exists(key, {}))", state_expression(rows, Carrier::Pods))
+    });
+    json!({
+        "name": "shares-gpu-or-has-state",
+        "expression": format!("({}) || {}", shares["expression"].as_str().unwrap_or_default(), has_state.join(" || ")),
+    })
 }
 
 /// A CEL expression that says whether `key` is state on such objects.

@@ -511,7 +511,9 @@ mod tests {
             class build value=100
             job low queue=team gpu=2 on=a";
         let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
-        objects(cluster).into_iter().for_each(|object| controller.cache.on_apply(object));
+        for object in objects(cluster) {
+            controller.cache.on_apply(object);
+        }
         controller.poll(at(0));
         for object in objects("job high queue=team gpu=1 priority=build") {
             controller.cache.on_apply(object);
@@ -534,11 +536,15 @@ mod tests {
             job low queue=team gpu=1 on=a
             job big queue=team gpu=1";
         let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
-        objects(cluster).into_iter().for_each(|object| controller.cache.on_apply(object));
+        for object in objects(cluster) {
+            controller.cache.on_apply(object);
+        }
         controller.poll(at(0));
         let reported = controller.last.pending.clone();
         assert_eq!(reported.len(), 1);
-        objects("job more queue=team gpu=1").into_iter().for_each(|object| controller.cache.on_apply(object));
+        for object in objects("job more queue=team gpu=1") {
+            controller.cache.on_apply(object);
+        }
         controller.dirty = true;
         controller.poll(at(100));
         assert_eq!(controller.last.pending, reported, "the next cycle that may evict reports the new one");

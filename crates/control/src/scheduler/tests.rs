@@ -56,13 +56,9 @@ fn times_that_cannot_be_true_count_as_absent() {
     assert_eq!(decide(-900), (true, vec![]));
     assert_eq!(decide(-10), (false, vec![]));
     assert_eq!(decide(10), (false, vec![]), "clocks differ");
-    assert_eq!(decide(3600), (true, vec![problem()]));
-
-    fn problem() -> String {
-        "pod group lab/squatter: The annotation kai.scheduler/last-start-timestamp is a time in the future, and counts as \
-         absent. Remove it: the scheduler writes it."
-            .to_owned()
-    }
+    let problem = "pod group lab/squatter: The annotation kai.scheduler/last-start-timestamp is a time in the future, and \
+                   counts as absent. Remove it: the scheduler writes it.";
+    assert_eq!(decide(3600), (true, vec![problem.to_owned()]));
 }
 
 #[test]
