@@ -71,18 +71,14 @@ impl ChaosRun<'_> {
         let (now, Refusal { error, retry_after, counted_as }) = (self.cluster.now, refusal);
         self.note(|| format!("{counted_as}: {call}"));
         self.count(counted_as);
-        match retry_delay(attempt).filter(|_| api_faults::repeats(call)) {
-            Some(delay) => {
-                if let Some(in_flight) = self.in_flight.get_mut(&id) {
-                    in_flight.attempt += 1;
-                }
-                self.add(now.plus(delay.max(retry_after)), Event::Call(id));
-            }
-            None => {
-                let delay = self.faults.call_delay(now);
-                self.add(now.plus(delay), Event::Answer(id, Err(error)));
-            }
+        let Some(delay) = retry_delay(attempt).filter(|_| api_faults::repeats(call)) else {
+            let delay = self.faults.call_delay(now);
+            return self.add(now.plus(delay), Event::Answer(id, Err(error)));
+        };
+        if let Some(in_flight) = self.in_flight.get_mut(&id) {
+            in_flight.attempt += 1;
         }
+        self.add(now.plus(delay.max(retry_after)), Event::Call(id));
     }
 
     pub(super) fn answer(&mut self, id: u64, reply: Result<Option<Value>, CallError>) {

@@ -263,7 +263,7 @@ fn idle(rest: &ConvergedState<'_>) -> Vec<String> {
                 wrong.push(format!("{pod} could run on {node}"));
             }
             Effect::Evict { pod, why, .. } if is_honest(&pod.namespace) => {
-                wrong.push(format!("{pod} should go: {why}"))
+                wrong.push(format!("{pod} should go: {why}"));
             }
             _ => {}
         }

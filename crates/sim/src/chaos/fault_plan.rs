@@ -53,12 +53,20 @@ pub(super) struct FaultPlan {
     webhook_outage: Range<Timestamp>,
     /// For the kinds that are not served.
     rng_of_kinds: Option<Pcg32>,
-    /// Processes are neither killed nor doubled, and their clocks are right: what they accumulate stays.
-    processes_stay: bool,
+    processes: ProcessFaults,
     pub(super) api: ApiFaults,
     pub(super) tenant: Option<Tenant>,
-    /// Two schedulers compete for a lease, instead of a second one that assumes that it leads.
-    pub(super) has_lease: bool,
+}
+
+/// What happens to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProcessFaults {
+    /// They are neither killed nor doubled, and their clocks are right: what they accumulate stays.
+    None,
+    /// They are killed, and a second scheduler assumes that it leads.
+    Doubled,
+    /// They are killed, and two schedulers compete for a lease.
+    Elected,
 }
 
 impl FaultPlan {
@@ -75,10 +83,12 @@ impl FaultPlan {
             scales: Pcg32::new(seed, 10).next_u32().is_multiple_of(3),
             webhook_outage: start..start,
             rng_of_kinds: Some(Pcg32::new(seed, 9)),
-            processes_stay: false,
+            processes: match Pcg32::new(seed, 13).next_u32() % 4 {
+                0 => ProcessFaults::Elected,
+                _ => ProcessFaults::Doubled,
+            },
             api: ApiFaults::none(),
             tenant: Tenant::new(seed),
-            has_lease: Pcg32::new(seed, 13).next_u32().is_multiple_of(4),
         };
         plan.fault_window = Span::seconds(i64::from(plan.between(20, 120)));
         plan.until = start.plus(plan.fault_window);
@@ -95,7 +105,7 @@ impl FaultPlan {
             until: start.plus(fault_window),
             fault_window,
             failed_calls_percent: 2,
-            processes_stay: true,
+            processes: ProcessFaults::None,
             ..Self::none(start, true)
         }
     }
@@ -111,11 +121,15 @@ impl FaultPlan {
             scales: false,
             webhook_outage: start..start,
             rng_of_kinds: None,
-            processes_stay: true,
+            processes: ProcessFaults::None,
             api: ApiFaults::none(),
             tenant: None,
-            has_lease: false,
         }
+    }
+
+    /// Whether two schedulers compete for a lease.
+    pub(super) fn has_lease(&self) -> bool {
+        self.processes == ProcessFaults::Elected
     }
 
     /// How long things go wrong.
@@ -126,7 +140,7 @@ impl FaultPlan {
     /// Faults of processes; the scheduler may be doubled.
     pub(super) fn plan(&mut self, processes: usize, scheduler: usize) -> Vec<(Span, Fault)> {
         let mut faults = Vec::new();
-        if self.processes_stay {
+        if self.processes == ProcessFaults::None {
             return faults;
         }
         let last = processes as u32 - 1;
@@ -143,7 +157,7 @@ impl FaultPlan {
         if self.between(0, 1) == 0 {
             let fault = Fault::SecondLeader { process: scheduler, lifetime: self.span(1_000, 40_000) };
             let at = self.moment();
-            if !self.has_lease {
+            if !self.has_lease() {
                 faults.push((at, fault));
             }
         }

@@ -163,7 +163,7 @@ impl Tenant {
     fn workload(&mut self, number: u32, cluster: &mut Cluster) -> bool {
         let (annotations, resources) = self.asked();
         let pods = self.between(1, 3);
-        let mut job = job(&self.leaf(), pods, annotations, &resources);
+        let mut job = job(&self.leaf(), pods, &annotations, &resources);
         job["metadata"]["annotations"] = json!({"kai.scheduler/batch-min-member": self.between(1, pods).to_string()});
         let class = self.pick(&["train", "train", "build", "inference"]);
         job["metadata"]["labels"]["priorityClassName"] = json!(class);
@@ -347,7 +347,7 @@ impl Tenant {
             0 => annotations.extend(state()),
             1 => labels = json!({"runai-gpu-group": "elsewhere"}),
             2 => {
-                drop(annotations.insert("received-resource-type".to_owned(), json!(self.pick(&["Fraction", "x", ""]))))
+                drop(annotations.insert("received-resource-type".to_owned(), json!(self.pick(&["Fraction", "x", ""]))));
             }
             3 => {
                 let zones = self.pick(&["[", "[{\"zone\":\"node-0\",\"amount\":{\"cpu\":\"9e99\"}}]", "{}"]);
@@ -355,7 +355,7 @@ impl Tenant {
             }
             _ => drop(annotations.insert("run.ai/reserve_for_gpu_index".to_owned(), json!("GPU-0"))),
         }
-        let mut job = job(&self.leaf(), 1, annotations, &resources);
+        let mut job = job(&self.leaf(), 1, &annotations, &resources);
         job["spec"]["template"]["metadata"]["labels"] = labels;
         job["metadata"]["annotations"] = Value::Object(state().collect());
         cluster.create_for_user(&Id::namespaced(Kind::Job, NAMESPACE, format!("state-{number}")), job)
@@ -421,7 +421,7 @@ fn annotate(object: &mut Value, key: &str, value: &Value) {
     }
 }
 
-fn job(queue: &str, pods: u32, annotations: Map<String, Value>, resources: &Value) -> Value {
+fn job(queue: &str, pods: u32, annotations: &Map<String, Value>, resources: &Value) -> Value {
     json!({
         "metadata": {"labels": {"kai.scheduler/queue": queue}},
         "spec": {
@@ -446,7 +446,7 @@ fn probe(number: u32, cluster: &mut Cluster) -> bool {
     } else {
         annotations.insert("gpu-fraction".to_owned(), json!("0.5"));
     }
-    let mut job = job(PROBES, 1, annotations, &resources);
+    let mut job = job(PROBES, 1, &annotations, &resources);
     let spec = &mut job["spec"]["template"]["spec"];
     spec["tolerations"] = json!([{"key": PROBES, "operator": "Exists"}]);
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": PROBES});

@@ -293,7 +293,7 @@ impl<'t> ChaosRun<'t> {
         for (at, act) in self.tenant.as_mut().map(|tenant| tenant.plan(window)).unwrap_or_default() {
             self.add(self.start.plus(at), Event::Tenant(act));
         }
-        if self.faults.has_lease {
+        if self.faults.has_lease() {
             const SCHEDULER: usize = 0;
             let second = self.double(SCHEDULER);
             self.add(self.start, Event::Start { process: second });
