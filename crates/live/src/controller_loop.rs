@@ -148,7 +148,9 @@ impl<C: Controller + Send + 'static> ControllerLoop<C> {
     pub(crate) async fn run(self, election: Option<LeaderElectionOptions>) -> Result<(), FatalError> {
         let (name, stop, leases) = (self.name, self.context.stop.clone(), self.context.leases.clone());
         let (health, limits) = (self.context.health.clone(), Arc::clone(&self.context.limits));
-        run_as_leader(leases, (&health, name), election, limits.fence(), stop, self.work()).await?;
+        // Boxed: it holds the state of the loop, which is large.
+        let work = Box::pin(self.work());
+        run_as_leader(leases, (&health, name), election, limits.fence(), stop, work).await?;
         tracing::info!(component = name, "component stopped");
         Ok(())
     }

@@ -56,7 +56,7 @@ pub(crate) struct LeaseClient {
 impl LeaseClient {
     pub(crate) async fn connect(runtime: Handle, config: Config, metrics: ApiMetrics) -> Result<Self, FatalError> {
         let connecting = runtime.spawn(async move { client::connect(config, &metrics) });
-        let client = connecting.await.map_err(panicked)??;
+        let client = connecting.await.map_err(|error| panicked(&error))??;
         Ok(Self { runtime, client })
     }
 
@@ -92,7 +92,7 @@ pub(crate) async fn run_as_leader(
     acquiring.spawn_on(elector().acquire(standby), &leases.runtime);
     let acquired = tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        Some(acquired) = acquiring.join_next() => acquired.map_err(panicked)?,
+        Some(acquired) = acquiring.join_next() => acquired.map_err(|error| panicked(&error))?,
     };
     metrics.set_leader(&lease, true);
     health.leading(component);
@@ -102,8 +102,8 @@ pub(crate) async fn run_as_leader(
     let mut working = JoinSet::new();
     working.spawn(work);
     let ended = tokio::select! {
-        Some(lost) = renewal.join_next() => Err(lost.unwrap_or_else(panicked)),
-        Some(done) = working.join_next() => done.map_err(panicked),
+        Some(lost) = renewal.join_next() => Err(lost.unwrap_or_else(|error| panicked(&error))),
+        Some(done) = working.join_next() => done.map_err(|error| panicked(&error)),
     };
     // Also for calls that were abandoned at shutdown: others may lead in a moment.
     fence.close();
@@ -121,7 +121,7 @@ pub(crate) async fn run_as_leader(
     ended
 }
 
-fn panicked(error: JoinError) -> FatalError {
+fn panicked(error: &JoinError) -> FatalError {
     FatalError::ComponentPanicked(error.to_string())
 }
 

@@ -76,8 +76,8 @@ fn retry_after(error: &watcher::Error) -> Option<Duration> {
     let status: &Status = match error {
         InitialListFailed(Error::Api(status))
         | WatchStartFailed(Error::Api(status))
-        | WatchFailed(Error::Api(status)) => status,
-        WatchError(status) => status,
+        | WatchFailed(Error::Api(status))
+        | WatchError(status) => status,
         _ => return None,
     };
     let seconds = status.details.as_ref()?.retry_after_seconds;
