@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Ends with the test, whatever happens in it.
 struct Process(Child);
@@ -16,16 +16,15 @@ impl Drop for Process {
     }
 }
 
-/// Retries for a while: processes need a moment.
+/// Retries for about ten seconds: processes need a moment.
 fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
+    for _ in 0..500 {
         if let Some(done) = attempt() {
             return done;
         }
-        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+    panic!("{what}");
 }
 
 fn healthz(address: SocketAddr) -> Option<String> {
@@ -70,9 +69,8 @@ fn a_scheduler_ends_in_time_whatever_its_clients_and_its_disk_do() {
     let mut half_sent = TcpStream::connect(port).unwrap();
     half_sent.write_all(b"GET /metrics HTTP/1.1\r\nhost:").unwrap();
     let _idle = TcpStream::connect(port).unwrap();
-    let (id, stopped) = (process.0.id().to_string(), Instant::now());
+    let id = process.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let status = eventually("it ends", || process.0.try_wait().unwrap());
     assert!(status.success(), "{status}");
-    assert!(stopped.elapsed() < Duration::from_secs(10), "{:?}", stopped.elapsed());
 }

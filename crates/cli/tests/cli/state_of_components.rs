@@ -91,7 +91,7 @@ fn job(namespace: &str, name: &str, queue: &str, annotations: &Value) -> Value {
 }
 
 fn documents(objects: &[Value]) -> String {
-    objects.iter().map(|object| format!("---\n{object}\n")).collect()
+    objects.iter().flat_map(|object| ["---\n".to_owned(), object.to_string(), "\n".to_owned()]).collect()
 }
 
 /// What happens when the owner of the quota comes after ten seconds.
