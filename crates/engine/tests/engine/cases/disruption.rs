@@ -16,9 +16,9 @@ fn a_cycle_that_may_not_evict_only_places() {
          job b2 queue=B gpu=3 running=b
          job small queue=A gpu=1
          job next queue=A gpu=2",
-        expect![[r#"
+        expect![["
             bind small-0 a
-            waits next: no room for next-0 (0 of 1 placed), 2 × 1 GPU short"#]],
+            waits next: no room for next-0 (0 of 1 placed), 2 × 1 GPU short"]],
     );
 }
 
@@ -66,9 +66,9 @@ fn a_job_that_was_just_evicted_is_not_reclaimed_again() {
          queue B quota=2
          job b1 queue=B gpu=4 running=a started=15 evicted=19
          job next queue=A gpu=2",
-        expect![[r#"
+        expect![["
             waits next: no room for next-0 (0 of 1 placed), 1 × 2 GPU short
-            waits next: reclaim has no candidates (0 of 1 placed)"#]],
+            waits next: reclaim has no candidates (0 of 1 placed)"]],
     );
     check(
         "policy actions=allocate,reclaim eviction-cooldown=10
@@ -91,9 +91,9 @@ fn nor_is_it_preempted_again_though_its_surplus_may_be_taken() {
          queue team
          job low queue=team gpu=1 running=a,a prio=50 started=5 evicted=10
          job high queue=team gpu=1 prio=75",
-        expect![[r#"
+        expect![["
             waits high: no room for high-0 (0 of 1 placed), 1 × 1 GPU short
-            waits high: preempt has no candidates (0 of 1 placed)"#]],
+            waits high: preempt has no candidates (0 of 1 placed)"]],
     );
     check(
         "policy actions=allocate,preempt
@@ -101,9 +101,9 @@ fn nor_is_it_preempted_again_though_its_surplus_may_be_taken() {
          queue team
          job low queue=team gpu=1 running=a,a min=1 prio=50 started=5 evicted=10
          job high queue=team gpu=1 prio=75",
-        expect![[r#"
+        expect![["
             evict low-1 for high (preempt)
-            pipeline high-0 a"#]],
+            pipeline high-0 a"]],
     );
 }
 
@@ -136,15 +136,15 @@ fn the_return_of_an_evicted_job_costs_others_no_more_than_it_lost() {
     // It had run for 100 s on 2 GPUs: 200 GPU-seconds.
     check(
         &cluster(50),
-        expect![[r#"
+        expect![["
         evict b1-0 for next (reclaim)
-        pipeline next-0 a"#]],
+        pipeline next-0 a"]],
     );
     check(
         &cluster(51),
-        expect![[r#"
+        expect![["
         waits next: no room for next-0 (0 of 1 placed), 1 × 2 GPU short
-        waits next: reclaim exhausted (0 of 1 placed)"#]],
+        waits next: reclaim exhausted (0 of 1 placed)"]],
     );
 }
 
@@ -168,28 +168,28 @@ fn moves_stop_when_the_budget_is_spent() {
     };
     check(
         &cluster("2"),
-        expect![[r#"
+        expect![["
         evict d-0 for one (consolidate)
         pipeline d-0 a
         pipeline one-0 d
         evict c-0 for two (consolidate)
         pipeline c-0 b
-        pipeline two-0 c"#]],
+        pipeline two-0 c"]],
     );
     check(
         &cluster("1"),
-        expect![[r#"
+        expect![["
         evict d-0 for one (consolidate)
         pipeline d-0 a
         pipeline one-0 d
         waits two: no room for two-0 (0 of 1 placed), 4 × 2 GPU short
-        waits two: consolidate exhausted (0 of 1 placed)"#]],
+        waits two: consolidate exhausted (0 of 1 placed)"]],
     );
     check(
         &cluster("0"),
-        expect![[r#"
+        expect![["
         waits one: no room for one-0 (0 of 1 placed), 4 × 2 GPU short
-        waits two: no room for two-0 (0 of 1 placed), 4 × 2 GPU short"#]],
+        waits two: no room for two-0 (0 of 1 placed), 4 × 2 GPU short"]],
     );
 }
 
@@ -209,16 +209,16 @@ fn a_move_may_have_a_price() {
     // Moving 2 GPUs for 4 that start: twice a minute.
     check(
         &cluster(120),
-        expect![[r#"
+        expect![["
         evict right-0 for next (consolidate)
         pipeline right-0 a
-        pipeline next-0 b"#]],
+        pipeline next-0 b"]],
     );
     check(
         &cluster(121),
-        expect![[r#"
+        expect![["
         waits next: no room for next-0 (0 of 1 placed), 2 × 2 GPU short
-        waits next: consolidate exhausted (0 of 1 placed)"#]],
+        waits next: consolidate exhausted (0 of 1 placed)"]],
     );
 }
 
@@ -238,14 +238,14 @@ fn victims_that_lose_least_may_come_first() {
     };
     check(
         &cluster(""),
-        expect![[r#"
+        expect![["
         evict b3-0 for next (reclaim)
-        pipeline next-0 a"#]],
+        pipeline next-0 a"]],
     );
     check(
         &cluster("least-work-first=on"),
-        expect![[r#"
+        expect![["
         evict b2-0 for next (reclaim)
-        pipeline next-0 a"#]],
+        pipeline next-0 a"]],
     );
 }
