@@ -21,7 +21,7 @@ fn sub_groups(length: usize) -> String {
     };
     let all: Vec<String> = (0..length).map(sub_group).collect();
     format!(
-        "{{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {{name: g, namespace: team}}, spec: {{queue: q0, \
+        "---\n{{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {{name: g, namespace: team}}, spec: {{queue: q0, \
          subGroups: [{}]}}}}\n",
         all.join(", ")
     )
@@ -62,8 +62,8 @@ fn errors_are_short_and_plain_whatever_they_repeat() {
             "{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {{\"name\": \"{name}\"}}, \"spec\": {{\"containers\": []}}}}\n"
         )
     };
-    refused("simulate", "a.yaml", &pod(&escapes), "control characters");
-    refused("simulate", "a.yaml", &pod(&"x".repeat(1_000_000)), "at most 253");
+    refused("simulate", "a.yaml", &pod(&escapes), "is not a name that Kubernetes accepts");
+    refused("simulate", "a.yaml", &pod(&"x".repeat(1_000_000)), "is not a name that Kubernetes accepts");
     refused("simulate", "a.yaml", &format!("{{\"kind\": \"{}\"}}", "x".repeat(1_000_000)), "error");
     refused("simulate", "a.yaml", &format!("{{\"kind\": \"{escapes}\"}}"), "error");
     refused("check-config", "a.yaml", &format!("actions: \"{}\"", "x".repeat(100_000)), "is not an action");
