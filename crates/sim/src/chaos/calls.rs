@@ -89,6 +89,9 @@ impl ChaosRun<'_> {
         if !self.runs(process, incarnation) {
             return;
         }
+        if matches!(reply, Err(CallError::Unknown(_))) {
+            self.on_scheduler_misled(process);
+        }
         if let (Err(error), Some(call)) = (&reply, result.next_call()) {
             let line = format!("{process} fails to call {call}: {error:?}");
             self.note(|| line);

@@ -58,7 +58,8 @@ pub(super) struct Holdings {
     asked: BTreeMap<String, Asked>,
     /// The GPU of each reservation pod that has named it, by the uid of the pod.
     reserved: BTreeMap<String, (String, String)>,
-    /// Two schedulers that do not know of each other, or one that starts, may exceed a limit together.
+    /// A scheduler does not know of all binds: another one made them, or its watches lag for too long. From now on limits may
+    /// be exceeded.
     pub(super) limits_may_break: bool,
 }
 

@@ -105,7 +105,7 @@ impl Tenant {
     /// What happens within the window.
     pub(super) fn plan(&mut self, window: Span) -> Vec<(Span, Act)> {
         let mut acts = Vec::new();
-        let (workloads, hostile) = (self.between(2, 6), self.between(3, 20));
+        let (workloads, hostile) = (self.between(2, 4), self.between(3, 20));
         for number in 0..workloads {
             acts.push((Span(self.moment(window).0 / 2), Act::Workload(number)));
         }

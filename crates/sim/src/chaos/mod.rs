@@ -48,7 +48,7 @@ use crate::run::{SimulationError, start_time, with_built_ins};
 use crate::settings;
 use api_faults::WatchFault;
 use fault_plan::FaultPlan;
-use hostile::{Act, Tenant};
+use hostile::{Act, Hostility, Tenant};
 use leadership::LeaseEvent;
 use lease::Election;
 use process::SimProcess;
@@ -66,6 +66,9 @@ const QUIET_PERIOD: Span = Span::seconds(100);
 
 /// A cluster that has not converged so long after the last fault never will.
 const CONVERGENCE_DEADLINE: Span = Span::seconds(1_800);
+
+/// The scheduler counts its binds until a watch shows them, but not for ever: calls and watch together may take 30 s.
+const ASSUMED_AT_LEAST: Span = Span::seconds(15);
 
 /// How often etcd is compacted, as API servers do.
 const COMPACTION_PERIOD: Span = Span::seconds(300);
@@ -462,6 +465,10 @@ impl<'t> ChaosRun<'t> {
         self.note(|| format!("{act:?}: {done:?}"));
         if let Some(done) = done {
             self.count(done);
+            // A running group is charged to the queue that it names now.
+            if let Act::Hostile(_, Hostility::GroupQueues | Hostility::GroupLinks) = act {
+                self.safety.holdings.limits_may_break = true;
+            }
         }
     }
 
@@ -472,10 +479,14 @@ impl<'t> ChaosRun<'t> {
             if let Some(election) = &mut self.election {
                 election.stop(one);
             }
-            if self.processes[one].kind.component.name == SCHEDULER.component.name {
-                self.safety.holdings.limits_may_break = true;
-            }
+            self.on_scheduler_misled(one);
         }
+    }
+
+    /// If this process is a scheduler, it may not know of all binds: only binders protect nodes, and none protects limits.
+    fn on_scheduler_misled(&mut self, process: usize) {
+        let is_scheduler = self.processes[process].kind.component.name == SCHEDULER.component.name;
+        self.safety.holdings.limits_may_break |= is_scheduler;
     }
 
     fn start_with_colocated(&mut self, process: usize) {
@@ -490,8 +501,8 @@ impl<'t> ChaosRun<'t> {
         }
         let kind = self.processes[process].kind;
         self.note(|| format!("{process} starts as {kind:?}"));
-        if kind.component.name == SCHEDULER.component.name && self.cluster.now > self.start {
-            self.safety.holdings.limits_may_break = true;
+        if self.cluster.now > self.start {
+            self.on_scheduler_misled(process);
         }
         let controller = controllers::start(kind, &self.settings, &self.grouper);
         self.processes[process].begin(controller, &self.not_served);
@@ -562,6 +573,9 @@ impl<'t> ChaosRun<'t> {
                     self.count("slow watcher");
                 }
                 let delay = lag.unwrap_or_else(|| self.faults.watch_delay(now));
+                if delay > ASSUMED_AT_LEAST {
+                    self.on_scheduler_misled(process);
+                }
                 self.add(now.plus(delay), Event::Deliver { process, incarnation, watch, log_position });
             }
         }
