@@ -490,7 +490,9 @@ mod tests {
     }
 
     fn with_a_victim() -> SchedulerController {
-        let mut controller = SchedulerController::new(Settings::default(), Span::seconds(1));
+        let mut settings = Settings::default();
+        settings.evictions.settle_timeout = Span(0);
+        let mut controller = SchedulerController::new(settings, Span::seconds(1));
         let cluster = "node a gpu=2
             node b gpu=1
             queue team

@@ -177,18 +177,20 @@ mod tests {
 
     #[test]
     fn they_wait_for_terminating_pods_but_not_for_ever() {
-        let terminating = world(
-            "node a gpu=1
-            queue team
-            job old queue=team gpu=1 on=a ending",
-        );
+        let ending_at = |seconds: i64| {
+            let mut world = world(
+                "node a gpu=1
+                 queue team
+                 job old queue=team gpu=1 on=a",
+            );
+            let pod = world.pods.values().next().cloned().expect("there is one");
+            let deletion = Some(at(seconds * 1_000).wall);
+            world.apply(crate::kinds::Object::Pod(Box::new(Pod { deletion, ..pod })));
+            world
+        };
         let settings = EvictionSettings::default();
-        assert_eq!(evicting(&settings, &terminating, 8_000), [3_000, 7_000]);
-        let mut overdue = terminating.clone();
-        for pod in terminating.pods.values() {
-            let late = Pod { deletion: Some(Timestamp(0)), ..pod.clone() };
-            overdue.apply(crate::kinds::Object::Pod(Box::new(late)));
-        }
+        assert_eq!(evicting(&settings, &ending_at(60), 8_000), [3_000, 7_000]);
+        let overdue = ending_at(0);
         assert_eq!(evicting(&settings, &overdue, 2_000), [0, 1_000], "its node may be lost");
     }
 

@@ -63,17 +63,18 @@ fn times_that_cannot_be_true_count_as_absent() {
 
 #[test]
 fn a_pod_that_is_only_called_a_reservation_is_charged_for_its_gpus() {
-    let bound = |labels: &str| {
+    let bound = |gpus: u32, labels: &str| {
         let cluster = format!(
-            "node a gpu=8
+            "node a gpu={gpus}
              queue team quota=8
-             pod impostor node=a gpu=8 {labels}
+             pod impostor node=a gpu={gpus} {labels}
              job train queue=team gpu=1"
         );
         run_and_render(&cluster, &Settings::default()).starts_with("bind train-0")
     };
-    assert!(!bound("app=kai-resource-reservation"));
-    assert!(bound("app=kai-resource-reservation device=g1"), "users of the group are charged for the GPU");
+    assert!(!bound(1, "app=kai-resource-reservation"));
+    assert!(!bound(8, "app=kai-resource-reservation device=g1"), "a reservation holds one GPU");
+    assert!(bound(1, "app=kai-resource-reservation device=g1"), "users of the group are charged for the GPU");
 }
 
 /// One pod runs and one waits, in namespace `lab`; annotations are of the queue's parent.
