@@ -68,7 +68,7 @@ fn a_job_runs_its_pods_in_waves() {
                 31s  bind       team/sweep-2  node-1  fits; queue team now holds 4 GPUs of a fair share of 4
                1m2s  finish     team/sweep-2  node-1  its work is done
                1m2s  finish     team/sweep            complete after 3 pods
-               1m2s  end        nothing more happens, after 5 scheduling cycles
+               1m2s  end        nothing more happens, after 7 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -104,7 +104,7 @@ fn a_deployment_outlives_a_node() {
                 10s  bind       team/web-1-2  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
                 10s  bind       team/web-1-3  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
                 20s  node-up                  node-1  ready
-                20s  end        nothing more happens, after 5 scheduling cycles
+                20s  end        nothing more happens, after 7 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -142,7 +142,7 @@ fn a_queue_in_use_cannot_be_deleted() {
                 10s  warn       Queue team            refused: cannot delete queue team: its workloads team/pg-web-1-0-0010 are running; delete them or move them to another queue first
                 20s  delete     team/web              deleted by its user
                 30s  delete     Queue team            deleted by its user
-                30s  end        nothing more happens, after 5 scheduling cycles
+                30s  end        nothing more happens, after 6 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -184,7 +184,7 @@ fn a_deployment_grows_and_shrinks() {
                 20s  delete     team/web-1-3  node-2  ReplicaSet web-1 wants fewer pods
                 20s  delete     team/web-1-2  node-2  ReplicaSet web-1 wants fewer pods
                 30s  delete     team/web              deleted by its user
-                31s  end        nothing more happens, after 8 scheduling cycles
+                31s  end        nothing more happens, after 10 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -287,7 +287,7 @@ fn time_ends_where_it_is_asked_to() {
             Timeline
                  0s  submit     team/train            Job: 1 pod of 1 GPU, queue team
                  0s  bind       team/train-0  node-1  fits; queue team now holds 1 GPU of a fair share of 1
-                 5s  end        the time is up, after 2 scheduling cycles
+                 5s  end        the time is up, after 3 scheduling cycles
 
             Nodes
             node-1  [A...]  3 of 4 GPUs free
@@ -320,7 +320,7 @@ spec: {nodeName: node-1, containers: [{name: main, resources: {limits: {nvidia.c
                  0s  run        system/other  node-1  runs already when the simulation begins
                  0s  submit     team/train            Job: 1 pod of 2 GPUs, queue team
                  0s  bind       team/train-0  node-2  fits; queue team now holds 2 GPUs of a fair share of 2
-                 1s  end        nothing more happens, after 2 scheduling cycles
+                 1s  end        nothing more happens, after 3 scheduling cycles
 
             Nodes
             node-1  [AAA.]  1 of 4 GPUs free
@@ -360,7 +360,7 @@ fn an_indexed_job_gives_each_pod_its_number() {
                 41s  finish     team/shard-1-1  node-2  its work is done
                1m2s  finish     team/shard-2-0  node-2  its work is done
                1m2s  finish     team/shard              complete after 3 pods
-               1m2s  end        nothing more happens, after 8 scheduling cycles
+               1m2s  end        nothing more happens, after 11 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free
@@ -394,7 +394,7 @@ fn a_new_template_replaces_the_pods_of_a_deployment() {
             11s  delete     team/web-1-1  node-1  ReplicaSet web-1 wants fewer pods
             11s  bind       team/web-2-1  node-2  fits; queue team now holds 4 GPUs of a fair share of 4
             12s  delete     team/web-1-0  node-1  ReplicaSet web-1 wants fewer pods
-            13s  end        nothing more happens, after 6 scheduling cycles
+            13s  end        nothing more happens, after 9 scheduling cycles
 
         Nodes
         node-1  [....]  4 of 4 GPUs free
@@ -430,7 +430,7 @@ fn a_deployment_that_is_recreated_starts_when_its_old_pods_are_gone() {
             10s  submit     team/web              Deployment: 2 pods of 3 GPUs, queue team
             11s  bind       team/web-2-0  node-1  fits; queue team now holds 6 GPUs of a fair share of 6
             11s  bind       team/web-2-1  node-2  fits; queue team now holds 6 GPUs of a fair share of 6
-            12s  end        nothing more happens, after 5 scheduling cycles
+            12s  end        nothing more happens, after 7 scheduling cycles
 
         Nodes
         node-1  [AAA.]  1 of 4 GPUs free
@@ -475,7 +475,7 @@ fn pods_survive_a_node_that_comes_back_in_time() {
               1m30s  bind       team/train-1  node-2  fits; queue team now holds 2 GPUs of a fair share of 2
               6m31s  finish     team/train-1  node-2  its work is done
               6m31s  finish     team/train            complete after 1 pod
-              6m31s  end        nothing more happens, after 8 scheduling cycles
+              6m31s  end        nothing more happens, after 10 scheduling cycles
 
             Nodes
             node-1  [....]  4 of 4 GPUs free  not ready
@@ -521,7 +521,7 @@ spec:
             10s  evict      team/low-2  node-2  makes room for job team/high of higher priority, 100 over 50; no controller recreates it
             10s  pipelined  team/high   node-2  pipelined: starts here when terminating pods release the resources
             11s  bind       team/high   node-2  fits; queue team now holds 8 GPUs of a fair share of 8
-            12s  end        nothing more happens, after 5 scheduling cycles
+            12s  end        nothing more happens, after 16 scheduling cycles
 
         Nodes
         node-1  [AAAA]  0 of 4 GPUs free
@@ -575,7 +575,7 @@ fn without_queues_the_default_one_is_there() {
         Timeline
              0s  submit     team/train            Job: 1 pod of 1 GPU, queue default-queue
              0s  bind       team/train-0  node-1  fits; queue default-queue now holds 1 GPU of a fair share of 1
-             1s  end        nothing more happens, after 2 scheduling cycles
+             1s  end        nothing more happens, after 3 scheduling cycles
 
         Nodes
         node-1  [A...]  3 of 4 GPUs free
@@ -640,7 +640,7 @@ fn a_young_job_is_left_alone_and_the_report_has_the_time() {
              0s  bind       team/young-0  node-2  fits; queue lab now holds 8 GPUs of a fair share of 8
             10s  submit     team/urgent           Job: 1 pod of 4 GPUs, queue lab
             10s  wait       team/urgent           No node takes pod team/urgent-0: 2 nodes lack GPUs (the best is short of 4 GPUs).
-            30s  end        the time is up, after 3 scheduling cycles
+            30s  end        the time is up, after 4 scheduling cycles
 
         Nodes
         node-1  [AAAA]  0 of 4 GPUs free

@@ -117,7 +117,9 @@ fn a_job_that_runs_on_was_not_evicted() {
          queue B quota=2
          job b1 queue=B gpu=4 running=a started=100 evicted=5
          job next queue=A gpu=2",
-        expect![""],
+        expect![["
+            evict b1-0 for next (reclaim)
+            pipeline next-0 a"]],
     );
 }
 
@@ -188,8 +190,10 @@ fn moves_stop_when_the_budget_is_spent() {
     check(
         &cluster("0"),
         expect![["
-        waits one: no room for one-0 (0 of 1 placed), 4 × 2 GPU short
-        waits two: no room for two-0 (0 of 1 placed), 4 × 2 GPU short"]],
+            waits one: no room for one-0 (0 of 1 placed), 4 × 2 GPU short
+            waits one: consolidate ineligible (0 of 1 placed)
+            waits two: no room for two-0 (0 of 1 placed), 4 × 2 GPU short
+            waits two: consolidate ineligible (0 of 1 placed)"]],
     );
 }
 
