@@ -131,7 +131,6 @@ fn random_stories_end_well_whatever_goes_wrong() {
         "throttled",
         "unanswered",
         "watch storm",
-        "write after the lease's deadline withheld",
     ];
     for event in events {
         assert!(seeds < SEEDS || seen.contains_key(event), "no story has a {event}");
