@@ -229,7 +229,7 @@ pub enum Generator {
 }
 
 /// Bounds on what is taken from running jobs, beyond the rules of each action. The first two are about one cycle: a caller
-/// that knows the cycles before sets them. The default restricts a single cycle in nothing.
+/// that knows the cycles before sets them. The default leaves alone what was just evicted, and has no other bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disruption {
     /// Whether consolidation, reclaim and preemption run in this cycle.
